@@ -1,0 +1,54 @@
+# One command per task. Each prepares what it needs by itself; see scripts/setup.sh.
+# Works with GNU make 3.81, which macOS has.
+
+SHELL := /bin/sh
+PYTHON := .venv/bin/python
+# Commands that start Spark run with the JAVA_HOME that setup found.
+WITH_JAVA := . ./.venv/holdfast.env &&
+# Folders to check, as far as they exist.
+CHECKED := $(wildcard src examples benchmarks tests)
+TYPED := $(wildcard src examples)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench lock clean python-ready ready
+
+help: ## Show this list.
+	@echo "usage: make <target> [ARGS='...']"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ready ## Create .venv, install the pinned packages, find or install Java.
+	@$(WITH_JAVA) echo "ready: $$($(PYTHON) --version) in .venv, Java in $$JAVA_HOME"
+
+demo: ready ## Run the demonstration of keyed state on Spark.
+	@$(WITH_JAVA) $(PYTHON) examples/keyed_state_demo.py $(ARGS)
+
+test: ready ## Run the tests; ARGS="-m 'not spark'" leaves out those that need a JVM.
+	@$(WITH_JAVA) $(PYTHON) -m pytest -q $(ARGS)
+
+check: python-ready ## Check formatting, lint and types.
+	@$(PYTHON) -m ruff format --check $(CHECKED)
+	@$(PYTHON) -m ruff check $(CHECKED)
+	@$(PYTHON) -m mypy $(TYPED)
+
+format: python-ready ## Format the code and apply the safe lint fixes.
+	@$(PYTHON) -m ruff check --fix-only --quiet $(CHECKED)
+	@$(PYTHON) -m ruff format $(CHECKED)
+
+bench: ready ## Run the benchmarks; ARGS go to them.
+	@$(WITH_JAVA) $(PYTHON) -m benchmarks $(ARGS)
+
+lock: ## Write constraints.txt anew with the newest versions pyproject.toml allows (needs uv).
+	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev \
+		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
+
+clean: ## Remove .venv, caches and what Spark left behind.
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist \
+		spark-warehouse metastore_db derby.log
+	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Without a line in the help: what the targets above stand on.
+python-ready:
+	@scripts/setup.sh python
+
+ready:
+	@scripts/setup.sh

@@ -1,0 +1,54 @@
+"""The handle on a running job."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from holdfast.common.completable_future import CompletableFuture
+from holdfast.common.job_execution_result import JobExecutionResult
+from holdfast.common.job_id import JobID
+from holdfast.common.job_status import JobStatus
+
+__all__ = ["JobClient"]
+
+
+class JobClient(ABC):
+    """A client for one job, as `execute_async` returns it.
+
+    Every request returns at once with a future; whatever goes wrong is the future's exception.
+    """
+
+    @abstractmethod
+    def get_job_id(self) -> JobID:
+        """Return the id of the job."""
+
+    @abstractmethod
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        """Ask what the job is doing."""
+
+    @abstractmethod
+    def cancel(self) -> CompletableFuture[None]:
+        """Stop the job without a savepoint; the future completes when it has stopped."""
+
+    @abstractmethod
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+    ) -> CompletableFuture[str]:
+        """Take a savepoint and stop the job; the result is the path of the savepoint.
+
+        With ``advance_to_end_of_event_time`` the last watermark is sent first, so that all
+        event-time timers and windows fire before the savepoint.
+        """
+
+    @abstractmethod
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+        """Take a savepoint and go on; the result is the path of the savepoint."""
+
+    @abstractmethod
+    def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
+        """Ask for the accumulators, while the job runs or after it."""
+
+    @abstractmethod
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        """Ask for the result of the job; the future completes when the job is over."""

@@ -1,0 +1,209 @@
+"""What to do when a job fails: the configuration only; `holdfast.checkpoint` acts on it.
+
+All delays are given as any duration (see `holdfast.common.time`) and kept as `timedelta`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+from holdfast.common.time import DurationLike, format_duration, to_timedelta
+
+__all__ = ["RestartStrategies", "RestartStrategyConfiguration"]
+
+
+class RestartStrategyConfiguration(ABC):
+    """The base of all restart strategies."""
+
+    @abstractmethod
+    def get_description(self) -> str:
+        """Return the sentence that the web page shows."""
+
+
+@dataclass(frozen=True)
+class NoRestartStrategyConfiguration(RestartStrategyConfiguration):
+    """Do not restart: the first failure fails the job."""
+
+    def get_description(self) -> str:
+        """Return the sentence that the web page shows."""
+        return "Restart deactivated."
+
+
+@dataclass(frozen=True)
+class FallbackRestartStrategyConfiguration(RestartStrategyConfiguration):
+    """Do what the configuration (``restart-strategy.type``) says."""
+
+    def get_description(self) -> str:
+        """Return the sentence that the web page shows."""
+        return "Cluster level default restart strategy"
+
+
+@dataclass(frozen=True)
+class FixedDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+    """Restart a number of times, after the same delay each."""
+
+    restart_attempts: int
+    delay_between_attempts_interval: timedelta
+
+    def __post_init__(self) -> None:
+        _at_least("restart_attempts", self.restart_attempts, 0)
+        _durations(self, "delay_between_attempts_interval")
+
+    def get_restart_attempts(self) -> int:
+        """Return how often the job may be restarted."""
+        return self.restart_attempts
+
+    def get_delay_between_attempts_interval(self) -> timedelta:
+        """Return the delay before a restart."""
+        return self.delay_between_attempts_interval
+
+    def get_description(self) -> str:
+        """Return the sentence that the web page shows."""
+        delay = format_duration(self.delay_between_attempts_interval)
+        return f"Restart with fixed delay ({delay}). #{self.restart_attempts} restart attempts."
+
+
+@dataclass(frozen=True)
+class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
+    """Restart as long as failures are rarer than a rate."""
+
+    max_failure_rate: int
+    failure_interval: timedelta
+    delay_between_attempts_interval: timedelta
+
+    def __post_init__(self) -> None:
+        _at_least("max_failure_rate", self.max_failure_rate, 1)
+        _durations(self, "failure_interval", "delay_between_attempts_interval")
+
+    def get_max_failure_rate(self) -> int:
+        """Return how many failures within the interval are tolerated."""
+        return self.max_failure_rate
+
+    def get_failure_interval(self) -> timedelta:
+        """Return the interval over which failures are counted."""
+        return self.failure_interval
+
+    def get_delay_between_attempts_interval(self) -> timedelta:
+        """Return the delay before a restart."""
+        return self.delay_between_attempts_interval
+
+    def get_description(self) -> str:
+        """Return the sentence that the web page shows."""
+        return (
+            f"Failure rate restart with maximum of {self.max_failure_rate} failures within "
+            f"interval {format_duration(self.failure_interval)} and fixed delay "
+            f"{format_duration(self.delay_between_attempts_interval)}."
+        )
+
+
+@dataclass(frozen=True)
+class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+    """Restart for ever, after delays that grow until the job has run undisturbed for a while."""
+
+    initial_backoff: timedelta
+    max_backoff: timedelta
+    backoff_multiplier: float
+    reset_backoff_threshold: timedelta
+    jitter_factor: float
+
+    def __post_init__(self) -> None:
+        _durations(self, "initial_backoff", "max_backoff", "reset_backoff_threshold")
+        _at_least("backoff_multiplier", self.backoff_multiplier, 1)
+        if self.max_backoff < self.initial_backoff:
+            longest, first = (
+                format_duration(self.max_backoff),
+                format_duration(self.initial_backoff),
+            )
+            message = f"max_backoff must be at least initial_backoff; got {longest} and {first}"
+            raise ValueError(message)
+        if not 0 <= self.jitter_factor <= 1:
+            message = f"jitter_factor must lie between 0 and 1; got {self.jitter_factor!r}"
+            raise ValueError(message)
+
+    def get_description(self) -> str:
+        """Return the sentence that the web page shows."""
+        return (
+            f"Restart with exponential delay: starting at {format_duration(self.initial_backoff)}, "
+            f"increasing by {self.backoff_multiplier}, with maximum "
+            f"{format_duration(self.max_backoff)}. Delay resets after "
+            f"{format_duration(self.reset_backoff_threshold)} with jitter {self.jitter_factor}."
+        )
+
+
+class RestartStrategies:
+    """The way to make a restart strategy."""
+
+    NoRestartStrategyConfiguration: TypeAlias = NoRestartStrategyConfiguration
+    FallbackRestartStrategyConfiguration: TypeAlias = FallbackRestartStrategyConfiguration
+    FixedDelayRestartStrategyConfiguration: TypeAlias = FixedDelayRestartStrategyConfiguration
+    FailureRateRestartStrategyConfiguration: TypeAlias = FailureRateRestartStrategyConfiguration
+    ExponentialDelayRestartStrategyConfiguration: TypeAlias = (
+        ExponentialDelayRestartStrategyConfiguration
+    )
+
+    @staticmethod
+    def no_restart() -> NoRestartStrategyConfiguration:
+        """Fail the job at its first failure."""
+        return NoRestartStrategyConfiguration()
+
+    @staticmethod
+    def fall_back_restart() -> FallbackRestartStrategyConfiguration:
+        """Do what the configuration says."""
+        return FallbackRestartStrategyConfiguration()
+
+    @staticmethod
+    def fixed_delay_restart(
+        restart_attempts: int, delay_between_attempts: DurationLike
+    ) -> FixedDelayRestartStrategyConfiguration:
+        """Restart at most that many times, each after the delay."""
+        return FixedDelayRestartStrategyConfiguration(
+            restart_attempts, to_timedelta(delay_between_attempts)
+        )
+
+    @staticmethod
+    def failure_rate_restart(
+        failure_rate: int, failure_interval: DurationLike, delay_interval: DurationLike
+    ) -> FailureRateRestartStrategyConfiguration:
+        """Restart after the delay unless there are more failures than that within the interval."""
+        return FailureRateRestartStrategyConfiguration(
+            failure_rate, to_timedelta(failure_interval), to_timedelta(delay_interval)
+        )
+
+    @staticmethod
+    def exponential_delay_restart(
+        initial_backoff: DurationLike = 1_000,
+        max_backoff: DurationLike = 60_000,
+        backoff_multiplier: float = 1.5,
+        reset_backoff_threshold: DurationLike = 3_600_000,
+        jitter_factor: float = 0.1,
+    ) -> ExponentialDelayRestartStrategyConfiguration:
+        """Restart for ever; each delay is the one before times the multiplier, up to a maximum.
+
+        After the job has run without failure for the threshold, delays start small again. Each
+        delay is lengthened or shortened at random by at most the jitter factor of itself.
+        """
+        return ExponentialDelayRestartStrategyConfiguration(
+            to_timedelta(initial_backoff),
+            to_timedelta(max_backoff),
+            backoff_multiplier,
+            to_timedelta(reset_backoff_threshold),
+            jitter_factor,
+        )
+
+
+def _durations(config: RestartStrategyConfiguration, *names: str) -> None:
+    for name in names:
+        value = to_timedelta(getattr(config, name))
+        if value < timedelta():
+            message = f"{name} must not be negative; got {format_duration(value)}"
+            raise ValueError(message)
+        object.__setattr__(config, name, value)
+
+
+def _at_least(name: str, value: float, least: int) -> None:
+    if value < least:
+        message = f"{name} must be at least {least}; got {value!r}"
+        raise ValueError(message)

@@ -1,0 +1,47 @@
+"""Serializers written by the user: `TypeSerializer`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from io import BytesIO
+from typing import Generic, TypeVar
+
+__all__ = ["TypeSerializer", "VoidNamespaceSerializer"]
+
+T = TypeVar("T")
+
+
+class TypeSerializer(ABC, Generic[T]):
+    """Writes values of one type to a stream of bytes and reads them back.
+
+    Both methods are called in the workers; a serializer must be picklable. Two serializers of one
+    class with the same fields are equal.
+    """
+
+    @abstractmethod
+    def serialize(self, element: T, stream: BytesIO) -> None:
+        """Append the element's bytes to the stream."""
+
+    @abstractmethod
+    def deserialize(self, stream: BytesIO) -> T:
+        """Read one element from the stream and leave the stream just after it."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.__dict__ == self.__dict__
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class VoidNamespaceSerializer(TypeSerializer[bytes]):
+    """The serializer of state that has no namespace: it writes nothing."""
+
+    def serialize(self, element: bytes, stream: BytesIO) -> None:
+        """Write nothing."""
+
+    def deserialize(self, stream: BytesIO) -> bytes:
+        """Return the empty bytes."""
+        return b""

@@ -1,0 +1,1 @@
+"""Sources and sinks, each in its own module, imported from there."""

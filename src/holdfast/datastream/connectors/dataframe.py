@@ -1,0 +1,97 @@
+"""Spark DataFrames as sources, and Spark writers as sinks.
+
+Only settings are here; the Spark side reads the rows and writes the output.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.datastream.connectors.base import Source, SourceReader
+
+__all__ = ["DataFrameSink", "DataFrameSource"]
+
+_MODES = ("append", "overwrite", "ignore", "error", "errorifexists")
+
+
+class DataFrameSource(Source):
+    """The rows of a streaming or a batch DataFrame, as ``Row`` records with its column names."""
+
+    reads_rows = True
+
+    def __init__(self, frame: Any) -> None:
+        """Take a ``pyspark.sql.DataFrame``."""
+        self.frame = frame
+
+    @property
+    def parallelism_limit(self) -> int | None:
+        """Spark's partitioning of the frame; the number here is never used."""
+        return 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The frame itself stays in the driver."""
+        return {"frame": None}
+
+    def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
+        """Not used: Spark reads the rows."""
+        raise NotImplementedError
+
+
+class DataFrameSink:
+    """Writes the records of each epoch with a Spark writer, in any format that Spark knows.
+
+    Records are written from the workers' own files, not through the driver. An epoch that fails
+    writes nothing; one that Spark was writing when the driver died may be written again.
+    """
+
+    def __init__(
+        self,
+        format: str,
+        path: str | None = None,
+        mode: str = "append",
+        options: Mapping[str, str] | None = None,
+        schema: Any = None,
+        partition_by: tuple[str, ...] | list[str] = (),
+        table: str | None = None,
+    ) -> None:
+        """Describe the writer as one would on a DataFrame.
+
+        Args:
+            format: ``parquet``, ``delta``, ``json``, ``jdbc``, …
+            path: where to, for formats that have a path.
+            mode: the save mode; ``overwrite`` replaces what the epoch before wrote.
+            options: the writer's options.
+            schema: the columns, as a Spark DDL string or ``StructType``; by default from the
+                stream's declared type, which must then be a named row or a dataclass.
+            partition_by: columns to partition the output by.
+            table: a table to write to instead of a path.
+        """
+        if mode not in _MODES:
+            msg = f"DataFrameSink: mode must be one of {', '.join(_MODES)}; got {mode!r}"
+            raise ValueError(msg)
+        self.format = format
+        self.path = path
+        self.mode = mode
+        self.options = dict(options or {})
+        self.schema = schema
+        self.partition_by = tuple(partition_by)
+        self.table = table
+        self.type_info: Any = None
+
+    def with_type(self, type_info: Any) -> DataFrameSink:
+        """This sink, with the stream's declared type for the columns where no schema is given.
+
+        Raises:
+            TypeError: when there is neither.
+        """
+        if self.schema is None and type_info is None:
+            msg = (
+                f"DataFrameSink('{self.format}') needs to know the columns: declare the stream's "
+                "type (output_type=Types.ROW_NAMED(...) or a dataclass), or give schema=..."
+            )
+            raise TypeError(msg)
+        sink = copy.copy(self)
+        sink.type_info = type_info
+        return sink

@@ -1,0 +1,25 @@
+"""A ``SourceFunction`` as a source."""
+
+from __future__ import annotations
+
+from holdfast.datastream.connectors.base import Source, SourceReader
+from holdfast.datastream.functions import ParallelSourceFunction, SourceFunction
+
+__all__ = ["FunctionSource"]
+
+
+class FunctionSource(Source):
+    """Runs a source function. The runtime keeps its loop alive from epoch to epoch."""
+
+    def __init__(self, function: SourceFunction) -> None:
+        """Take the function object of the user's program."""
+        self.function = function
+
+    @property
+    def parallelism_limit(self) -> int | None:
+        """One, unless the function is made to run in parallel."""
+        return None if isinstance(self.function, ParallelSourceFunction) else 1
+
+    def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
+        """Not used: a loop has no position to go back to; the runtime talks to the loop itself."""
+        raise NotImplementedError

@@ -1,0 +1,15 @@
+"""How a job is run."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["RuntimeExecutionMode"]
+
+
+class RuntimeExecutionMode(Enum):
+    """Flink's modes. Holdfast runs every job as a stream; a bounded one ends by itself."""
+
+    STREAMING = "STREAMING"
+    BATCH = "BATCH"
+    AUTOMATIC = "AUTOMATIC"

@@ -1,0 +1,306 @@
+"""The functions that a user writes, and what they are given while they run.
+
+A function object is made by the user's program, sent to the workers, and lives there as long as an
+attempt of the job: ``open`` is called before its first record, ``close`` after its last one, and
+what it keeps in its fields is there in the next epoch. A subtask may run in another worker process
+from one epoch to the next; then its fields are carried there, after ``open`` was called in that
+process, so ``open`` is the place for connections, clients and other things that cannot be carried.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.metrics import MetricGroup
+
+if TYPE_CHECKING:
+    from holdfast.datastream.state import (
+        AggregatingState,
+        AggregatingStateDescriptor,
+        FoldingState,
+        FoldingStateDescriptor,
+        ListState,
+        ListStateDescriptor,
+        MapState,
+        MapStateDescriptor,
+        ReducingState,
+        ReducingStateDescriptor,
+        ValueState,
+        ValueStateDescriptor,
+    )
+
+__all__ = [
+    "AggregateFunction",
+    "FilterFunction",
+    "FlatMapFunction",
+    "FoldFunction",
+    "Function",
+    "KeySelector",
+    "KeyedProcessFunction",
+    "KeyedStateStore",
+    "MapFunction",
+    "NullByteKeySelector",
+    "ParallelSourceFunction",
+    "Partitioner",
+    "ProcessFunction",
+    "ReduceFunction",
+    "RuntimeContext",
+    "SinkFunction",
+    "SourceContext",
+    "SourceFunction",
+]
+
+
+class KeyedStateStore(ABC):
+    """Where keyed state comes from; it is scoped to the key of the current record."""
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+        """A state of one value per key."""
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        """A state of a list per key."""
+
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+        """A state of a map per key."""
+
+    @abstractmethod
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+        """A state that folds what is added with a reduce function."""
+
+    @abstractmethod
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState:
+        """A state that folds what is added into an accumulator."""
+
+    @abstractmethod
+    def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState:
+        """A state that folds what is added into a value (deprecated, as in Flink)."""
+
+
+class RuntimeContext(KeyedStateStore):
+    """What a function may know of the place where it runs; given to ``open``."""
+
+    @abstractmethod
+    def get_task_name(self) -> str:
+        """The name of the operator."""
+
+    @abstractmethod
+    def get_number_of_parallel_subtasks(self) -> int:
+        """The parallelism of the operator."""
+
+    @abstractmethod
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """The max parallelism of the operator: the number of its key groups."""
+
+    @abstractmethod
+    def get_index_of_this_subtask(self) -> int:
+        """The number of this parallel instance, from 0."""
+
+    @abstractmethod
+    def get_attempt_number(self) -> int:
+        """How often the job was restarted: 0 in the first attempt."""
+
+    @abstractmethod
+    def get_task_name_with_subtasks(self) -> str:
+        """The name with the number of this instance and the parallelism: ``name (1/4)``."""
+
+    @abstractmethod
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """A global job parameter of the ``ExecutionConfig``."""
+
+    @abstractmethod
+    def get_metrics_group(self) -> MetricGroup:
+        """Where the function registers its metrics."""
+
+
+class Function(ABC):  # noqa: B024 - nothing to implement, but not to be made by itself
+    """Base of all functions that are objects."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Called before the first record, in every worker process that runs this instance."""
+
+    def close(self) -> None:
+        """Called once after the last record. Not when the process is killed."""
+
+
+class MapFunction(Function):
+    """One record in, one record out."""
+
+    @abstractmethod
+    def map(self, value: Any) -> Any:
+        """The result for a record."""
+
+
+class FlatMapFunction(Function):
+    """One record in, any number of records out."""
+
+    @abstractmethod
+    def flat_map(self, value: Any) -> Iterable[Any] | None:
+        """The results for a record: a generator, any iterable, or None."""
+
+
+class FilterFunction(Function):
+    """Keeps a record or drops it."""
+
+    @abstractmethod
+    def filter(self, value: Any) -> bool:
+        """Whether to keep the record."""
+
+
+class ReduceFunction(Function):
+    """Two values into one of the same type."""
+
+    @abstractmethod
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        """The combination of the value so far and a new one."""
+
+
+class FoldFunction(Function):
+    """An accumulator and a value into an accumulator (deprecated, as in Flink)."""
+
+    @abstractmethod
+    def fold(self, accumulator: Any, value: Any) -> Any:
+        """The accumulator with the value taken in."""
+
+
+class AggregateFunction(Function):
+    """Folds values into an accumulator that may be of another type than input and output."""
+
+    @abstractmethod
+    def create_accumulator(self) -> Any:
+        """A new accumulator, for a key without one."""
+
+    @abstractmethod
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with the value taken in; may be the same object."""
+
+    @abstractmethod
+    def get_result(self, accumulator: Any) -> Any:
+        """The output for an accumulator."""
+
+    @abstractmethod
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        """Two accumulators as one."""
+
+
+class KeySelector(Function):
+    """Takes the key out of a record. Called on both sides of a shuffle: must be deterministic."""
+
+    @abstractmethod
+    def get_key(self, value: Any) -> Any:
+        """The key of a record."""
+
+
+class NullByteKeySelector(KeySelector):
+    """Gives every record the same key."""
+
+    def get_key(self, value: Any) -> Any:
+        """Always 0."""
+        return 0
+
+
+class Partitioner(Function):
+    """Chooses the subtask for a key."""
+
+    @abstractmethod
+    def partition(self, key: Any, num_partitions: int) -> int:
+        """The index of the target subtask, from 0 to ``num_partitions - 1``."""
+
+
+class ProcessFunction(Function):
+    """The general function of a stream without keys."""
+
+    class Context(ABC):
+        """What is known of the current record; valid only during the call."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """The event timestamp of the record in milliseconds, or None if it has none."""
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+        """Called for each record; yields (or returns an iterable of) results."""
+
+
+class KeyedProcessFunction(Function):
+    """The general function of a keyed stream: state by ``RuntimeContext``, results by yield."""
+
+    class Context(ABC):
+        """What is known of the current record; valid only during the call."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any:
+            """The key of the record."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """The event timestamp of the record in milliseconds, or None if it has none."""
+
+    @abstractmethod
+    def process_element(
+        self, value: Any, ctx: KeyedProcessFunction.Context
+    ) -> Iterable[Any] | None:
+        """Called for each record; yields (or returns an iterable of) results."""
+
+
+class SinkFunction(Function):
+    """Takes records out of the job, in the worker."""
+
+    class Context(ABC):
+        """What is known of the current record; valid only during the call."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """The event timestamp of the record in milliseconds, or None if it has none."""
+
+        @abstractmethod
+        def current_processing_time(self) -> int:
+            """The processing time in milliseconds."""
+
+    @abstractmethod
+    def invoke(self, value: Any, context: SinkFunction.Context) -> None:
+        """Called for each record. An epoch that is run again calls it again."""
+
+
+class SourceContext(ABC):
+    """How a source function emits."""
+
+    @abstractmethod
+    def collect(self, value: Any) -> None:
+        """Emit a record; waits while the job is behind."""
+
+    @abstractmethod
+    def get_checkpoint_lock(self) -> Any:
+        """The lock under which emission and the change of the source's position are one.
+
+        ``with ctx.get_checkpoint_lock(): ctx.collect(x); self.position += 1``. ``collect`` takes
+        the lock by itself, so a source that keeps no position need not know of it.
+        """
+
+
+class SourceFunction(Function):
+    """A source written as a loop. Runs with parallelism 1.
+
+    The loop runs in a thread of a process of its own, beside the workers, so it may keep what it
+    likes in local variables and fields.
+    """
+
+    @abstractmethod
+    def run(self, ctx: SourceContext) -> None:
+        """Emit records until there are no more (a bounded source) or ``cancel`` was called."""
+
+    def cancel(self) -> None:
+        """Called from another thread when the job ends: make ``run`` return soon."""
+
+
+class ParallelSourceFunction(SourceFunction):
+    """A source function of which every subtask runs its own instance.
+
+    Each instance learns its share in ``open``, from the index of its subtask.
+    """

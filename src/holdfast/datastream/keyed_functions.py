@@ -1,0 +1,201 @@
+"""The built-in operations of a keyed stream, as keyed process functions over state."""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from holdfast.common import Row
+from holdfast.datastream.functions import (
+    Function,
+    KeyedProcessFunction,
+    ReduceFunction,
+    RuntimeContext,
+)
+from holdfast.datastream.state import ValueState, ValueStateDescriptor
+
+__all__ = [
+    "FilterWithState",
+    "FlatMapWithState",
+    "MapWithState",
+    "Reduce",
+    "field_reducer",
+    "field_selector",
+]
+
+
+class _StatefulFunction(KeyedProcessFunction):
+    """A user's function together with one value of state per key."""
+
+    def __init__(self, function: Any, state_name: str, type_info: Any) -> None:
+        self._function = function
+        self._state_name = state_name
+        self._type_info = type_info
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        if isinstance(self._function, Function):
+            self._function.open(runtime_context)
+        descriptor = ValueStateDescriptor(self._state_name, self._type_info)
+        self._state: ValueState = runtime_context.get_state(descriptor)
+        self._call = self._callable()
+
+    def close(self) -> None:
+        if isinstance(self._function, Function):
+            self._function.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is carried; the bound method is made anew in ``open``."""
+        return {name: value for name, value in vars(self).items() if name != "_call"}
+
+    def _callable(self) -> Callable[..., Any]:
+        return self._function  # type: ignore[no-any-return]
+
+    @abstractmethod
+    def process_element(
+        self, value: Any, ctx: KeyedProcessFunction.Context
+    ) -> Iterable[Any] | None: ...
+
+
+class Reduce(_StatefulFunction):
+    """A rolling reduction: every record gives the new value of its key."""
+
+    def __init__(self, function: Any, type_info: Any = None) -> None:
+        """Reduce with a ``ReduceFunction`` or a callable of two values."""
+        super().__init__(function, "reduced", type_info)
+
+    def process_element(
+        self, value: Any, ctx: KeyedProcessFunction.Context
+    ) -> Iterable[Any] | None:
+        """Fold the record into the value so far."""
+        state = self._state
+        so_far = state.value()
+        if so_far is not None:
+            value = self._call(so_far, value)
+        state.update(value)
+        return (value,)
+
+    def _callable(self) -> Callable[..., Any]:
+        if isinstance(self._function, ReduceFunction):
+            return self._function.reduce
+        return self._function  # type: ignore[no-any-return]
+
+
+class MapWithState(_StatefulFunction):
+    """``function(value, state) -> (result, state)``."""
+
+    def __init__(self, function: Any, type_info: Any = None) -> None:
+        """Map with a callable of a value and a state, which is None at first."""
+        super().__init__(function, "state", type_info)
+
+    def process_element(
+        self, value: Any, ctx: KeyedProcessFunction.Context
+    ) -> Iterable[Any] | None:
+        """Call the function with the state of the key, and keep the state it returns."""
+        result, kept = self._call(value, self._state.value())
+        self._keep(kept)
+        return self._results(value, result)
+
+    def _keep(self, kept: Any) -> None:
+        if kept is None:
+            self._state.clear()
+        else:
+            self._state.update(kept)
+
+    def _results(self, value: Any, result: Any) -> Iterable[Any] | None:
+        return (result,)
+
+
+class FlatMapWithState(MapWithState):
+    """``function(value, state) -> (results, state)``."""
+
+    def _results(self, value: Any, result: Any) -> Iterable[Any] | None:
+        return result  # type: ignore[no-any-return]
+
+
+class FilterWithState(MapWithState):
+    """``function(value, state) -> (keep, state)``."""
+
+    def _results(self, value: Any, result: Any) -> Iterable[Any] | None:
+        return (value,) if result else None
+
+
+class _FieldReducer(ReduceFunction):
+    """Keeps the first record and combines one field of it with that field of each later one."""
+
+    def __init__(self, position: int | str, combine: Callable[[Any, Any], Any]) -> None:
+        self._position = position
+        self._combine = combine
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        position, combine = self._position, self._combine
+        if isinstance(value1, tuple):
+            fields = list(value1)
+            fields[position] = combine(value1[position], value2[position])  # type: ignore[index,call-overload]
+            return _like(value1, fields)
+        if isinstance(value1, Row | list):
+            changed = value1.__copy__() if isinstance(value1, Row) else list(value1)
+            changed[position] = combine(value1[position], value2[position])  # type: ignore[index]
+            return changed
+        _check_basic(position)
+        return combine(value1, value2)
+
+
+class _RecordChooser(ReduceFunction):
+    """Keeps the whole record whose field is the smallest or largest; the first of equal ones."""
+
+    def __init__(self, position: int | str, is_better: Callable[[Any, Any], bool]) -> None:
+        self._position = position
+        self._is_better = is_better
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        field = field_selector(value1, self._position)
+        return value2 if self._is_better(field(value2), field(value1)) else value1
+
+
+def field_selector(sample: Any, position: int | str) -> Callable[[Any], Any]:
+    """How to take a field out of records like this one; of a basic value, the value itself."""
+    if isinstance(sample, tuple | list | Row):
+        return operator.itemgetter(position)
+    _check_basic(position)
+    return _itself
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _check_basic(position: int | str) -> None:
+    if position != 0:
+        msg = (
+            f"field {position!r} was selected, but the records are basic values; only field 0, the "
+            "value itself, can be"
+        )
+        raise TypeError(msg)
+
+
+def _like(sample: tuple[Any, ...], fields: list[Any]) -> tuple[Any, ...]:
+    make = getattr(sample, "_make", None)
+    return make(fields) if make else tuple(fields)
+
+
+_REDUCERS: dict[str, Callable[[int | str], ReduceFunction]] = {
+    "sum": lambda position: _FieldReducer(position, operator.add),
+    "min": lambda position: _FieldReducer(position, min),
+    "max": lambda position: _FieldReducer(position, max),
+    "min_by": lambda position: _RecordChooser(position, operator.lt),
+    "max_by": lambda position: _RecordChooser(position, operator.gt),
+}
+
+
+def field_reducer(kind: str, position: int | str) -> ReduceFunction:
+    """The reduce function behind ``sum``, ``min``, ``max``, ``min_by`` and ``max_by``.
+
+    Raises:
+        TypeError: when the position is neither an index nor a field name.
+    """
+    if not isinstance(position, int | str):
+        msg = f"{kind}: the field must be an int or a str; got {type(position).__name__}"
+        raise TypeError(msg)
+    return _REDUCERS[kind](position)

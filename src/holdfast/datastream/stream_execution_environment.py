@@ -1,0 +1,246 @@
+"""The environment: where streams begin, what a job is set to, and how it is run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.common import (
+    Configuration,
+    Duration,
+    ExecutionConfig,
+    JobClient,
+    JobExecutionResult,
+    WatermarkStrategy,
+)
+from holdfast.common.time import to_millis
+from holdfast.common.typeinfo import type_info_of
+from holdfast.datastream.connectors.base import Source
+from holdfast.datastream.connectors.collection import CollectionSource
+from holdfast.datastream.connectors.dataframe import DataFrameSource
+from holdfast.datastream.connectors.function import FunctionSource
+from holdfast.datastream.data_stream import CloseableIterator, DataStream
+from holdfast.datastream.execution_mode import RuntimeExecutionMode
+from holdfast.datastream.functions import SourceFunction
+from holdfast.graph.graph import Graph
+from holdfast.graph.nodes import Edge, SourceOperation
+from holdfast.plan.explain import explain, to_json
+from holdfast.plan.model import Plan
+from holdfast.plan.planner import Defaults, make_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["StreamExecutionEnvironment"]
+
+_BUFFER_TIMEOUT = "execution.buffer-timeout.interval"
+_CHAINING = "pipeline.operator-chaining.enabled"
+_JOB_NAME = "pipeline.name"
+_LARGEST_EPOCH = "holdfast.epoch.max-records"
+_DEFAULT_JOB_NAME = "Holdfast Streaming Job"
+_DEFAULT_INTERVAL_MS = 200
+
+_logger = logging.getLogger(__name__)
+
+
+class StreamExecutionEnvironment:
+    """Builds a graph and runs it on Spark. Nothing runs until ``execute``."""
+
+    def __init__(self, configuration: Configuration | None = None) -> None:
+        """Use ``get_execution_environment``."""
+        self._configuration = Configuration(configuration)
+        self._config = ExecutionConfig(self._configuration)
+        self._graph = Graph()
+        self._python_files: list[str] = []
+        self._local_parallelism: int | None = None
+
+    @staticmethod
+    def get_execution_environment(
+        configuration: Configuration | None = None,
+    ) -> StreamExecutionEnvironment:
+        """A new environment; jobs use the active Spark session, or make a local one."""
+        return StreamExecutionEnvironment(configuration)
+
+    # Settings
+
+    def get_config(self) -> ExecutionConfig:
+        """The settings, as an object that writes through to the configuration."""
+        return self._config
+
+    def configure(self, configuration: Configuration) -> None:
+        """Take over all settings of a configuration."""
+        self._configuration.add_all(configuration)
+
+    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """The parallelism of operators that have none of their own."""
+        self._config.set_parallelism(parallelism)
+        return self
+
+    def get_parallelism(self) -> int:
+        """The default parallelism: what was set, or the number of cores of the Spark session."""
+        known = self._config.get_parallelism()
+        return known if known > 0 else self.get_default_local_parallelism()
+
+    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """The number of key groups of operators that have none of their own."""
+        self._config.set_max_parallelism(max_parallelism)
+        return self
+
+    def get_max_parallelism(self) -> int:
+        """The default max parallelism, or -1."""
+        return self._config.get_max_parallelism()
+
+    def set_default_local_parallelism(self, parallelism: int) -> None:
+        """The parallelism where neither the environment nor the configuration says one."""
+        self._local_parallelism = parallelism
+
+    def get_default_local_parallelism(self) -> int:
+        """The number of cores, unless it was set."""
+        if self._local_parallelism is not None:
+            return self._local_parallelism
+        from holdfast.spark.session import default_parallelism
+
+        return default_parallelism()
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        """Noted; a bounded job gives the same results in every mode."""
+        self._configuration.set_string("execution.runtime-mode", execution_mode.value)
+        return self
+
+    def set_buffer_timeout(self, timeout_millis: int | Duration) -> StreamExecutionEnvironment:
+        """The interval of epochs in milliseconds: how long a record waits at most for the next."""
+        self._configuration.set_string(_BUFFER_TIMEOUT, f"{to_millis(timeout_millis)} ms")
+        return self
+
+    def get_buffer_timeout(self) -> int:
+        """The interval of epochs in milliseconds."""
+        given = self._configuration.get_string(_BUFFER_TIMEOUT, f"{_DEFAULT_INTERVAL_MS} ms")
+        return to_millis(given)
+
+    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
+        """Keep every operator in a chain of its own."""
+        self._configuration.set_boolean(_CHAINING, False)
+        return self
+
+    def is_chaining_enabled(self) -> bool:
+        """Whether operators are chained."""
+        return self._configuration.get_boolean(_CHAINING, True)
+
+    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """Always: chained operators share a subtask, whatever their key groups."""
+        return True
+
+    def add_python_file(self, file_path: str) -> None:
+        """Send a module, a package or a zip file to the workers of a cluster."""
+        self._python_files.append(file_path)
+
+    # Sources
+
+    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
+        """The records of a list or another finite iterable, in order, in one subtask."""
+        source = CollectionSource(list(collection))
+        return self._add_source(source, "Source: Collection", type_info, 1)
+
+    def add_source(
+        self,
+        source_func: SourceFunction,
+        source_name: str = "Custom Source",
+        type_info: Any = None,
+    ) -> DataStream:
+        """The records that a source function emits."""
+        if not isinstance(source_func, SourceFunction):
+            msg = f"add_source: expected a SourceFunction; got {type(source_func).__name__}"
+            raise TypeError(msg)
+        source = FunctionSource(source_func)
+        name = f"Source: {source_name}"
+        return self._add_source(source, name, type_info, source.parallelism_limit)
+
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy | None = None,
+        source_name: str = "Source",
+        type_info: Any = None,
+    ) -> DataStream:
+        """The records of a source of ``holdfast.datastream.connectors``."""
+        if not isinstance(source, Source):
+            msg = f"from_source: expected a Source; got {type(source).__name__}"
+            raise TypeError(msg)
+        name = f"Source: {source_name}"
+        return self._add_source(source, name, type_info, source.parallelism_limit)
+
+    def from_dataframe(self, frame: DataFrame, source_name: str = "DataFrame") -> DataStream:
+        """The rows of a streaming or a batch Spark DataFrame, as ``Row`` records."""
+        source = DataFrameSource(frame)
+        return self._add_source(source, f"Source: {source_name}", None, 1)
+
+    # Running
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Run what was built since the last execution, until it ends.
+
+        Raises:
+            JobDefinitionError: before anything runs, when the program cannot be run.
+            JobExecutionError: when the job fails; ``UserFunctionError`` if a function of it does.
+        """
+        client = self.execute_async(job_name)
+        try:
+            return client.get_job_execution_result().result()
+        except KeyboardInterrupt:
+            client.cancel().result()
+            raise
+
+    def execute_async(self, job_name: str | None = None) -> JobClient:
+        """Start what was built since the last execution."""
+        from holdfast.spark.client import start_job
+
+        plan = self._take_plan(job_name)
+        return start_job(plan, self._configuration, self._interval(plan), self._python_files)
+
+    def get_execution_plan(self) -> str:
+        """The plan of the next execution, as Flink's JSON."""
+        return to_json(self._plan(None))
+
+    def explain(self, job_name: str | None = None) -> str:
+        """The plan of the next execution: levels, chains, exchanges, parallelism, uids."""
+        return explain(self._plan(job_name))
+
+    def close(self) -> None:
+        """Nothing to let go of: a job cleans up after itself, and the session is the user's."""
+
+    def _execute_and_collect(self, node: int, job_name: str | None) -> CloseableIterator:
+        from holdfast.spark.client import collect_job
+
+        plan = self._take_plan(job_name)
+        return collect_job(plan, self._configuration, self._interval(plan), node)
+
+    def _add_source(
+        self, source: Source, name: str, type_info: Any, parallelism: int | None
+    ) -> DataStream:
+        node = self._graph.add(
+            "source",
+            name,
+            SourceOperation(source),
+            output_type=type_info_of(type_info),
+            parallelism=parallelism,
+        )
+        return DataStream(self, (Edge(node),))
+
+    def _take_plan(self, job_name: str | None) -> Plan:
+        plan = self._plan(job_name)
+        self._graph.mark_executed()
+        return plan
+
+    def _plan(self, job_name: str | None) -> Plan:
+        name = job_name or self._configuration.get_string(_JOB_NAME, _DEFAULT_JOB_NAME)
+        limit = self.get_max_parallelism()
+        defaults = Defaults(
+            self.get_parallelism(), limit if limit > 0 else None, self.is_chaining_enabled()
+        )
+        return make_plan(self._graph.pending(), defaults, name)
+
+    def _interval(self, plan: Plan) -> int:
+        own = [op.node.buffer_timeout for op in plan.operators.values()]
+        given = [timeout for timeout in own if timeout is not None]
+        return max(0, min([*given, self.get_buffer_timeout()]))

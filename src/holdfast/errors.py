@@ -1,0 +1,72 @@
+"""Every exception that Holdfast raises on purpose.
+
+HoldfastError
+├── JobDefinitionError        the program is wrong; found before anything runs
+│   └── PickleError           a function or a record cannot be shipped to the workers
+├── JobExecutionError         the job ran and failed
+│   ├── UserFunctionError     a user's function raised; carries operator, record and traceback
+│   ├── JobCancelledError     somebody cancelled the job that was waited for
+│   └── InternalError         the engine itself broke a promise (please report it)
+└── StateError                (holdfast.state.errors) saved state cannot be read or written
+
+A message says what happened, where, what was found, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Base of all of them."""
+
+
+class JobDefinitionError(HoldfastError, ValueError):
+    """The graph that the program built cannot run; nothing was started."""
+
+
+class PickleError(JobDefinitionError):
+    """A function, or something it refers to, cannot be sent to the workers."""
+
+
+class JobExecutionError(HoldfastError, RuntimeError):
+    """The job failed while it ran."""
+
+
+class JobCancelledError(JobExecutionError):
+    """The job was cancelled before it came to an end."""
+
+
+class InternalError(JobExecutionError):
+    """An invariant of the engine does not hold."""
+
+
+class UserFunctionError(JobExecutionError):
+    """A user's function raised.
+
+    Attributes:
+        operator: the name of the operator whose function raised.
+        subtask: the index of the parallel instance.
+        record: a shortened ``repr`` of the record, or None outside of a record.
+        user_traceback: the traceback, starting at the user's own frame.
+        original: the user's exception itself, where it can be carried from the worker.
+    """
+
+    original: BaseException | None = None
+
+    def __init__(
+        self, operator: str, subtask: int, record: str | None, error: str, user_traceback: str
+    ) -> None:
+        """Make the message from its parts; the parts stay readable as attributes."""
+        self.operator = operator
+        self.subtask = subtask
+        self.record = record
+        self.error = error
+        self.user_traceback = user_traceback
+        where = f"operator '{operator}', subtask {subtask}"
+        at = f"\n  record: {record}" if record is not None else ""
+        super().__init__(f"{error}\n  in {where}{at}\n\n{user_traceback.rstrip()}")
+
+    def __reduce__(self) -> tuple[type[UserFunctionError], tuple[object, ...]]:
+        return (
+            UserFunctionError,
+            (self.operator, self.subtask, self.record, self.error, self.user_traceback),
+        )

@@ -1,0 +1,1 @@
+"""The logical graph: what the user's calls build. Frozen nodes, nothing runs, imports nobody."""

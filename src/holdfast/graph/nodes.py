@@ -1,0 +1,197 @@
+"""The vocabulary of the logical graph: nodes, and the edges that feed them.
+
+A node is one operator of the user's program. Nodes are frozen: a later ``.name("x")`` replaces the
+node in its graph. What a node does is its ``operation``; how records reach it are its ``inputs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Subtask i sends to subtask i; the default, and the only way that can be a nested call."""
+
+    explicit: bool = False
+
+    def __str__(self) -> str:
+        return "forward"
+
+
+@dataclass(frozen=True)
+class Hash:
+    """By key: every record of one key reaches the same subtask."""
+
+    selector: Callable[[Any], Any]
+    key_type: Any = None
+
+    def __str__(self) -> str:
+        return "hash"
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """Round robin over all subtasks."""
+
+    def __str__(self) -> str:
+        return "rebalance"
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """Round robin over the share of subtasks that belongs to the sender."""
+
+    def __str__(self) -> str:
+        return "rescale"
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """To a random subtask."""
+
+    def __str__(self) -> str:
+        return "shuffle"
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """To every subtask."""
+
+    def __str__(self) -> str:
+        return "broadcast"
+
+
+@dataclass(frozen=True)
+class Global:
+    """To the first subtask."""
+
+    def __str__(self) -> str:
+        return "global"
+
+
+@dataclass(frozen=True)
+class Custom:
+    """Where the user's partitioner says: ``partitioner(selector(record), parallelism)``."""
+
+    partitioner: Callable[[Any, int], int]
+    selector: Callable[[Any], Any]
+
+    def __str__(self) -> str:
+        return "custom"
+
+
+Partitioning = Forward | Hash | Rebalance | Rescale | Shuffle | Broadcast | Global | Custom
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One input of a node: the node it comes from, and how its records are distributed."""
+
+    source: int
+    partitioning: Partitioning = field(default_factory=Forward)
+
+
+class Style(Enum):
+    """The protocol between the runtime and a one-input function."""
+
+    MAP = "map"
+    FLAT_MAP = "flat_map"
+    FILTER = "filter"
+    PROCESS = "process"
+    SINK = "sink"
+
+
+@dataclass(frozen=True)
+class SourceOperation:
+    """Where records come from: a ``Source`` that makes readers."""
+
+    source: Any
+
+
+@dataclass(frozen=True)
+class FunctionOperation:
+    """A function called for each record.
+
+    Attributes:
+        style: how the function is called and what its result means.
+        function: the user's function object, or a plain callable.
+        key_selector: set on a keyed stream; state and timers are then scoped to the key.
+        key_type: the declared type of the key, if any.
+    """
+
+    style: Style
+    function: Any
+    key_selector: Callable[[Any], Any] | None = None
+    key_type: Any = None
+
+
+class ResultKind(Enum):
+    """What the driver does with the records of a result operation."""
+
+    COLLECT = "collect"
+    PRINT = "print"
+
+
+@dataclass(frozen=True)
+class ResultOperation:
+    """Records that go to the driver: ``execute_and_collect`` and ``print``."""
+
+    kind: ResultKind
+    prefix: str = ""
+
+
+@dataclass(frozen=True)
+class WriterOperation:
+    """Records that a Spark writer takes over at the end of an epoch.
+
+    Attributes:
+        writer: the sink's settings; only the Spark side knows their type.
+    """
+
+    writer: Any
+
+
+Operation = SourceOperation | FunctionOperation | ResultOperation | WriterOperation
+
+
+class Chaining(Enum):
+    """Whether an operator may join the chain of its input, and its outputs its own."""
+
+    ALWAYS = "always"
+    HEAD = "head"
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator.
+
+    Attributes:
+        id: its number in the graph, in the order of the user's calls.
+        kind: a short word for ``explain`` and derived uids, such as ``map``.
+        uid: the user's stable name for its state, or None to derive one.
+        output_type: the declared type of its output, or None.
+    """
+
+    id: int
+    kind: str
+    name: str
+    operation: Operation
+    inputs: tuple[Edge, ...] = ()
+    uid: str | None = None
+    uid_hash: str | None = None
+    description: str | None = None
+    parallelism: int | None = None
+    max_parallelism: int | None = None
+    chaining: Chaining = Chaining.ALWAYS
+    output_type: Any = None
+    buffer_timeout: int | None = None
+
+    @property
+    def is_source(self) -> bool:
+        """Whether records enter the job here."""
+        return isinstance(self.operation, SourceOperation)

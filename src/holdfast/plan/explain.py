@@ -1,0 +1,94 @@
+"""Plans for people (``explain``) and for tools (Flink's JSON plan)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import groupby
+
+from holdfast.graph.nodes import FunctionOperation
+from holdfast.plan.model import ROWS_LEVEL, Exchange, Plan, PlannedOperator
+
+
+def explain(plan: Plan) -> str:
+    """Levels, chains, exchanges, parallelism and uids, as indented text."""
+    return "\n".join(_lines(plan)) + "\n"
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    levels, exchanges = _count(len(plan.levels), "level"), _count(len(plan.exchanges), "exchange")
+    yield f"job '{plan.name}': {levels}, {exchanges}"
+    if plan.rows_sources:
+        yield "rows of Spark DataFrames"
+        yield from _operator_lines(plan, plan.rows_sources)
+    for level in plan.levels:
+        yield f"level {level.index} (parallelism {level.parallelism})"
+        yield from _operator_lines(plan, [plan.operators[i] for i in level.operators])
+
+
+def _operator_lines(
+    plan: Plan, operators: list[PlannedOperator] | tuple[PlannedOperator, ...]
+) -> Iterator[str]:
+    by_chain = sorted(operators, key=lambda op: (op.chain, op.id))
+    for _, members in groupby(by_chain, key=lambda op: op.chain):
+        chain = list(members)
+        yield "  chain: " + " -> ".join(op.name for op in chain)
+        for op in chain:
+            yield f"    {_describe(op)}"
+            yield from (f"      {line}" for line in _outputs(plan, op))
+
+
+def _describe(op: PlannedOperator) -> str:
+    keyed = isinstance(op.node.operation, FunctionOperation) and op.node.operation.key_selector
+    parallelism = "" if op.level == ROWS_LEVEL else f" parallelism={op.parallelism}"
+    groups = f" key_groups={op.max_parallelism}" if keyed else ""
+    return f"{op.name} [{op.node.kind}] uid={op.uid}{parallelism}{groups}"
+
+
+def _outputs(plan: Plan, op: PlannedOperator) -> Iterator[str]:
+    for target in op.calls:
+        if plan.operators[target].chain != op.chain:
+            yield f"call -> {plan.operators[target].name}"
+    for number in op.exchanges:
+        ex = plan.exchanges[number]
+        target_op = plan.operators[ex.target]
+        yield f"{ex.partitioning} -> {target_op.name} (level {ex.target_level})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def to_json(plan: Plan) -> str:
+    """The plan in the JSON form that Flink's ``get_execution_plan`` has."""
+    by_pair: dict[tuple[int, int], Exchange] = {(ex.source, ex.target): ex for ex in plan.exchanges}
+    nodes = [_json_node(op, by_pair) for op in plan.operators.values()]
+    return json.dumps({"nodes": nodes}, indent=2)
+
+
+def _json_node(op: PlannedOperator, by_pair: dict[tuple[int, int], Exchange]) -> dict[str, object]:
+    node: dict[str, object] = {
+        "id": op.id,
+        "uid": op.uid,
+        "type": op.name,
+        "pact": "Data Source" if op.node.is_source else "Operator",
+        "contents": op.node.description or op.name,
+        "parallelism": op.parallelism,
+    }
+    if op.node.inputs:
+        node["predecessors"] = [
+            {
+                "id": edge.source,
+                "ship_strategy": str(_partitioning(op, edge.source, by_pair)).upper(),
+                "side": "second",
+            }
+            for edge in op.node.inputs
+        ]
+    return node
+
+
+def _partitioning(
+    op: PlannedOperator, source: int, by_pair: dict[tuple[int, int], Exchange]
+) -> object:
+    exchange = by_pair.get((source, op.id))
+    return exchange.partitioning if exchange else "forward"

@@ -1,0 +1,113 @@
+"""What a plan is made of. Frozen and picklable: the workers get the plan as it is.
+
+Invariant: an operator's level is above the level of everything it reads through an exchange, and
+equal to the level of everything that calls it directly. Consequence: one Spark stage per level, in
+order, runs every operator once per epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.graph.nodes import Node, Partitioning, SourceOperation
+
+#: The level of tasks that turn the rows of a Spark DataFrame into records; they keep no state.
+ROWS_LEVEL = -1
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Records that leave one level for another one, through Spark.
+
+    Attributes:
+        id: its place in ``Plan.exchanges``.
+        source: the operator that sends.
+        target: the operator that receives.
+    """
+
+    id: int
+    source: int
+    target: int
+    partitioning: Partitioning
+    source_level: int
+    target_level: int
+    source_parallelism: int
+    target_parallelism: int
+    max_parallelism: int
+
+
+@dataclass(frozen=True)
+class PlannedOperator:
+    """A node with everything that the plan decided about it.
+
+    Attributes:
+        node: what the user asked for.
+        calls: operators of the same level that take its output by a direct call.
+        exchanges: ids of the exchanges that take its output.
+        chain: the number of the chain that it stands in.
+    """
+
+    node: Node
+    uid: str
+    level: int
+    chain: int
+    parallelism: int
+    max_parallelism: int
+    calls: tuple[int, ...]
+    exchanges: tuple[int, ...]
+
+    @property
+    def id(self) -> int:
+        """The id of its node."""
+        return self.node.id
+
+    @property
+    def name(self) -> str:
+        """The name that users see."""
+        return self.node.name
+
+
+@dataclass(frozen=True)
+class Level:
+    """All operators between two shuffles; one Spark stage.
+
+    Attributes:
+        operators: their ids, each after everything that calls it.
+        producers: the levels that send blocks to this one.
+    """
+
+    index: int
+    parallelism: int
+    operators: tuple[int, ...]
+    producers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole job, ready to run."""
+
+    name: str
+    operators: dict[int, PlannedOperator]
+    exchanges: tuple[Exchange, ...]
+    levels: tuple[Level, ...]
+
+    @property
+    def rows_sources(self) -> tuple[PlannedOperator, ...]:
+        """The sources that read a Spark DataFrame."""
+        return tuple(op for op in self.operators.values() if op.level == ROWS_LEVEL)
+
+    @property
+    def sources(self) -> tuple[PlannedOperator, ...]:
+        """The sources that a subtask reads by itself."""
+        return tuple(
+            op
+            for op in self.operators.values()
+            if op.level != ROWS_LEVEL and isinstance(op.node.operation, SourceOperation)
+        )
+
+    def targets(self, level: int) -> tuple[int, ...]:
+        """The levels that get blocks from a level: the next one always, so that nobody idles."""
+        found = {ex.target_level for ex in self.exchanges if ex.source_level == level}
+        if level + 1 < len(self.levels):
+            found.add(level + 1)
+        return tuple(sorted(found))

@@ -1,0 +1,215 @@
+"""Lower the logical graph to levels, chains and exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.errors import JobDefinitionError
+from holdfast.graph.nodes import (
+    Chaining,
+    Edge,
+    Forward,
+    Node,
+    Partitioning,
+    Rebalance,
+    SourceOperation,
+)
+from holdfast.graph.uids import assign_uids
+from holdfast.plan.model import ROWS_LEVEL, Exchange, Level, Plan, PlannedOperator
+
+DEFAULT_MAX_PARALLELISM = 128
+LARGEST_MAX_PARALLELISM = 32768
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What the environment says where a node says nothing."""
+
+    parallelism: int
+    max_parallelism: int | None = None
+    chaining: bool = True
+
+
+def make_plan(nodes: Sequence[Node], defaults: Defaults, name: str) -> Plan:
+    """Check the nodes (in the order of the user's calls) and plan them.
+
+    Raises:
+        JobDefinitionError: when the graph cannot run; the message names the operator.
+    """
+    if not nodes:
+        raise JobDefinitionError(
+            "there is nothing to execute: the program has not made a stream since the last "
+            "execution; add a source and a sink before calling execute"
+        )
+    return _Planner(nodes, defaults).plan(name)
+
+
+class _Planner:
+    def __init__(self, nodes: Sequence[Node], defaults: Defaults) -> None:
+        self.nodes = {node.id: node for node in nodes}
+        self.defaults = defaults
+        self.uids = assign_uids(nodes)
+        self.parallelism = {node.id: _parallelism(node, defaults) for node in nodes}
+        self.max_parallelism = {
+            node.id: _max_parallelism(node, self.parallelism[node.id], defaults) for node in nodes
+        }
+        for node in nodes:
+            self._check(node)
+
+    def plan(self, name: str) -> Plan:
+        levels = self._levels()
+        chains = self._chains(levels)
+        calls: dict[int, list[int]] = {node_id: [] for node_id in self.nodes}
+        exchanges: list[Exchange] = []
+        for node in self.nodes.values():
+            for edge in node.inputs:
+                if levels[edge.source] == levels[node.id] and self._is_local(edge, node):
+                    calls[edge.source].append(node.id)
+                else:
+                    exchanges.append(self._exchange(len(exchanges), edge, node, levels))
+        operators = {
+            node_id: PlannedOperator(
+                node=node,
+                uid=self.uids[node_id],
+                level=levels[node_id],
+                chain=chains[node_id],
+                parallelism=self.parallelism[node_id],
+                max_parallelism=self.max_parallelism[node_id],
+                calls=tuple(calls[node_id]),
+                exchanges=tuple(ex.id for ex in exchanges if ex.source == node_id),
+            )
+            for node_id, node in self.nodes.items()
+        }
+        return Plan(name, operators, tuple(exchanges), _make_levels(operators, exchanges))
+
+    def _check(self, node: Node) -> None:
+        if not node.inputs and not node.is_source:
+            raise JobDefinitionError(f"operator '{node.name}' has no input")
+        for edge in node.inputs:
+            if edge.source not in self.nodes:
+                raise JobDefinitionError(
+                    f"operator '{node.name}' reads from a stream of another environment"
+                )
+            self._check_forward(edge, node)
+
+    def _check_forward(self, edge: Edge, node: Node) -> None:
+        ours, theirs = self.parallelism[node.id], self.parallelism[edge.source]
+        explicit = isinstance(edge.partitioning, Forward) and edge.partitioning.explicit
+        if explicit and ours != theirs:
+            source = self.nodes[edge.source].name
+            raise JobDefinitionError(
+                f"forward() from '{source}' (parallelism {theirs}) to '{node.name}' (parallelism "
+                f"{ours}): forward needs the same parallelism on both sides; use rebalance() or "
+                "rescale(), or set the same parallelism"
+            )
+
+    def _is_local(self, edge: Edge, node: Node) -> bool:
+        """Whether records may pass by a direct call, if both ends are in one level."""
+        return (
+            isinstance(edge.partitioning, Forward)
+            and self.parallelism[edge.source] == self.parallelism[node.id]
+            and not _reads_rows(self.nodes[edge.source])
+        )
+
+    def _levels(self) -> dict[int, int]:
+        levels: dict[int, int] = {}
+        for node in self.nodes.values():
+            if _reads_rows(node):
+                levels[node.id] = ROWS_LEVEL
+                continue
+            steps = (
+                levels[edge.source] + (0 if self._is_local(edge, node) else 1)
+                for edge in node.inputs
+            )
+            levels[node.id] = max(steps, default=0)
+        return levels
+
+    def _chains(self, levels: dict[int, int]) -> dict[int, int]:
+        """Number the chains: an operator joins the chain of its only input where it may."""
+        chains: dict[int, int] = {}
+        for node in self.nodes.values():
+            joined = self._chain_to_join(node, levels, chains)
+            chains[node.id] = len(set(chains.values())) if joined is None else joined
+        return chains
+
+    def _chain_to_join(
+        self, node: Node, levels: dict[int, int], chains: dict[int, int]
+    ) -> int | None:
+        if len(node.inputs) != 1 or not self.defaults.chaining:
+            return None
+        edge = node.inputs[0]
+        source = self.nodes[edge.source]
+        may = node.chaining is Chaining.ALWAYS and source.chaining is not Chaining.NEVER
+        near = levels[source.id] == levels[node.id] and self._is_local(edge, node)
+        return chains[source.id] if may and near else None
+
+    def _exchange(self, number: int, edge: Edge, node: Node, levels: dict[int, int]) -> Exchange:
+        return Exchange(
+            id=number,
+            source=edge.source,
+            target=node.id,
+            partitioning=self._partitioning(edge, node),
+            source_level=levels[edge.source],
+            target_level=levels[node.id],
+            source_parallelism=self.parallelism[edge.source],
+            target_parallelism=self.parallelism[node.id],
+            max_parallelism=self.max_parallelism[node.id],
+        )
+
+    def _partitioning(self, edge: Edge, node: Node) -> Partitioning:
+        """As asked for; forward between unequal parallelisms is a rebalance, as in Flink."""
+        if isinstance(edge.partitioning, Forward) and not self._is_local(edge, node):
+            return Rebalance()
+        return edge.partitioning
+
+
+def _reads_rows(node: Node) -> bool:
+    return isinstance(node.operation, SourceOperation) and node.operation.source.reads_rows
+
+
+def _make_levels(
+    operators: dict[int, PlannedOperator], exchanges: Sequence[Exchange]
+) -> tuple[Level, ...]:
+    count = max(op.level for op in operators.values()) + 1
+    return tuple(_make_level(index, operators, exchanges) for index in range(count))
+
+
+def _make_level(
+    index: int, operators: dict[int, PlannedOperator], exchanges: Sequence[Exchange]
+) -> Level:
+    members = [op for op in operators.values() if op.level == index]
+    producers = {ex.source_level for ex in exchanges if ex.target_level == index}
+    if index > 0:
+        producers.add(index - 1)
+    return Level(
+        index=index,
+        parallelism=max((op.parallelism for op in members), default=1),
+        operators=tuple(op.id for op in members),
+        producers=tuple(sorted(producers)),
+    )
+
+
+def _parallelism(node: Node, defaults: Defaults) -> int:
+    parallelism = node.parallelism or defaults.parallelism
+    if isinstance(node.operation, SourceOperation) and node.parallelism is None:
+        parallelism = node.operation.source.parallelism_limit or parallelism
+    return parallelism
+
+
+def _max_parallelism(node: Node, parallelism: int, defaults: Defaults) -> int:
+    given = node.max_parallelism or defaults.max_parallelism
+    limit = given or _derived_max_parallelism(parallelism)
+    if parallelism > limit:
+        raise JobDefinitionError(
+            f"operator '{node.name}' has parallelism {parallelism}, above its max parallelism "
+            f"{limit}; lower the parallelism or raise it with set_max_parallelism"
+        )
+    return limit
+
+
+def _derived_max_parallelism(parallelism: int) -> int:
+    """Flink's rule: half as much again, rounded up to a power of two, 128 at least."""
+    wanted = parallelism + parallelism // 2
+    power = 1 << (wanted - 1).bit_length()
+    return min(max(DEFAULT_MAX_PARALLELISM, power), LARGEST_MAX_PARALLELISM)

@@ -1,0 +1,1 @@
+"""Runs one subtask of one level for one epoch, in any process. Imports no Spark."""

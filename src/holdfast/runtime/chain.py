@@ -1,0 +1,175 @@
+"""The operators of one subtask, composed from the last one to the first.
+
+``Chain`` makes the function objects of a level for one subtask, opens them, wires them, carries
+their fields and closes them. It does not know of blocks, epochs or files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.datastream.functions import Function
+from holdfast.graph.nodes import (
+    FunctionOperation,
+    ResultOperation,
+    SourceOperation,
+    Style,
+    WriterOperation,
+)
+from holdfast.plan.model import Level, Plan, PlannedOperator
+from holdfast.runtime.context import (
+    Clock,
+    KeyedRecordContext,
+    OperatorContext,
+    RecordContext,
+)
+from holdfast.runtime.failures import FailureReporter
+from holdfast.runtime.fields import FIELDS, FieldCarrier
+from holdfast.runtime.job import JobCode
+from holdfast.runtime.operators import (
+    coercing,
+    fan_out,
+    make_keyed_process,
+    make_process,
+    method_of,
+)
+from holdfast.runtime.results import ResultBuffer, make_result_buffer
+from holdfast.runtime.routing import Emit, Router, key_function
+from holdfast.state.backend import KeyedStateBackend
+from holdfast.state.views import KeyContext
+
+
+class OperatorInstance:
+    """One operator in one subtask: its function object and what belongs to it."""
+
+    def __init__(
+        self,
+        operator: PlannedOperator,
+        job: JobCode,
+        subtask: int,
+        attempt: int,
+        backend: KeyedStateBackend,
+    ) -> None:
+        """Make the function object; nothing is opened yet."""
+        operation = operator.node.operation
+        self.operator = operator
+        self.report = FailureReporter(operator.name, subtask)
+        self.selector: Any = None
+        self.function: Any = job.new_function(operator.id)
+        if isinstance(operation, FunctionOperation) and operation.key_selector:
+            self.selector = key_function(operation.key_selector)
+        self.key_context = KeyContext() if self.selector else None
+        self.context = OperatorContext(
+            operator, subtask, attempt, backend, self.key_context, job.parameters
+        )
+        self.carrier = FieldCarrier(operator.name, self.function, self.context)
+
+    def open(self) -> None:
+        """Call the function's ``open``."""
+        if isinstance(self.function, Function):
+            self.context.opening(True)
+            try:
+                self.function.open(self.context)
+            except Exception as error:
+                self.report.during("open", error)
+            finally:
+                self.context.opening(False)
+
+    def close(self) -> None:
+        """Call the function's ``close``."""
+        if isinstance(self.function, Function):
+            try:
+                self.function.close()
+            except Exception as error:
+                self.report.during("close", error)
+
+    def make_process(self, emit: Emit, clock: Clock) -> Emit:
+        """The closure that takes a record of this operator's input."""
+        operation = self.operator.node.operation
+        assert isinstance(operation, FunctionOperation)
+        call = method_of(self.function, operation.style)
+        if self.key_context is None or operation.style is Style.SINK:
+            return make_process(operation.style, call, RecordContext(clock), emit, self.report)
+        context = KeyedRecordContext(clock, self.key_context)
+        return make_keyed_process(
+            operation.style, call, self.selector, self.key_context, context, emit, self.report
+        )
+
+
+class Chain:
+    """All operators of a level in one subtask."""
+
+    def __init__(
+        self,
+        job: JobCode,
+        level: Level,
+        subtask: int,
+        attempt: int,
+        backend: KeyedStateBackend,
+        clock: Clock,
+    ) -> None:
+        """Make and wire the operators that this subtask has."""
+        self._backend = backend
+        self.instances = {
+            op.id: OperatorInstance(op, job, subtask, attempt, backend)
+            for op in (job.plan.operators[op_id] for op_id in level.operators)
+            if subtask < op.parallelism
+        }
+        self.routers: list[Router] = []
+        self.results: list[ResultBuffer] = []
+        #: what takes the records of an operator's input; for a source, those that it read
+        self.inputs: dict[int, Emit] = {}
+        self._wire(job.plan, subtask, clock)
+
+    def open(self) -> None:
+        """Open all functions, the last of the chain first, as Flink does."""
+        for instance in reversed(self.instances.values()):
+            instance.open()
+
+    def restore_fields(self) -> None:
+        """Put the carried fields back."""
+        for instance in self.instances.values():
+            data = self._backend.get_blob(instance.operator.uid, FIELDS)
+            instance.carrier.restore(data)
+
+    def save_fields(self) -> None:
+        """Put the fields where they are persisted with the state."""
+        for instance in self.instances.values():
+            data = instance.carrier.save()
+            if data is not None:
+                self._backend.set_blob(instance.operator.uid, FIELDS, data)
+
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """The users' metrics, by operator uid."""
+        taken = {
+            instance.operator.uid: instance.context.get_metrics_group().snapshot()
+            for instance in self.instances.values()
+        }
+        return {uid: metrics for uid, metrics in taken.items() if metrics}
+
+    def close(self) -> None:
+        """Close all functions, in the order of the stream."""
+        for instance in self.instances.values():
+            instance.close()
+
+    def _wire(self, plan: Plan, subtask: int, clock: Clock) -> None:
+        for op_id, instance in reversed(self.instances.items()):
+            operator = instance.operator
+            emits = [self.inputs[target] for target in operator.calls]
+            for number in operator.exchanges:
+                router = Router(plan.exchanges[number], subtask, instance.report)
+                self.routers.append(router)
+                emits.append(router.emit)
+            coerce = operator.node.output_type.coercer() if operator.node.output_type else None
+            emit = coercing(fan_out(emits), coerce, instance.report)
+            self.inputs[op_id] = self._input_of(instance, emit, subtask, clock)
+
+    def _input_of(self, instance: OperatorInstance, emit: Emit, subtask: int, clock: Clock) -> Emit:
+        operation = instance.operator.node.operation
+        if isinstance(operation, SourceOperation):
+            return emit
+        if isinstance(operation, ResultOperation | WriterOperation):
+            buffer = make_result_buffer(instance.operator, subtask)
+            self.results.append(buffer)
+            return buffer.emit
+        return instance.make_process(emit, clock)

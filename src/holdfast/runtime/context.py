@@ -1,0 +1,174 @@
+"""What functions are given: the runtime context of ``open``, and the context of a record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.datastream.functions import (
+    KeyedProcessFunction,
+    ProcessFunction,
+    RuntimeContext,
+    SinkFunction,
+)
+from holdfast.errors import JobDefinitionError
+from holdfast.metrics import MetricGroup
+from holdfast.plan.model import PlannedOperator
+
+if TYPE_CHECKING:
+    from holdfast.datastream.state import (
+        AggregatingState,
+        AggregatingStateDescriptor,
+        FoldingState,
+        FoldingStateDescriptor,
+        ListState,
+        ListStateDescriptor,
+        MapState,
+        MapStateDescriptor,
+        ReducingState,
+        ReducingStateDescriptor,
+        StateDescriptor,
+        ValueState,
+        ValueStateDescriptor,
+    )
+    from holdfast.state.backend import KeyedStateBackend
+    from holdfast.state.views import KeyContext
+
+Clock = Callable[[], int]
+
+
+def wall_clock() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class OperatorContext(RuntimeContext):
+    """The runtime context of one operator in one subtask."""
+
+    def __init__(
+        self,
+        operator: PlannedOperator,
+        subtask: int,
+        attempt: int,
+        backend: KeyedStateBackend,
+        key_context: KeyContext | None,
+        parameters: Mapping[str, str],
+    ) -> None:
+        """Tie the context to its operator and to the state of its subtask."""
+        self._operator = operator
+        self._subtask = subtask
+        self._attempt = attempt
+        self._backend = backend
+        self._key_context = key_context
+        self._parameters = parameters
+        self._metrics = MetricGroup()
+        self._states: dict[str, tuple[StateDescriptor, Any]] = {}
+        self._opening = False
+
+    def get_task_name(self) -> str:
+        return self._operator.name
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        return self._operator.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        return self._operator.max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        return self._subtask
+
+    def get_attempt_number(self) -> int:
+        return self._attempt
+
+    def get_task_name_with_subtasks(self) -> str:
+        return f"{self._operator.name} ({self._subtask + 1}/{self._operator.parallelism})"
+
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        return self._parameters.get(key, default_value)
+
+    def get_metrics_group(self) -> MetricGroup:
+        return self._metrics
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+        return self._keyed(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        return self._keyed(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+        return self._keyed(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+        return self._keyed(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState:
+        return self._keyed(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState:
+        return self._keyed(state_descriptor)  # type: ignore[no-any-return]
+
+    def opening(self, is_opening: bool) -> None:
+        """Within ``open`` every descriptor is a new state, so one name twice is a mistake."""
+        self._opening = is_opening
+
+    def name_of(self, handle: object) -> str:
+        """The name of the state that a handle of this operator stands for."""
+        return next(name for name, (_, known) in self._states.items() if known is handle)
+
+    def state_named(self, name: str) -> Any:
+        """The handle of a registered state, for fields that are carried to this process."""
+        return self._states[name][1]
+
+    def _keyed(self, descriptor: StateDescriptor) -> Any:
+        name = descriptor.get_name()
+        if self._key_context is None:
+            raise JobDefinitionError(
+                f"operator '{self._operator.name}' asks for the keyed state '{name}', but its "
+                "input is not a keyed stream; call key_by(...) before it"
+            )
+        known = self._states.get(name)
+        if known is not None:
+            self._check_again(known[0], descriptor)
+            return known[1]
+        handle = self._backend.keyed_state(self._operator.uid, descriptor, self._key_context)
+        self._states[name] = (descriptor, handle)
+        return handle
+
+    def _check_again(self, known: StateDescriptor, descriptor: StateDescriptor) -> None:
+        """A function may look a state up again; it may not give one name to two states."""
+        if known is descriptor or (known == descriptor and not self._opening):
+            return
+        raise JobDefinitionError(
+            f"operator '{self._operator.name}' has two states of the name "
+            f"'{descriptor.get_name()}': {known!r} and {descriptor!r}; "
+            "the name identifies a state: give each its own"
+        )
+
+
+class RecordContext(ProcessFunction.Context, SinkFunction.Context):
+    """The context of the current record, for functions without a key."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Read the processing time from this clock."""
+        self._clock = clock
+
+    def timestamp(self) -> int | None:
+        return None
+
+    def current_processing_time(self) -> int:
+        return self._clock()
+
+
+class KeyedRecordContext(RecordContext, KeyedProcessFunction.Context):
+    """The context of the current record, for keyed functions."""
+
+    def __init__(self, clock: Clock, key_context: KeyContext) -> None:
+        """Read the key from where the runtime puts it."""
+        super().__init__(clock)
+        self._key_context = key_context
+
+    def get_current_key(self) -> Any:
+        return self._key_context.key

@@ -1,0 +1,148 @@
+"""The driver's book of a job: the heads of all states, what an epoch may read, when the job ends.
+
+Pure: acknowledgements in, decisions out. Spark and the in-process run use it alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import InternalError
+from holdfast.plan.model import Plan
+from holdfast.runtime.protocol import Acknowledgement, EpochTask
+from holdfast.state.chain import Chain
+
+FIRST_QUOTA = 20_000
+_SHORT_EPOCH = 2.0
+_LONG_EPOCH = 6.0
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What one epoch did, for people and benchmarks.
+
+    Attributes:
+        read: records that the sources gave.
+        steps: the longest time of any subtask, by step of the protocol.
+        memory: resident bytes of each worker process.
+    """
+
+    epoch: int
+    started: float
+    seconds: float
+    read: int
+    records: int
+    quota: int
+    steps: dict[str, float]
+    memory: dict[int, int]
+    state_bytes: int
+
+
+@dataclass
+class EpochBook:
+    """The state of the driver between two epochs.
+
+    Attributes:
+        largest_quota: the bound for what a source subtask reads in one epoch.
+    """
+
+    job: str
+    plan: Plan
+    largest_quota: int = 1_000_000
+    attempt: int = 0
+    quota: int = FIRST_QUOTA
+    #: the head of every subtask's state, by level
+    chains: list[list[Chain]] = field(init=False)
+    #: users' metrics of the last epoch, by (operator uid, subtask)
+    metrics: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    finished: bool = False
+
+    def __post_init__(self) -> None:
+        """Every subtask starts without state."""
+        self.chains = [[Chain()] * level.parallelism for level in self.plan.levels]
+        self.quota = min(self.quota, self.largest_quota)
+
+    def tasks(self, epoch: int, closing: bool = False) -> list[EpochTask]:
+        """What each level is told for an epoch (step 1)."""
+        return [
+            EpochTask(
+                job=self.job,
+                attempt=self.attempt,
+                epoch=epoch,
+                level=level.index,
+                chains=tuple(self.chains[level.index]),
+                quota=self.quota,
+                closing=closing,
+            )
+            for level in self.plan.levels
+        ]
+
+    def accept(
+        self, epoch: int, acks: Iterable[Acknowledgement], started: float, seconds: float
+    ) -> tuple[EpochReport, list[str]]:
+        """Make an epoch part of the job (step 8); returns a report, and files nobody needs now.
+
+        Raises:
+            InternalError: when not every subtask acknowledged exactly once.
+        """
+        by_place = self._by_place(acks)
+        unneeded = self._advance(by_place)
+        report = self._report(epoch, by_place, started, seconds)
+        self._adapt_quota(by_place, seconds)
+        self.finished = all(ack.finished for ack in by_place.values())
+        return report, unneeded
+
+    def _by_place(self, acks: Iterable[Acknowledgement]) -> dict[tuple[int, int], Acknowledgement]:
+        by_place: dict[tuple[int, int], Acknowledgement] = {}
+        for ack in acks:
+            if (ack.level, ack.subtask) in by_place:
+                raise InternalError(f"subtask {ack.level}/{ack.subtask} acknowledged twice")
+            by_place[ack.level, ack.subtask] = ack
+        expected = {(lv.index, i) for lv in self.plan.levels for i in range(lv.parallelism)}
+        if set(by_place) != expected:
+            missing = sorted(expected - set(by_place))
+            raise InternalError(f"no acknowledgement from {missing} (level, subtask)")
+        return by_place
+
+    def _advance(self, acks: dict[tuple[int, int], Acknowledgement]) -> list[str]:
+        unneeded: list[str] = []
+        for (level, subtask), ack in acks.items():
+            before = {ref.name for ref in self.chains[level][subtask].files}
+            self.chains[level][subtask] = ack.chain
+            unneeded += sorted(before - {ref.name for ref in ack.chain.files})
+            for uid, values in ack.metrics.items():
+                self.metrics[uid, subtask] = values
+        return unneeded
+
+    def _report(
+        self,
+        epoch: int,
+        acks: dict[tuple[int, int], Acknowledgement],
+        started: float,
+        seconds: float,
+    ) -> EpochReport:
+        steps: dict[str, float] = {}
+        for ack in acks.values():
+            for step, took in ack.seconds.items():
+                steps[step] = max(took, steps.get(step, 0.0))
+        return EpochReport(
+            epoch=epoch,
+            started=started,
+            seconds=seconds,
+            read=sum(ack.records_read for ack in acks.values()),
+            records=sum(ack.records_in + ack.records_read for ack in acks.values()),
+            quota=self.quota,
+            steps=steps,
+            memory={ack.process: ack.rss for ack in acks.values()},
+            state_bytes=sum(ref.size for ack in acks.values() for ref in ack.chain.files),
+        )
+
+    def _adapt_quota(self, acks: dict[tuple[int, int], Acknowledgement], seconds: float) -> None:
+        """Larger epochs under load, so that the fixed cost of an epoch counts for less."""
+        if seconds > _LONG_EPOCH:
+            self.quota = max(FIRST_QUOTA, self.quota // 2)
+        elif seconds < _SHORT_EPOCH and any(ack.saturated for ack in acks.values()):
+            self.quota = self.quota * 2 if seconds > _SHORT_EPOCH / 2 else self.quota * 4
+        self.quota = min(self.quota, self.largest_quota)

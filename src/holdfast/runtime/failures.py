@@ -1,0 +1,98 @@
+"""Turns an exception in a user's function into a message that names operator, record and line.
+
+A failure travels to the driver as data, not as a failed Spark task: Spark would run a task again
+that will fail again, and bury the user's line under its own stack trace.
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from holdfast.errors import HoldfastError, UserFunctionError
+from holdfast.runtime.protocol import Failure
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_RECORD_LIMIT = 300
+
+
+class OperatorFailed(HoldfastError):
+    """Leaves the chain of operators with a failure that is described already."""
+
+    def __init__(self, failure: Failure) -> None:
+        """Carry the description."""
+        super().__init__(failure.error)
+        self.failure = failure
+
+
+class FailureReporter:
+    """Describes the failures of one operator's function."""
+
+    def __init__(self, operator: str, subtask: int) -> None:
+        """Remember whose failures they are."""
+        self._operator = operator
+        self._subtask = subtask
+
+    def at(self, record: object, error: BaseException) -> NoReturn:
+        """Raise for an exception while a record was processed."""
+        raise OperatorFailed(self._describe(shorten(record), error)) from error
+
+    def during(self, phase: str, error: BaseException) -> NoReturn:
+        """Raise for an exception outside of a record, such as in ``open``."""
+        raise OperatorFailed(self._describe(None, error, f" in {phase}()")) from error
+
+    def _describe(self, record: str | None, error: BaseException, where: str = "") -> Failure:
+        summary = "".join(traceback.format_exception_only(error)).strip()
+        return Failure(
+            operator=self._operator,
+            subtask=self._subtask,
+            record=record,
+            error=f"{summary}{where}",
+            traceback=_user_traceback(error),
+            pickled=_pickled(error),
+        )
+
+
+def shorten(record: object) -> str:
+    """A ``repr`` that fits into a message and never raises."""
+    try:
+        text = repr(record)
+    except Exception as error:
+        text = f"<{type(record).__name__} whose repr raises {type(error).__name__}>"
+    return text if len(text) <= _RECORD_LIMIT else text[:_RECORD_LIMIT] + "…"
+
+
+def to_exception(failure: Failure) -> UserFunctionError:
+    """The exception that the caller of ``execute`` gets."""
+    error = UserFunctionError(
+        failure.operator, failure.subtask, failure.record, failure.error, failure.traceback
+    )
+    error.original = _unpickled(failure.pickled)
+    return error
+
+
+def _user_traceback(error: BaseException) -> str:
+    """The traceback from the first frame that is not Holdfast's own."""
+    frame: TracebackType | None = error.__traceback__
+    while frame and frame.tb_next and frame.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(error), error, frame))
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    try:
+        data = pickle.dumps(error, 5)
+        pickle.loads(data)
+    except Exception:
+        return None
+    return data
+
+
+def _unpickled(data: bytes | None) -> BaseException | None:
+    try:
+        return pickle.loads(data) if data else None  # type: ignore[no-any-return]
+    except Exception:
+        return None

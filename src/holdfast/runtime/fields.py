@@ -1,0 +1,138 @@
+"""Carries a function object's fields from one worker process to the next.
+
+For its user a function object lives as long as its attempt. Since its subtask may run in another
+process in the next epoch, its fields are saved with the state of the subtask at the end of each
+epoch and put back where the subtask runs next. A state handle or the runtime context in a field is
+saved by name. What cannot be pickled (a connection, a lock) is not carried: ``open`` is called in
+every new process and makes it anew. A class can choose what is carried with ``__getstate__``.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import pickle
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from holdfast.datastream.functions import Function
+from holdfast.datastream.state import State
+from holdfast.metrics import Metric, MetricGroup
+from holdfast.runtime.context import OperatorContext
+
+FIELDS = "fields"
+_LARGE = 8 * 1024 * 1024
+_logger = logging.getLogger(__name__)
+
+
+class FieldCarrier:
+    """Saves and restores the fields of one operator's function object."""
+
+    def __init__(self, operator: str, function: Any, context: OperatorContext) -> None:
+        """Watch this object; a plain callable has no fields to carry."""
+        self._operator = operator
+        self._function = function
+        self._context = context
+        self._carries = isinstance(function, Function)
+        self._left_out: set[str] = set()
+        self._last: bytes | None = None
+        self._warned = False
+
+    def save(self) -> bytes | None:
+        """The fields and metrics as bytes; None where there is nothing to carry."""
+        metrics = self._context.get_metrics_group().dump()
+        if not metrics and not self._carries:
+            return None
+        self._last = pickle.dumps(metrics, 5) + self._dump_fields()
+        self._warn_if_large(len(self._last))
+        return self._last
+
+    def restore(self, data: bytes | None) -> None:
+        """Put saved fields into the object, unless it has just these already."""
+        if data is None or data == self._last:
+            return
+        stream = io.BytesIO(data)
+        self._context.get_metrics_group().restore(pickle.load(stream))
+        fields = _Unpickler(stream, self._context).load()
+        if self._carries:
+            _set_state(self._function, fields)
+        self._last = data
+
+    def _fields(self) -> Any:
+        state = self._function.__getstate__()
+        if not isinstance(state, dict):
+            return state
+        return {name: value for name, value in state.items() if name not in self._left_out}
+
+    def _dump_fields(self) -> bytes:
+        fields = self._fields() if self._carries else None
+        try:
+            return _dumps(fields, self._context)
+        except Exception:
+            if not isinstance(fields, dict):
+                raise
+            kept = {name: value for name, value in fields.items() if self._can_carry(name, value)}
+            return _dumps(kept, self._context)
+
+    def _can_carry(self, name: str, value: Any) -> bool:
+        try:
+            _dumps(value, self._context)
+        except Exception:
+            self._left_out.add(name)
+            return False
+        return True
+
+    def _warn_if_large(self, size: int) -> None:
+        if size > _LARGE and not self._warned:
+            self._warned = True
+            _logger.warning(
+                "the fields of the function of operator '%s' take %d MB and are written with every "
+                "epoch; keep large things that do not change out of them with __getstate__, or "
+                "put them into state",
+                self._operator,
+                size >> 20,
+            )
+
+
+def _set_state(function: Any, fields: Any) -> None:
+    if hasattr(function, "__setstate__"):
+        function.__setstate__(fields)
+    elif fields:
+        function.__dict__.update(fields)
+
+
+def _dumps(value: Any, context: OperatorContext) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer, context).dump(value)
+    return buffer.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def __init__(self, buffer: io.BytesIO, context: OperatorContext) -> None:
+        super().__init__(buffer, protocol=5)
+        self._context = context
+
+    def persistent_id(self, obj: Any) -> Any:
+        if obj is self._context:
+            return ("context", "")
+        if isinstance(obj, State):
+            return ("state", self._context.name_of(obj))
+        if isinstance(obj, MetricGroup):
+            return ("group", obj.path)
+        return ("metric", obj.path) if isinstance(obj, Metric) else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, buffer: io.BytesIO, context: OperatorContext) -> None:
+        super().__init__(buffer)
+        self._context = context
+
+    def persistent_load(self, pid: tuple[str, Any]) -> Any:
+        kind, place = pid
+        if kind == "context":
+            return self._context
+        if kind == "state":
+            return self._context.state_named(place)
+        metrics = self._context.get_metrics_group()
+        return metrics.group_at(place) if kind == "group" else metrics.metric_at(place)

@@ -1,0 +1,153 @@
+"""What the workers get of a job, once: its plan, its functions and its settings.
+
+Each function is pickled by itself, so that every subtask makes its own object from it, and so that
+one that cannot be pickled is found before anything runs, with the member that is at fault.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from holdfast.errors import PickleError
+from holdfast.graph.nodes import FunctionOperation
+from holdfast.plan.model import Plan, PlannedOperator
+
+
+@dataclass(frozen=True)
+class JobCode:
+    """Everything about a job that does not change from epoch to epoch.
+
+    Attributes:
+        id: unique to this start of the job.
+        plan: the plan, without the function objects.
+        functions: the pickled function of each operator that has one.
+        directory: where its state files are.
+        parameters: the global job parameters.
+        main_classes: classes of the user's script, so that their instances can be records.
+    """
+
+    id: str
+    plan: Plan
+    functions: Mapping[int, bytes]
+    directory: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    main_classes: Mapping[str, type] = field(default_factory=dict)
+
+    def new_function(self, operator: int) -> Any:
+        """A function object of its own for one subtask."""
+        data = self.functions.get(operator)
+        return None if data is None else cloudpickle.loads(data)
+
+    def main_classes_pickled(self) -> bytes:
+        """The script's classes by value, for another process."""
+        return cloudpickle.dumps(dict(self.main_classes))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Parcel:
+    """A pickled job with what is needed to unpickle it."""
+
+    path: tuple[str, ...]
+    job: bytes
+
+
+def make_job_code(
+    job_id: str, plan: Plan, directory: str, parameters: Mapping[str, str] | None = None
+) -> JobCode:
+    """Take the functions out of the plan and pickle them.
+
+    Raises:
+        PickleError: when a function or something it refers to cannot be pickled.
+    """
+    functions = {}
+    operators = {}
+    for op in plan.operators.values():
+        operation = op.node.operation
+        if isinstance(operation, FunctionOperation):
+            functions[op.id] = _pickle("the function", operation.function, op)
+            bare = replace(op.node, operation=replace(operation, function=None))
+            op = replace(op, node=bare)
+        operators[op.id] = op
+        _pickle("the source or the key selector", op, op)
+    return JobCode(
+        job_id,
+        replace(plan, operators=operators),
+        functions,
+        directory,
+        dict(parameters or {}),
+        main_classes(),
+    )
+
+
+def pack(job: JobCode) -> bytes:
+    """The job as bytes."""
+    return cloudpickle.dumps(_Parcel(tuple(sys.path), cloudpickle.dumps(job)))  # type: ignore[no-any-return]
+
+
+def unpack(data: bytes) -> JobCode:
+    """The job, in a worker; the modules that the program could import can be imported here too."""
+    parcel: _Parcel = cloudpickle.loads(data)
+    sys.path.extend(path for path in parcel.path if path not in sys.path)
+    job: JobCode = cloudpickle.loads(parcel.job)
+    _adopt_main_classes(job)
+    return job
+
+
+def main_classes() -> dict[str, type]:
+    """The classes that the program's own script defines."""
+    return {
+        name: value
+        for name, value in vars(sys.modules["__main__"]).items()
+        if isinstance(value, type) and value.__module__ == "__main__" and _can_pickle(value)
+    }
+
+
+def _adopt_main_classes(job: JobCode) -> None:
+    """Put the script's classes where pickle looks for them: records need no class by value then."""
+    module = sys.modules.setdefault("__main__", ModuleType("__main__"))
+    for name, cls in job.main_classes.items():
+        setattr(module, name, cls)
+
+
+def _pickle(what: str, value: Any, op: PlannedOperator) -> bytes:
+    try:
+        return cloudpickle.dumps(value)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise PickleError(
+            f"{what} of operator '{op.name}' cannot be sent to the workers: "
+            f"{_member_at_fault(value)} cannot be pickled ({type(error).__name__}: {error}); create "
+            "it in open() instead, or leave it out with __getstate__"
+        ) from error
+
+
+def _can_pickle(value: Any) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:
+        return False
+    return True
+
+
+def _member_at_fault(value: Any) -> str:
+    for owner, name, member in _members(value):
+        if not _can_pickle(member):
+            return f"{owner} '{name}' ({type(member).__module__}.{type(member).__qualname__})"
+    return f"{value!r}"
+
+
+def _members(value: Any) -> Iterator[tuple[str, str, Any]]:
+    for name, member in getattr(value, "__dict__", {}).items():
+        yield "its field", name, member
+    code, closure = getattr(value, "__code__", None), getattr(value, "__closure__", None)
+    if code is not None:
+        for name, cell in zip(code.co_freevars, closure or (), strict=False):
+            yield "the variable", name, cell.cell_contents
+        for name in code.co_names:
+            if name in value.__globals__:
+                yield "the global", name, value.__globals__[name]

@@ -1,0 +1,89 @@
+"""The messages between the driver and the subtasks of an epoch.
+
+The steps are those of the epoch protocol: the driver sends an ``EpochTask`` (1), a subtask loads (2),
+processes (4), persists (6) and answers with an ``Acknowledgement`` (7), which the driver accepts
+(8). Control messages tell a subtask that it has heard everything from a producer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.state.chain import Chain
+
+
+class EpochTask(msgspec.Struct, frozen=True):
+    """What the subtasks of one level are told for one epoch.
+
+    Attributes:
+        chains: the head of the state of each subtask.
+        quota: how many records each source subtask may read.
+        closing: no records are read; functions are closed.
+    """
+
+    job: str
+    attempt: int
+    epoch: int
+    level: int
+    chains: tuple[Chain, ...]
+    quota: int
+    closing: bool = False
+
+
+class Control(msgspec.Struct, frozen=True):
+    """The last block from a producer subtask to a consumer subtask.
+
+    Attributes:
+        ended: the exchanges on which this producer will never send again.
+        failed: the producer's user function raised; the epoch is lost.
+    """
+
+    ended: tuple[int, ...] = ()
+    failed: bool = False
+
+
+class Acknowledgement(msgspec.Struct, frozen=True):
+    """What one subtask reports at the end of an epoch.
+
+    Attributes:
+        consumed: the stamps of the upstream runs whose blocks were read, by ``level/subtask``.
+        chain: the head of its state after this epoch.
+        finished: its sources will give no more records, and its inputs have ended.
+        saturated: a source of it reached its quota; there is more to read.
+        seconds: time by protocol step: load, process, persist.
+        metrics: the user's metrics, by operator uid.
+    """
+
+    level: int
+    subtask: int
+    stamp: str
+    consumed: dict[str, str]
+    chain: Chain
+    finished: bool
+    saturated: bool
+    records_in: int
+    records_out: int
+    records_read: int
+    seconds: dict[str, float]
+    metrics: dict[str, dict[str, Any]]
+    rss: int = 0
+    process: int = 0
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A user's exception on its way to the driver."""
+
+    operator: str
+    subtask: int
+    record: str | None
+    error: str
+    traceback: str
+    pickled: bytes | None = None
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_control = msgspec.msgpack.Decoder(Control).decode
+decode_acknowledgement = msgspec.msgpack.Decoder(Acknowledgement).decode
+decode_failure = msgspec.msgpack.Decoder(Failure).decode

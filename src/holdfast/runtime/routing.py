@@ -1,0 +1,258 @@
+"""Sends records to other levels: one router per exchange, buffers per target, blocks in an outbox.
+
+A router is a plain function ``emit(record)``. Buffers are bounded: a full one becomes a block at
+once, so a subtask never holds more than a block per target.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import singledispatch
+from itertools import cycle
+from typing import Any
+
+from holdfast.errors import JobDefinitionError
+from holdfast.graph.nodes import (
+    Broadcast,
+    Custom,
+    Forward,
+    Global,
+    Hash,
+    Partitioning,
+    Rebalance,
+    Rescale,
+    Shuffle,
+)
+from holdfast.plan.model import Exchange
+from holdfast.runtime.blocks import Block, Header, Kind, encode_records
+from holdfast.runtime.failures import FailureReporter
+from holdfast.state.key_groups import KeyRouter
+
+Emit = Callable[[Any], None]
+
+SMALLEST_BLOCK = 16
+LARGEST_BLOCK = 8192
+_BLOCK_BYTES = 512 * 1024
+
+
+class Outbox:
+    """The blocks that are ready to leave a subtask, numbered per target."""
+
+    def __init__(self, level: int, subtask: int, stamp: str) -> None:
+        """Make an empty box for one run of a subtask."""
+        self.level = level
+        self.subtask = subtask
+        self.stamp = stamp
+        self.ready: list[Block] = []
+        self.records = 0
+        self._numbers: defaultdict[tuple[int, int], int] = defaultdict(int)
+
+    def send_records(self, exchange: Exchange, target: int, records: list[Any]) -> int:
+        """Make a block of records; returns its size in bytes."""
+        data = encode_records(records)
+        self.records += len(records)
+        self.send(Kind.RECORDS, exchange.target_level, target, data, exchange.id, len(records))
+        return len(data)
+
+    def send(
+        self,
+        kind: Kind,
+        level: int,
+        target: int,
+        data: bytes,
+        exchange: int = -1,
+        count: int = 0,
+    ) -> None:
+        """Number a block and put it into the box."""
+        number = self._numbers[level, target]
+        self._numbers[level, target] = number + 1
+        header = Header(
+            kind, level, target, exchange, self.level, self.subtask, number, count, self.stamp
+        )
+        self.ready.append(Block(header, data))
+
+    def take(self) -> list[Block]:
+        """Everything that is ready; the box is empty afterwards."""
+        blocks, self.ready = self.ready, []
+        return blocks
+
+
+class Router:
+    """The buffers of one exchange in one subtask, and ``emit``, which fills them."""
+
+    def __init__(self, exchange: Exchange, subtask: int, report: FailureReporter) -> None:
+        """Build ``emit`` for the exchange's partitioning."""
+        self.exchange = exchange
+        self.subtask = subtask
+        self.report = report
+        self.buffers: list[list[Any]] = [[] for _ in range(exchange.target_parallelism)]
+        self.limit = 256
+        self._outbox: Outbox | None = None
+        self.emit: Emit = _make_emit(exchange.partitioning, self)
+
+    def open(self, outbox: Outbox) -> None:
+        """Send to this box from now on; what a failed run left in the buffers is dropped."""
+        self._outbox = outbox
+        for buffer in self.buffers:
+            buffer.clear()
+
+    def flush(self, target: int) -> None:
+        """Make a block of what is buffered for a target."""
+        buffer = self.buffers[target]
+        if buffer:
+            assert self._outbox is not None
+            size = self._outbox.send_records(self.exchange, target, buffer)
+            self._adapt(size, len(buffer))
+            buffer.clear()
+
+    def flush_all(self) -> None:
+        """Make blocks of everything that is buffered."""
+        for target in range(len(self.buffers)):
+            self.flush(target)
+
+    def _adapt(self, size: int, count: int) -> None:
+        """Steer the number of records in a block towards the wanted number of bytes."""
+        fitting = count * _BLOCK_BYTES // max(size, 1)
+        if fitting < self.limit:
+            self.limit = max(SMALLEST_BLOCK, fitting) if size > _BLOCK_BYTES else self.limit
+        elif count >= self.limit:
+            self.limit = min(LARGEST_BLOCK, self.limit * 4)
+
+
+@singledispatch
+def _make_emit(partitioning: Partitioning, router: Router) -> Emit:
+    msg = f"no router for {type(partitioning).__name__}"
+    raise NotImplementedError(msg)
+
+
+def _emit_to(router: Router, target: int) -> Emit:
+    buffer, flush = router.buffers[target], router.flush
+
+    def emit(record: Any) -> None:
+        buffer.append(record)
+        if len(buffer) >= router.limit:
+            flush(target)
+
+    return emit
+
+
+def _round_robin(router: Router, targets: Sequence[int]) -> Emit:
+    if len(targets) == 1:
+        return _emit_to(router, targets[0])
+    buffers, flush = router.buffers, router.flush
+    turn = cycle(targets).__next__
+
+    def emit(record: Any) -> None:
+        target = turn()
+        buffer = buffers[target]
+        buffer.append(record)
+        if len(buffer) >= router.limit:
+            flush(target)
+
+    return emit
+
+
+@_make_emit.register
+def _(partitioning: Forward, router: Router) -> Emit:
+    return _emit_to(router, router.subtask)
+
+
+@_make_emit.register
+def _(partitioning: Global, router: Router) -> Emit:
+    return _emit_to(router, 0)
+
+
+@_make_emit.register
+def _(partitioning: Rebalance, router: Router) -> Emit:
+    count = router.exchange.target_parallelism
+    first = router.subtask % count
+    return _round_robin(router, [*range(first, count), *range(first)])
+
+
+@_make_emit.register
+def _(partitioning: Rescale, router: Router) -> Emit:
+    ours, theirs = router.exchange.source_parallelism, router.exchange.target_parallelism
+    if theirs <= ours:
+        return _emit_to(router, router.subtask * theirs // ours)
+    first = -(-router.subtask * theirs // ours)
+    last = -(-(router.subtask + 1) * theirs // ours)
+    return _round_robin(router, range(first, max(last, first + 1)))
+
+
+@_make_emit.register
+def _(partitioning: Shuffle, router: Router) -> Emit:
+    count, buffers, flush = router.exchange.target_parallelism, router.buffers, router.flush
+    draw = random.Random(router.subtask).randrange
+
+    def emit(record: Any) -> None:
+        target = draw(count)
+        buffer = buffers[target]
+        buffer.append(record)
+        if len(buffer) >= router.limit:
+            flush(target)
+
+    return emit
+
+
+@_make_emit.register
+def _(partitioning: Broadcast, router: Router) -> Emit:
+    emits = [_emit_to(router, target) for target in range(router.exchange.target_parallelism)]
+
+    def emit(record: Any) -> None:
+        for send in emits:
+            send(record)
+
+    return emit
+
+
+@_make_emit.register
+def _(partitioning: Hash, router: Router) -> Emit:
+    exchange, report = router.exchange, router.report
+    targets = KeyRouter(exchange.target_parallelism, exchange.max_parallelism)
+    selector, buffers, flush = key_function(partitioning.selector), router.buffers, router.flush
+
+    def emit(record: Any) -> None:
+        try:
+            target = targets[selector(record)]
+        except Exception as error:
+            report.at(record, error)
+        buffer = buffers[target]
+        buffer.append(record)
+        if len(buffer) >= router.limit:
+            flush(target)
+
+    return emit
+
+
+@_make_emit.register
+def _(partitioning: Custom, router: Router) -> Emit:
+    count, report = router.exchange.target_parallelism, router.report
+    selector, buffers, flush = key_function(partitioning.selector), router.buffers, router.flush
+    partition = getattr(partitioning.partitioner, "partition", partitioning.partitioner)
+
+    def emit(record: Any) -> None:
+        try:
+            target = _check_target(partition(selector(record), count), count)
+        except Exception as error:
+            report.at(record, error)
+        buffer = buffers[target]
+        buffer.append(record)
+        if len(buffer) >= router.limit:
+            flush(target)
+
+    return emit
+
+
+def key_function(selector: Any) -> Callable[[Any], Any]:
+    """The callable behind a key selector."""
+    return getattr(selector, "get_key", selector)  # type: ignore[no-any-return]
+
+
+def _check_target(target: Any, count: int) -> int:
+    if not isinstance(target, int) or not 0 <= target < count:
+        raise JobDefinitionError(
+            f"the partitioner must return an int from 0 to {count - 1}; got {target!r}"
+        )
+    return target

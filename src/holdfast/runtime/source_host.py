@@ -1,0 +1,226 @@
+"""A process that runs the loop of one source subtask, and how the workers talk to it.
+
+A loop cannot move: its position may be in its local variables. So it gets a process of its own that
+the first worker to read from it starts, and all workers find it through a file in the job's directory.
+Whoever writes that file first is the source; a second process, started by a task that Spark
+ran twice, sees it and ends. The process ends with the job (its directory is gone) or with
+the process that Spark starts workers from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from holdfast.errors import InternalError
+from holdfast.plan.model import PlannedOperator
+from holdfast.runtime.blocks import decode_records
+from holdfast.runtime.context import OperatorContext
+from holdfast.runtime.failures import FailureReporter, OperatorFailed
+from holdfast.runtime.job import JobCode
+from holdfast.runtime.protocol import Failure, decode_failure, encode
+from holdfast.runtime.source_thread import SourceThread
+from holdfast.runtime.sources import LiveSource, SourceAccess
+
+_START_SECONDS = 60.0
+_WATCH_SECONDS = 0.5
+
+
+class HostedSources(SourceAccess):
+    """Finds or starts the source processes of a job."""
+
+    def __init__(self, attempt: int) -> None:
+        """Processes of another attempt are not talked to."""
+        self._attempt = attempt
+
+    def connect(self, job: JobCode, operator: PlannedOperator, subtask: int) -> LiveSource:
+        """Connect to the process of a subtask; start it if there is none."""
+        folder = Path(job.directory) / "sources"
+        folder.mkdir(parents=True, exist_ok=True)
+        registration = folder / f"{operator.uid}-{subtask}-{self._attempt}.json"
+        if not registration.exists():
+            _start(registration, job, operator, subtask, self._attempt)
+        return HostedSource(registration)
+
+
+class HostedSource(LiveSource):
+    """A connection to a source process."""
+
+    def __init__(self, registration: Path) -> None:
+        """Connect to the process that registered itself there."""
+        self._finished = False
+        self._connection = _connect(registration)
+
+    def read(self, epoch: int, limit: int) -> Iterator[Sequence[Any]]:
+        """Decoded batches; a loop's exception is raised here as an operator's failure."""
+        try:
+            self._connection.send(("read", epoch, limit))
+            while data := self._connection.recv_bytes():
+                yield decode_records(data)
+            self._finished, failure = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise InternalError(
+                "the process of a source function has died; the job has to go back to its last "
+                "checkpoint, or start again"
+            ) from error
+        if failure is not None:
+            raise OperatorFailed(decode_failure(failure))
+
+    @property
+    def finished(self) -> bool:
+        """As the process said after the last read."""
+        return self._finished
+
+    def close(self) -> None:
+        """Hang up; the process goes on."""
+        self._connection.close()
+
+
+def _connect(registration: Path) -> Connection:
+    found = json.loads(registration.read_text())
+    try:
+        address = (found["host"], found["port"])
+        return Client(address, authkey=bytes.fromhex(found["key"]))  # type: ignore[return-value]
+    except (OSError, EOFError) as error:
+        raise InternalError(
+            f"the source process at {found['host']}:{found['port']} cannot be reached: {error}"
+        ) from error
+
+
+def _start(
+    registration: Path, job: JobCode, operator: PlannedOperator, subtask: int, attempt: int
+) -> None:
+    order = cloudpickle.dumps((operator, subtask, attempt, dict(job.parameters), job.directory))
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "holdfast.runtime.source_host",
+            str(registration),
+            str(os.getppid()),
+        ],
+        stdin=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(pickle.dumps((job.main_classes_pickled(), order)))
+        process.stdin.close()
+    deadline = time.monotonic() + _START_SECONDS
+    while not registration.exists():
+        if time.monotonic() > deadline or process.poll() not in (None, 0):
+            raise InternalError(
+                f"the process for source '{operator.name}' did not start (exit code "
+                f"{process.poll()}); see the worker's log"
+            )
+        time.sleep(0.01)
+
+
+class _Host:
+    """Serves the reads of one source subtask."""
+
+    def __init__(self, order: bytes) -> None:
+        operator, subtask, attempt, parameters, directory = cloudpickle.loads(order)
+        self.directory = Path(directory)
+        self._failure: Failure | None = None
+        self._thread: SourceThread | None = None
+        self._lock = threading.Lock()
+        context = OperatorContext(operator, subtask, attempt, None, None, parameters)  # type: ignore[arg-type]
+        try:
+            report = FailureReporter(operator.name, subtask)
+            self._thread = SourceThread(operator.node.operation.source.function, context, report)
+        except OperatorFailed as failed:
+            self._failure = failed.failure
+
+    def serve(self, connection: Connection) -> None:
+        """Answer one worker until it hangs up."""
+        with contextlib.suppress(EOFError, OSError), connection:
+            while True:
+                _, epoch, limit = connection.recv()
+                with self._lock:
+                    self._answer(connection, epoch, limit)
+
+    def _answer(self, connection: Connection, epoch: int, limit: int) -> None:
+        failure = self._failure
+        try:
+            for data in self._thread.read(epoch, limit) if self._thread else ():
+                connection.send_bytes(data)
+        except OperatorFailed as failed:
+            failure = failed.failure
+        connection.send_bytes(b"")
+        finished = self._thread is not None and self._thread.finished
+        connection.send((finished, encode(failure) if failure else None))
+
+    def stop(self) -> None:
+        """Cancel the loop."""
+        if self._thread is not None:
+            self._thread.stop()
+
+
+def _register(registration: Path, port: int, key: bytes) -> bool:
+    """Become the source of this subtask; False if another process is already."""
+    host = "127.0.0.1"
+    text = json.dumps({"host": host, "port": port, "key": key.hex(), "pid": os.getpid()})
+    draft = registration.with_suffix(f".{os.getpid()}")
+    draft.touch(mode=0o600)
+    draft.write_text(text)
+    try:
+        os.link(draft, registration)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True
+
+
+def _accept(listener: Listener, host: _Host) -> None:
+    while True:
+        try:
+            connection = listener.accept()
+        except (OSError, EOFError):
+            return
+        threading.Thread(target=host.serve, args=(connection,), daemon=True).start()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def main() -> None:
+    """Run the loop that standard input describes until the job is over."""
+    registration, anchor = Path(sys.argv[1]), int(sys.argv[2])
+    classes, order = pickle.loads(sys.stdin.buffer.read())
+    vars(sys.modules["__main__"]).update(cloudpickle.loads(classes))
+    key = secrets.token_bytes(32)
+    with Listener(("127.0.0.1", 0), backlog=16, authkey=key) as listener:
+        if not _register(registration, listener.address[1], key):
+            return
+        host = _Host(order)
+        threading.Thread(target=_accept, args=(listener, host), daemon=True).start()
+        while registration.exists() and _is_alive(anchor):
+            time.sleep(_WATCH_SECONDS)
+        host.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""The loop of a source function, in a thread, with a bounded queue between it and the epochs.
+
+The checkpoint lock makes emission and the change of the source's position one: the loop holds it
+while it emits, and whoever wants a consistent picture of the source holds it while looking. The
+records of the current epoch are kept until the next one is asked for, so that an epoch
+that is run again reads the same records.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from tempfile import SpooledTemporaryFile
+from typing import Any
+
+from holdfast.datastream.functions import RuntimeContext, SourceContext, SourceFunction
+from holdfast.runtime.blocks import decode_records, encode_records
+from holdfast.runtime.failures import FailureReporter
+from holdfast.runtime.sources import LiveSource
+
+_CAPACITY = 100_000
+_BATCH = 4096
+_LONGEST_READ = 0.5
+_IN_MEMORY = 16 * 1024 * 1024
+
+
+class SourceCancelled(BaseException):
+    """Leaves ``run`` through the user's code when the job has ended and the loop emits on."""
+
+
+class _Context(SourceContext):
+    def __init__(self, thread: SourceThread) -> None:
+        self._thread = thread
+        self._lock = threading.RLock()
+
+    def collect(self, value: Any) -> None:
+        with self._lock:
+            self._thread.emit(value)
+
+    def get_checkpoint_lock(self) -> Any:
+        return self._lock
+
+
+class SourceThread:
+    """Runs one source function and hands out what it emits, epoch by epoch."""
+
+    def __init__(
+        self, function: SourceFunction, context: RuntimeContext, report: FailureReporter
+    ) -> None:
+        """Open the function and start its loop."""
+        self._function = function
+        self._report = report
+        self._queue: deque[Any] = deque()
+        self._space = threading.Event()
+        self._cancelled = False
+        self._error: BaseException | None = None
+        self._epoch = -1
+        self._spool = _Spool()
+        self._open(context)
+        self._thread = threading.Thread(target=self._run, name="holdfast-source", daemon=True)
+        self._thread.start()
+
+    def emit(self, value: Any) -> None:
+        """Put a record into the queue; waits while it is full."""
+        while len(self._queue) >= _CAPACITY and not self._cancelled:
+            self._space.clear()
+            self._space.wait(0.5)
+        if self._cancelled:
+            raise SourceCancelled
+        self._queue.append(value)
+
+    def read(self, epoch: int, limit: int) -> Iterator[bytes]:
+        """The encoded batches of an epoch: what was given before, then what is there now."""
+        if epoch != self._epoch:
+            self._spool.close()
+            self._spool = _Spool()
+            self._epoch = epoch
+        yield from self._spool.replay()
+        if self._spool.complete:
+            return
+        left = limit - self._spool.records
+        for batch in self._take(left):
+            data = encode_records(batch)
+            self._spool.add(data, len(batch))
+            yield data
+        self._spool.complete = True
+        self._check()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the loop has ended and the queue is empty."""
+        return not self._thread.is_alive() and not self._queue and self._error is None
+
+    def stop(self, wait: float = 5.0) -> None:
+        """Cancel the function, wait for its loop, close it."""
+        self._cancelled = True
+        self._space.set()
+        self._function.cancel()
+        self._thread.join(wait)
+        self._spool.close()
+        self._function.close()
+
+    def _take(self, limit: int) -> Iterator[list[Any]]:
+        deadline = time.monotonic() + _LONGEST_READ
+        queue = self._queue
+        while queue and limit > 0:
+            count = min(len(queue), _BATCH, limit)
+            batch = [queue.popleft() for _ in range(count)]
+            self._space.set()
+            limit -= count
+            yield batch
+            if time.monotonic() > deadline:
+                return
+
+    def _open(self, context: RuntimeContext) -> None:
+        try:
+            self._function.open(context)
+        except Exception as error:
+            self._report.during("open", error)
+
+    def _run(self) -> None:
+        try:
+            self._function.run(_Context(self))
+        except SourceCancelled:
+            pass
+        except BaseException as error:
+            self._error = error
+
+    def _check(self) -> None:
+        """Pass on the loop's exception once everything it emitted before was read."""
+        if self._error is not None and not self._queue:
+            self._report.during("run", self._error)
+
+
+class LocalSource(LiveSource):
+    """A loop in this process."""
+
+    def __init__(self, thread: SourceThread) -> None:
+        """Read from this thread."""
+        self.thread = thread
+
+    def read(self, epoch: int, limit: int) -> Iterator[Sequence[Any]]:
+        """Decoded batches."""
+        return (decode_records(data) for data in self.thread.read(epoch, limit))
+
+    @property
+    def finished(self) -> bool:
+        """As the thread says."""
+        return self.thread.finished
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class _Spool:
+    """The batches of one epoch, on disk when they are large."""
+
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+        self._sizes: list[int] = []
+        self.records = 0
+        self.complete = False
+
+    def add(self, data: bytes, count: int) -> None:
+        self._file.seek(0, 2)
+        self._file.write(data)
+        self._sizes.append(len(data))
+        self.records += count
+
+    def replay(self) -> Iterator[bytes]:
+        offset = 0
+        for size in tuple(self._sizes):
+            self._file.seek(offset)
+            offset += size
+            yield self._file.read(size)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,124 @@
+"""The sources of a subtask: readers with a position, and loops that run beside the workers."""
+
+from __future__ import annotations
+
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from holdfast.datastream.connectors.base import SourceReader
+from holdfast.datastream.connectors.function import FunctionSource
+from holdfast.errors import HoldfastError
+from holdfast.graph.nodes import SourceOperation
+from holdfast.plan.model import PlannedOperator
+from holdfast.runtime.failures import FailureReporter
+from holdfast.runtime.job import JobCode
+from holdfast.state.backend import KeyedStateBackend
+
+POSITION = "position"
+
+
+class LiveSource(ABC):
+    """A running source function, wherever its loop is."""
+
+    @abstractmethod
+    def read(self, epoch: int, limit: int) -> Iterator[Sequence[Any]]:
+        """The records of an epoch; the same ones again when the epoch is read again."""
+
+    @property
+    @abstractmethod
+    def finished(self) -> bool:
+        """Whether the loop has ended and everything it emitted was read."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the connection; the loop goes on."""
+
+
+class SourceAccess(ABC):
+    """How a subtask finds the loops of its source functions."""
+
+    @abstractmethod
+    def connect(self, job: JobCode, operator: PlannedOperator, subtask: int) -> LiveSource:
+        """The running loop of a subtask; started if it does not run yet."""
+
+
+class SourceInstance:
+    """One source operator in one subtask."""
+
+    def __init__(
+        self,
+        operator: PlannedOperator,
+        job: JobCode,
+        subtask: int,
+        backend: KeyedStateBackend,
+        access: SourceAccess,
+    ) -> None:
+        """Make the reader, or find the loop when the first epoch reads."""
+        operation = operator.node.operation
+        assert isinstance(operation, SourceOperation)
+        self.operator = operator
+        self._report = FailureReporter(operator.name, subtask)
+        self._backend = backend
+        self._reader: SourceReader | None = None
+        self._live: LiveSource | None = None
+        self._finished = False
+        if isinstance(operation.source, FunctionSource):
+            self._connect = lambda: access.connect(job, operator, subtask)
+        else:
+            self._reader = operation.source.create_reader(subtask, operator.parallelism)
+
+    def restore(self) -> None:
+        """Go to the position in the loaded state."""
+        data = self._backend.get_blob(self.operator.uid, POSITION)
+        if data is None:
+            return
+        self._finished, position = pickle.loads(data)
+        if self._reader is not None:
+            self._reader.restore(position)
+
+    def read(self, epoch: int, limit: int) -> Iterator[Sequence[Any]]:
+        """Batches of an epoch, at most ``limit`` records in all."""
+        if self._finished:
+            return
+        batches = self._batches(epoch, limit)
+        while True:
+            try:
+                batch = next(batches, None)
+            except HoldfastError:
+                raise
+            except Exception as error:
+                self._report.during("read", error)
+            if batch is None:
+                return
+            yield batch
+
+    @property
+    def finished(self) -> bool:
+        """Whether there will never be another record."""
+        if not self._finished:
+            origin = self._reader or self._live
+            self._finished = origin is not None and origin.finished
+        return self._finished
+
+    def save(self) -> None:
+        """Put the position where it is persisted with the state."""
+        position = self._reader.position() if self._reader is not None else None
+        data = pickle.dumps((self.finished, position), 5)
+        self._backend.set_blob(self.operator.uid, POSITION, data)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        if self._reader is not None:
+            self._reader.close()
+        if self._live is not None:
+            self._live.close()
+            self._live = None
+
+    def _batches(self, epoch: int, limit: int) -> Iterator[Sequence[Any]]:
+        if self._reader is not None:
+            return iter(self._reader.read(limit))
+        if self._live is None:
+            self._live = self._connect()
+        return self._live.read(epoch, limit)

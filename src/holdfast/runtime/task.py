@@ -1,0 +1,279 @@
+"""One subtask of one level: loads its state, processes the blocks of an epoch, persists, answers.
+
+A run is a function of the head that the driver names and of the blocks that come in. What a process
+keeps from the epoch before (the state and the function objects) only saves the loading: if it
+does not stand at the named head it is brought there, and after a failure it is thrown away.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from holdfast.graph.nodes import SourceOperation
+from holdfast.plan.model import ROWS_LEVEL
+from holdfast.runtime.blocks import Block, Kind, decode_records
+from holdfast.runtime.chain import Chain
+from holdfast.runtime.context import Clock
+from holdfast.runtime.failures import OperatorFailed
+from holdfast.runtime.inbox import Inbox, Producer
+from holdfast.runtime.job import JobCode
+from holdfast.runtime.memory import resident_bytes
+from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, encode
+from holdfast.runtime.routing import Emit, Outbox
+from holdfast.runtime.sources import SourceAccess, SourceInstance
+from holdfast.state.backend import HeapKeyedStateBackend, StateStorage
+from holdfast.state.key_groups import key_group_range
+
+_PROGRESS = "progress"
+_SLICE = 1024
+
+
+class Subtask:
+    """A subtask as a process keeps it from epoch to epoch."""
+
+    def __init__(
+        self,
+        job: JobCode,
+        level: int,
+        subtask: int,
+        attempt: int,
+        storage: StateStorage,
+        clock: Clock,
+        sources: SourceAccess,
+    ) -> None:
+        """Make the operators; state is loaded and functions are opened by the first run."""
+        self._job = job
+        self._plan = job.plan
+        self._level = job.plan.levels[level]
+        self._subtask = subtask
+        self._storage = storage
+        max_parallelism = max(
+            (self._plan.operators[op].max_parallelism for op in self._level.operators), default=1
+        )
+        # NB: operators of one level may differ in parallelism; who owns a key is decided by the
+        # exchange, so the backend is not asked to check it.
+        groups = key_group_range(0, 1, max_parallelism)
+        self._backend = HeapKeyedStateBackend(groups, max_parallelism)
+        self._chain = Chain(job, self._level, subtask, attempt, self._backend, clock)
+        self._sources = [
+            SourceInstance(instance.operator, job, subtask, self._backend, sources)
+            for instance in self._chain.instances.values()
+            if isinstance(instance.operator.node.operation, SourceOperation)
+        ]
+        self._ended: set[Producer] = set()
+        self._closed = False
+        self._opened = False
+
+    def run(self, task: EpochTask, blocks: Iterable[Block]) -> Iterator[Block]:
+        """Take the blocks of an epoch and give the blocks that go on, as they become ready.
+
+        A user's exception does not leave this method: it becomes a failure block.
+        """
+        run = _Run(self._job, task, self._subtask)
+        try:
+            yield from self._steps(task, run, blocks)
+        except OperatorFailed as failed:
+            yield from run.fail(encode(failed.failure))
+            raise FailedRun from failed
+
+    def close(self) -> None:
+        """Let go of what the operators hold, without calling users' code."""
+        for source in self._sources:
+            source.close()
+
+    def _steps(self, task: EpochTask, run: _Run, blocks: Iterable[Block]) -> Iterator[Block]:
+        with run.timed("load"):  # Step 2
+            self._load(task)
+            self._connect(run)
+        yield from self._process(task, run, blocks)  # Step 4
+        if run.upstream_failed:
+            yield from run.fail(None)
+            raise FailedRun
+        finished = self._end_of_input(run)
+        if (finished or task.closing) and not self._closed:
+            self._closed = True
+            self._chain.close()
+        yield from run.outbox.take()
+        with run.timed("persist"):  # Step 6
+            self._save()
+            chain = self._backend.persist(self._storage, run.stamp, task.epoch)
+        yield from run.finish(self._acknowledgement(run, chain, finished), finished)  # Step 7
+
+    def _load(self, task: EpochTask) -> None:
+        self._backend.restore(self._storage, task.chains[self._subtask])
+        if not self._opened:
+            self._chain.open()
+            self._opened = True
+        self._chain.restore_fields()
+        progress = self._backend.get_blob("", _PROGRESS)
+        self._ended, self._closed = pickle.loads(progress) if progress else (set(), False)
+        for source in self._sources:
+            source.restore()
+
+    def _connect(self, run: _Run) -> None:
+        for router in self._chain.routers:
+            router.open(run.outbox)
+        for result in self._chain.results:
+            result.open(run.outbox, len(self._plan.levels))
+
+    def _process(self, task: EpochTask, run: _Run, blocks: Iterable[Block]) -> Iterator[Block]:
+        run.start("process")
+        for block in run.inbox.in_order(blocks):
+            if block.header.level != self._level.index:
+                yield block
+                continue
+            if block.header.kind == Kind.RECORDS:
+                yield from self._take_records(run, block)
+        run.inbox.check_complete(self._expected())
+        run.upstream_failed = any(control.failed for control in run.inbox.controls.values())
+        if not task.closing and not run.upstream_failed:
+            for source in self._sources:
+                yield from self._read(source, task, run)
+        self._flush()
+        run.stop("process")
+
+    def _take_records(self, run: _Run, block: Block) -> Iterator[Block]:
+        target = self._plan.exchanges[block.header.exchange].target
+        records = decode_records(block.data)
+        run.records_in += len(records)
+        yield from _feed(records, self._chain.inputs[target], run.outbox)
+
+    def _read(self, source: SourceInstance, task: EpochTask, run: _Run) -> Iterator[Block]:
+        emit = self._chain.inputs[source.operator.id]
+        left = task.quota
+        for records in source.read(task.epoch, task.quota):
+            left -= len(records)
+            yield from _feed(records, emit, run.outbox)
+        run.records_read += task.quota - left
+        run.saturated = run.saturated or left <= 0
+
+    def _flush(self) -> None:
+        for router in self._chain.routers:
+            router.flush_all()
+        for result in self._chain.results:
+            result.flush()
+
+    def _expected(self) -> list[Producer]:
+        return [
+            (level, subtask)
+            for level in self._level.producers
+            if level != ROWS_LEVEL
+            for subtask in range(self._plan.levels[level].parallelism)
+        ]
+
+    def _end_of_input(self, run: _Run) -> bool:
+        """Whether this subtask will never get another record."""
+        for producer, control in run.inbox.controls.items():
+            if control.ended:
+                self._ended.add(producer)
+        sources_done = all(source.finished for source in self._sources)
+        endless_rows = ROWS_LEVEL in self._level.producers and not self._rows_ended(run)
+        return sources_done and not endless_rows and self._ended.issuperset(self._expected())
+
+    def _rows_ended(self, run: _Run) -> bool:
+        rows = [c for (level, _), c in run.inbox.controls.items() if level == ROWS_LEVEL]
+        return bool(rows) and all(control.ended for control in rows)
+
+    def _save(self) -> None:
+        for source in self._sources:
+            source.save()
+        if self._ended or self._closed:
+            progress = (self._ended, self._closed)
+            self._backend.set_blob("", _PROGRESS, pickle.dumps(progress, 5))
+        self._chain.save_fields()
+
+    def _acknowledgement(self, run: _Run, chain: Any, finished: bool) -> Acknowledgement:
+        return Acknowledgement(
+            level=self._level.index,
+            subtask=self._subtask,
+            stamp=run.stamp,
+            consumed={f"{p[0]}/{p[1]}": stamp for p, stamp in run.inbox.stamps.items()},
+            chain=chain,
+            finished=finished,
+            saturated=run.saturated,
+            records_in=run.records_in,
+            records_out=run.outbox.records,
+            records_read=run.records_read,
+            seconds=run.seconds,
+            metrics=self._chain.metrics(),
+            rss=resident_bytes(),
+            process=os.getpid(),
+        )
+
+
+class FailedRun(Exception):
+    """The run failed and has said so in its blocks; the subtask must be thrown away."""
+
+
+class _Run:
+    """What belongs to one run of a subtask: stamp, inbox, outbox, counts and times."""
+
+    def __init__(self, job: JobCode, task: EpochTask, subtask: int) -> None:
+        self.stamp = f"{task.epoch}-{task.level}-{subtask}-{uuid.uuid4().hex[:12]}"
+        self.inbox = Inbox(task.level, subtask)
+        self.outbox = Outbox(task.level, subtask, self.stamp)
+        self.records_in = 0
+        self.records_read = 0
+        self.saturated = False
+        self.upstream_failed = False
+        self.seconds: dict[str, float] = {}
+        self._plan = job.plan
+        self._level = task.level
+        self._subtask = subtask
+        self._started: dict[str, float] = {}
+
+    def start(self, step: str) -> None:
+        self._started[step] = time.perf_counter()
+
+    def stop(self, step: str) -> None:
+        self.seconds[step] = time.perf_counter() - self._started[step]
+
+    def timed(self, step: str) -> _Timed:
+        return _Timed(self, step)
+
+    def finish(self, acknowledgement: Acknowledgement, ended: bool) -> Iterator[Block]:
+        exchanges = tuple(ex.id for ex in self._plan.exchanges if ex.source_level == self._level)
+        self._say_last_word(Control(ended=exchanges or (-1,) if ended else ()))
+        self._send_to_driver(Kind.ACKNOWLEDGEMENT, encode(acknowledgement))
+        yield from self.outbox.take()
+
+    def fail(self, failure: bytes | None) -> Iterator[Block]:
+        self._say_last_word(Control(failed=True))
+        if failure is not None:
+            self._send_to_driver(Kind.FAILURE, failure)
+        yield from self.outbox.take()
+
+    def _say_last_word(self, control: Control) -> None:
+        data = encode(control)
+        for level in self._plan.targets(self._level):
+            for target in range(self._plan.levels[level].parallelism):
+                self.outbox.send(Kind.CONTROL, level, target, data)
+
+    def _send_to_driver(self, kind: Kind, data: bytes) -> None:
+        self.outbox.send(kind, len(self._plan.levels), self._subtask, data)
+
+
+class _Timed:
+    def __init__(self, run: _Run, step: str) -> None:
+        self._run = run
+        self._step = step
+
+    def __enter__(self) -> None:
+        self._run.start(self._step)
+
+    def __exit__(self, *_: object) -> None:
+        self._run.stop(self._step)
+
+
+def _feed(records: Any, emit: Emit, outbox: Outbox) -> Iterator[Block]:
+    """Hand records on, and let blocks leave in between so that they do not pile up."""
+    for first in range(0, len(records), _SLICE):
+        for record in records[first : first + _SLICE]:
+            emit(record)
+        if outbox.ready:
+            yield from outbox.take()

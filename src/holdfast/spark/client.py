@@ -1,0 +1,139 @@
+"""Starts jobs on Spark, and the handle that a program has on a running one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.common import (
+    CompletableFuture,
+    Configuration,
+    ExecutionConfig,
+    JobClient,
+    JobExecutionResult,
+    JobID,
+    JobStatus,
+)
+from holdfast.datastream.data_stream import CloseableIterator
+from holdfast.plan.model import Plan
+from holdfast.runtime.delivery import CollectedRecords
+from holdfast.runtime.epochs import EpochReport
+from holdfast.spark.job import SparkJob
+from holdfast.spark.session import get_session
+
+_LARGEST_EPOCH = "holdfast.epoch.max-records"
+_DEFAULT_LARGEST_EPOCH = 1_000_000
+
+
+def start_job(
+    plan: Plan,
+    configuration: Configuration,
+    interval_ms: int,
+    python_files: Sequence[str] = (),
+    collected: dict[int, CollectedRecords] | None = None,
+) -> SparkJobClient:
+    """Start a plan as a job."""
+    settings = configuration.to_dict()
+    spark_settings = {key: value for key, value in settings.items() if key.startswith("spark.")}
+    session = get_session(plan.name, spark_settings)
+    for file in python_files:
+        session.sparkContext.addPyFile(file)
+    client = SparkJobClient(
+        SparkJob(
+            session,
+            plan,
+            JobID.generate().to_hex_string(),
+            interval_ms,
+            ExecutionConfig(configuration).get_global_job_parameters(),
+            configuration.get_integer(_LARGEST_EPOCH, _DEFAULT_LARGEST_EPOCH),
+            collected,
+        )
+    )
+    client.start()
+    return client
+
+
+def collect_job(
+    plan: Plan, configuration: Configuration, interval_ms: int, node: int
+) -> CloseableIterator:
+    """Start a plan and iterate over the records of one of its result operators."""
+    records = CollectedRecords()
+    client = start_job(plan, configuration, interval_ms, (), {node: records})
+
+    def close() -> None:
+        records.close()
+        client.cancel().result()
+
+    return CloseableIterator(iter(records), close)
+
+
+class SparkJobClient(JobClient):
+    """A job that was started on Spark."""
+
+    def __init__(self, job: SparkJob) -> None:
+        """Made by ``start_job``."""
+        self._job = job
+        self._result: CompletableFuture[JobExecutionResult] = CompletableFuture()
+        self._cancelled: CompletableFuture[None] = CompletableFuture()
+        job.on_end = self._on_end
+
+    def start(self) -> None:
+        """Start the job."""
+        self._job.start()
+
+    def get_job_id(self) -> JobID:
+        """The id of this start of the job."""
+        return JobID.from_hex_string(self._job.job_id)
+
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        """The status now."""
+        return CompletableFuture.completed(self._job.status)
+
+    def cancel(self) -> CompletableFuture[None]:
+        """Ask the job to end; the future is done when it has ended, however it ended."""
+        self._job.cancel()
+        return self._cancelled
+
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        """The result, once the job has ended; or its exception."""
+        return self._result
+
+    def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
+        """The users' counters, summed over subtasks, by metric name."""
+        return CompletableFuture.completed(self._accumulators())
+
+    def get_epochs(self) -> list[EpochReport]:
+        """What the epochs so far did; the oldest are dropped after some thousands."""
+        return list(self._job.reports)
+
+    def get_metrics(self) -> dict[tuple[str, int], dict[str, Any]]:
+        """The users' metrics as of the last epoch, by operator uid and subtask."""
+        return self._job.metrics()
+
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+    ) -> CompletableFuture[str]:
+        """Savepoints come with checkpoints, which this version does not have."""
+        raise NotImplementedError("savepoints are not in this version")
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+        """Savepoints come with checkpoints, which this version does not have."""
+        raise NotImplementedError("savepoints are not in this version")
+
+    def _accumulators(self) -> dict[str, Any]:
+        totals: dict[str, Any] = {}
+        for values in self._job.metrics().values():
+            for name, value in values.items():
+                if isinstance(value, int):
+                    totals[name] = totals.get(name, 0) + value
+        return totals
+
+    def _on_end(self) -> None:
+        job = self._job
+        self._cancelled.set_result(None)
+        if job.error is not None:
+            self._result.set_exception(job.error)
+        else:
+            job_id = self.get_job_id()
+            result = JobExecutionResult(job_id, job.net_runtime_ms, self._accumulators())
+            self._result.set_result(result)

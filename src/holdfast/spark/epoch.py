@@ -1,0 +1,81 @@
+"""One epoch as one Spark job: a stage per level, with the blocks shuffled in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pyspark import Broadcast
+from pyspark.sql import DataFrame, SparkSession
+
+from holdfast.plan.model import Plan
+from holdfast.runtime.blocks import Block, Kind, decode_header
+from holdfast.runtime.protocol import (
+    Acknowledgement,
+    EpochTask,
+    Failure,
+    decode_acknowledgement,
+    decode_failure,
+)
+from holdfast.spark.exchange import BLOCKS_PER_BATCH, ROW_SCHEMA
+from holdfast.spark.worker import LevelTask
+
+_SETTINGS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BLOCKS_PER_BATCH),
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@dataclass
+class EpochOutcome:
+    """What came out of the last level."""
+
+    acks: list[Acknowledgement] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    results: list[Block] = field(default_factory=list)
+
+
+def configure(session: SparkSession) -> None:
+    """Set what the epochs need in the query's own session; the user's is not touched."""
+    for key, value in _SETTINGS.items():
+        session.conf.set(key, value)
+
+
+def run_epoch(
+    session: SparkSession,
+    plan: Plan,
+    job: Broadcast[bytes],
+    tasks: Iterable[EpochTask],
+    rows: DataFrame | None = None,
+) -> EpochOutcome:
+    """Run all levels over each other and collect what is for the driver.
+
+    ``rows`` are blocks that were made from DataFrames; they feed level 0.
+    """
+    frame = rows
+    for task in tasks:
+        width = plan.levels[task.level].parallelism
+        if frame is None:
+            frame = session.range(0, width, 1, width).selectExpr("cast(id as int) as target")
+        else:
+            frame = frame.repartitionById(width, "target")
+        frame = frame.mapInArrow(LevelTask(job, task), ROW_SCHEMA)
+    assert frame is not None
+    return _sort_out(frame)
+
+
+def _sort_out(frame: DataFrame) -> EpochOutcome:
+    outcome = EpochOutcome()
+    for row in frame.select("head", "data").collect():
+        header = decode_header(bytes(row[0]))
+        if header.kind == Kind.ACKNOWLEDGEMENT:
+            outcome.acks.append(decode_acknowledgement(bytes(row[1])))
+        elif header.kind == Kind.FAILURE:
+            outcome.failures.append(decode_failure(bytes(row[1])))
+        else:
+            outcome.results.append(Block(header, bytes(row[1])))
+    outcome.results.sort(
+        key=lambda block: (block.header.producer_level, block.header.producer, block.header.number)
+    )
+    return outcome

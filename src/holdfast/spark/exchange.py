@@ -1,0 +1,67 @@
+"""Blocks as rows of Spark: ``target`` says which partition of the next stage a row is for.
+
+Row: ``target int, head binary, data binary``; head is the block's header. A stage reads and writes
+Arrow batches of a few rows, so no side ever holds an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from holdfast.plan.model import Plan
+from holdfast.runtime.blocks import Block, decode_header, encode_header
+
+ROW_SCHEMA = "target int, head binary, data binary"
+_ARROW_SCHEMA = pa.schema([("target", pa.int32()), ("head", pa.binary()), ("data", pa.binary())])
+_BATCH_BYTES = 4 * 1024 * 1024
+_BATCH_BLOCKS = 256
+
+#: Rows per Arrow batch from the JVM; blocks are large, so this bounds the batch.
+BLOCKS_PER_BATCH = 32
+
+
+def from_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
+    """The blocks in Arrow batches."""
+    for batch in batches:
+        heads = batch.column(1)
+        data = batch.column(2)
+        for row in range(batch.num_rows):
+            yield Block(decode_header(heads[row].as_buffer()), memoryview(data[row].as_buffer()))
+
+
+def to_batches(plan: Plan, level: int, blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
+    """Blocks that leave a level, as Arrow batches of bounded size."""
+    width = _width_after(plan, level)
+    pending: list[Block] = []
+    size = 0
+    for block in blocks:
+        pending.append(block)
+        size += len(block.data)
+        if size >= _BATCH_BYTES or len(pending) >= _BATCH_BLOCKS:
+            yield _to_batch(pending, width, level + 1)
+            pending, size = [], 0
+    if pending:
+        yield _to_batch(pending, width, level + 1)
+
+
+def _width_after(plan: Plan, level: int) -> int:
+    following = level + 1
+    return plan.levels[following].parallelism if following < len(plan.levels) else 1
+
+
+def _to_batch(blocks: list[Block], width: int, next_level: int) -> pa.RecordBatch:
+    """A block for a level after the next one is passed on by the subtask of its number."""
+    targets = [
+        block.header.subtask if block.header.level == next_level else block.header.subtask % width
+        for block in blocks
+    ]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(targets, pa.int32()),
+            pa.array([encode_header(block.header) for block in blocks], pa.binary()),
+            pa.array([block.data for block in blocks], pa.binary()),
+        ],
+        schema=_ARROW_SCHEMA,
+    )

@@ -1,0 +1,81 @@
+"""The Spark session of a job: the one that is there, or a local one with quiet logs.
+
+Python workers must run the driver's interpreter and find this package; that is set up here, for an
+adopted session too. The user is not asked for environment variables.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import holdfast
+
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_LOCAL_ATTEMPTS = 4
+_shipped: set[str] = set()
+
+
+def get_session(app_name: str, settings: dict[str, str] | None = None) -> SparkSession:
+    """The active session, or a new local one; workers are set up in both."""
+    session = SparkSession.getActiveSession() or _make_local(app_name, settings or {})
+    _prepare_workers(session)
+    return session
+
+
+def default_parallelism(session: SparkSession | None = None) -> int:
+    """The number of cores that the session has, or that a local one would have."""
+    session = session or SparkSession.getActiveSession()
+    if session is not None:
+        return session.sparkContext.defaultParallelism
+    return os.cpu_count() or 1
+
+
+def _make_local(app_name: str, settings: dict[str, str]) -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    quiet = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} -Dlog4j2.disableJmx=true"
+    builder = (
+        SparkSession.builder.master(f"local[*,{_LOCAL_ATTEMPTS}]")
+        .appName(app_name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.extraJavaOptions", quiet)
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.host", "127.0.0.1")
+    )
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _prepare_workers(session: SparkSession) -> None:
+    context = session.sparkContext
+    package_root = str(Path(holdfast.__file__).resolve().parent.parent)
+    if context.master.startswith("local"):
+        # the driver's interpreter, with the driver's way to find this package
+        context.pythonExec = sys.executable
+        known = context.environment.get("PYTHONPATH", "").split(os.pathsep)
+        if package_root not in known:
+            path = os.pathsep.join(part for part in (package_root, *known) if part)
+            context.environment["PYTHONPATH"] = path
+    elif context.applicationId not in _shipped:
+        _shipped.add(context.applicationId)
+        context.addPyFile(_zip_package(package_root))
+
+
+def _zip_package(package_root: str) -> str:
+    """This package as a zip file that executors can import from."""
+    root = Path(package_root)
+    target = Path(tempfile.mkdtemp(prefix="holdfast-package-")) / "holdfast.zip"
+    with zipfile.ZipFile(target, "w") as archive:
+        for file in sorted((root / "holdfast").rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                archive.write(file, file.relative_to(root))
+    return str(target)

@@ -1,0 +1,29 @@
+"""The front door of keyed state: the interface of a backend, the backends, and their storage."""
+
+from __future__ import annotations
+
+from holdfast.state.chain import Chain, FileRef
+from holdfast.state.heap import HeapKeyedStateBackend
+from holdfast.state.interface import (
+    KeyedStateBackend,
+    Restored,
+    RestoredHow,
+    StateStatistics,
+    read_blobs,
+)
+from holdfast.state.storage import LocalStateStorage, StateStorage
+from holdfast.state.views import KeyContext
+
+__all__ = [
+    "Chain",
+    "FileRef",
+    "HeapKeyedStateBackend",
+    "KeyContext",
+    "KeyedStateBackend",
+    "LocalStateStorage",
+    "Restored",
+    "RestoredHow",
+    "StateStatistics",
+    "StateStorage",
+    "read_blobs",
+]

@@ -1,0 +1,107 @@
+"""Chains of state files: which files together are the state of a subtask, and when to fold them.
+
+Pure: nothing here reads or writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+__all__ = ["LINEAGE", "Chain", "FileRef", "files_to_fold"]
+
+#: how many stamps a chain remembers; a worker that missed more epochs rebuilds from the base
+LINEAGE: Final = 16
+#: a delta is folded when this many times its size has come after it
+_FAN_IN: Final = 7
+#: deltas smaller than this count as equal; one of this size costs half a millisecond
+_SMALL: Final = 1 << 14
+
+
+class FileRef(msgspec.Struct, frozen=True, array_like=True):
+    """One state file: all changes of the epochs ``(since, until]``, as they stand after ``until``.
+
+    Invariant: applied to the state after any epoch from ``since`` to ``until``, it gives the state
+    after ``until``. (A file sets what changed and never says "one more", so that changes which the
+    state already has are set to what they were set to anyway, or to what came after.)
+
+    A base has ``since == -1``: it holds everything, and is applied to nothing.
+    """
+
+    name: str
+    size: int
+    since: int
+    until: int
+
+
+class Chain(msgspec.Struct, frozen=True, array_like=True):
+    """The state of a subtask after an epoch: a base, and the deltas after it, oldest first.
+
+    Invariant: ``files[0].since == -1`` and ``files[i].since == files[i - 1].until``.
+    Consequence: the files applied in their order give the state, and a state after ``files[i]``
+    needs only the files behind it.
+
+    Invariant: `lineage` holds the stamps of the last accepted writes, newest last; the newest is
+    that of ``files[-1]``. Consequence: a worker that stands at one of these stamps stands at an
+    earlier state of this very chain. A worker that stands at a stamp that was never accepted finds
+    itself in no lineage.
+
+    Invariant: folding replaces files at the end only. Consequence: the files that end before a
+    worker's epoch are the ones it knows.
+    """
+
+    files: tuple[FileRef, ...] = ()
+    lineage: tuple[str, ...] = ()
+
+    @property
+    def stamp(self) -> str | None:
+        """Return the stamp of the newest write; None if nothing was ever written."""
+        return self.lineage[-1] if self.lineage else None
+
+    @property
+    def until(self) -> int:
+        """Return the epoch of the newest write; -1 if nothing was ever written."""
+        return self.files[-1].until if self.files else -1
+
+    @property
+    def size(self) -> int:
+        """Return the size of all files."""
+        return sum(file.size for file in self.files)
+
+    def since(self, fold: int) -> int:
+        """Return the epoch after which a file begins that replaces the last ``fold`` files."""
+        kept = len(self.files) - fold
+        return self.files[kept - 1].until if kept else -1
+
+    def extended(self, file: FileRef, stamp: str, fold: int = 0) -> Chain:
+        """Return the chain with the file at the end, in place of the last ``fold`` files."""
+        kept = self.files[: len(self.files) - fold]
+        return Chain((*kept, file), (*self.lineage, stamp)[-LINEAGE:])
+
+
+def files_to_fold(sizes: Sequence[int], new: int) -> int:
+    """Return how many files at the end the next write replaces; all of them: a new base.
+
+    ``sizes`` are those of the chain, base first, and ``new`` is about that of the next delta.
+
+    - The base is rewritten when the deltas, the next one among them, have outgrown it. So a chain
+      is never larger than twice its base and one delta, and the base costs about as much as the
+      deltas did.
+    - A delta is folded when seven times its size has come after it: eight of about one size
+      become one. So there are at most seven of each size, each eight times as large as the one
+      before, and a change is written again once per size: chain length and write amplification
+      both grow with the logarithm of the number of deltas in a base.
+    - Deltas below 16 kB count as one of that size, next to each other: a small file costs as much
+      as a tiny one, but tiny ones are no reason to rewrite a larger one.
+    """
+    if not sizes or new + sum(sizes[1:]) >= sizes[0]:
+        return len(sizes)
+    fold, after, small_after = 0, new, max(new, _SMALL)
+    for count, size in enumerate(reversed(sizes[1:]), start=1):
+        if after >= _FAN_IN * size or small_after >= _FAN_IN * _SMALL > _FAN_IN * size:
+            fold = count
+        after += size
+        small_after += max(size, _SMALL)
+    return fold

@@ -1,0 +1,37 @@
+"""What can go wrong with saved state.
+
+StateError
+├── StateRegistrationError   a job declares one state in two ways
+├── StateStorageError        a file cannot be read or written: missing, no space, no permission
+├── StateCorruptionError     a file is damaged, cut short, foreign, or of a newer format
+├── StateMigrationError      a state was saved in one way and is declared in another
+└── StateTypeError           a value does not fit the type that its descriptor declares
+"""
+
+from __future__ import annotations
+
+from holdfast.errors import HoldfastError
+
+
+class StateError(HoldfastError):
+    """Base of all errors about state."""
+
+
+class StateRegistrationError(StateError, ValueError):
+    """A job declares one state in two ways."""
+
+
+class StateStorageError(StateError, OSError):
+    """A state file cannot be read or written; the cause is the system's own error."""
+
+
+class StateCorruptionError(StateError):
+    """A state file does not hold what was written; the file must not be used."""
+
+
+class StateMigrationError(StateError):
+    """A state was saved in one way and is declared in another."""
+
+
+class StateTypeError(StateError, TypeError):
+    """A value in a state does not fit the type that its descriptor declares."""

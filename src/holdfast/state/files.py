@@ -1,0 +1,301 @@
+"""The bytes of a state file.
+
+    offset  size  what
+         0     4  magic, b"HFST"
+         4     1  version of this layout, 1
+         5     1  compression of the body: 0 none, 1 lz4, 2 zstd
+         6     2  zero
+         8     4  length of the header
+        12     8  length of the body as it stands in the file
+        20     8  length of the body before compression
+        28        header, MessagePack
+                  body
+       end     4  crc32 of everything before it
+
+All numbers are little-endian. The header lists the sections, one or more for each state of each
+operator, and the chunks of each section. A chunk is one operation on some keys, all of whose key
+groups are in ``first..last``; it has one column for the keys and as many more as the operation
+needs. The columns stand in the body one after another, in the order of the header. Chunks are
+sorted by key group and decoded only when asked for, so a reader that owns other key groups than
+the writer pays for what it needs. Behind the columns come the blobs: bytes of an operator that
+belong to no key.
+
+**A file is read as a whole and only if its checksum is right**: a damaged file is an error, never
+other data. This module knows nothing of Python values; see `holdfast.state.sections` for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from struct import Struct, pack
+from typing import Final
+from zlib import crc32
+
+import msgspec
+import pyarrow as pa
+
+from holdfast.state.errors import StateCorruptionError
+from holdfast.state.serializers import Codec, Column
+
+__all__ = ["VERSION", "BlobId", "Chunk", "Op", "Section", "StateFile", "decode_file", "encode_file"]
+
+VERSION: Final = 1
+_MAGIC: Final = b"HFST"
+_FIXED: Final = Struct("<4sBBHIQQ")
+_CHECKSUM_SIZE: Final = 4
+_CODECS: Final = {0: None, 1: "lz4", 2: "zstd"}
+_LZ4: Final = 1
+#: below this a body is not worth compressing; above, lz4 cannot
+_COMPRESSIBLE: Final = range(512, 1 << 30)
+
+BlobId = tuple[str, str]
+
+
+class Op(IntEnum):
+    """What a chunk does to its keys; the numbers are part of the format.
+
+    Each sets what it names, whatever was there before, so doing it twice is doing it once.
+    """
+
+    PUT = 0  # values
+    DELETE = 1
+    LIST_REPLACE = 2  # lengths; elements
+    LIST_APPEND = 3  # lengths before, lengths of what is appended; elements
+    MAP_REPLACE = 4  # lengths; map keys, map values
+    MAP_PUT = 5  # lengths; map keys, map values
+    MAP_REMOVE = 6  # lengths; map keys
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One operation on some keys."""
+
+    op: Op
+    #: the chunk counts for these key groups only, both included
+    first: int
+    last: int
+    #: whether it also holds keys of other key groups, which are to be ignored
+    clipped: bool
+    #: number of keys
+    count: int
+    columns: tuple[Column, ...]
+
+    def clip(self, key_groups: range) -> Chunk | None:
+        """Return the chunk for these key groups only; None if nothing is left."""
+        first, last = max(self.first, key_groups.start), min(self.last, key_groups.stop - 1)
+        if first > last:
+            return None
+        if (first, last) == (self.first, self.last):
+            return self
+        return Chunk(self.op, first, last, True, self.count, self.columns)
+
+    def copy(self) -> Chunk:
+        """Return the chunk with bytes of its own, which keep no file in memory."""
+        columns = tuple(Column(c.codec, bytes(c.data)) for c in self.columns)
+        return Chunk(self.op, self.first, self.last, self.clipped, self.count, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Operations on one state of one operator."""
+
+    operator: str
+    state: str
+    kind: str
+    #: whether keys come with a namespace, in a second column
+    namespaced: bool
+    #: the declared types when it was written; None for one that was not declared
+    types: tuple[str | None, ...]
+    chunks: tuple[Chunk, ...]
+
+    def clip(self, key_groups: range) -> Section:
+        """Return the section for these key groups only."""
+        chunks = tuple(c for c in (c.clip(key_groups) for c in self.chunks) if c is not None)
+        return self._with(chunks)
+
+    def copy(self) -> Section:
+        """Return the section with bytes of its own, which keep no file in memory."""
+        return self._with(tuple(c.copy() for c in self.chunks))
+
+    def _with(self, chunks: tuple[Chunk, ...]) -> Section:
+        return Section(self.operator, self.state, self.kind, self.namespaced, self.types, chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """What a file holds; a blob that is None was removed."""
+
+    max_parallelism: int
+    sections: Sequence[Section]
+    blobs: Mapping[BlobId, bytes | memoryview | None] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Return the number of changes: one per key and operation, one per blob."""
+        return sum(c.count for s in self.sections for c in s.chunks) + len(self.blobs)
+
+
+class _ColumnHead(msgspec.Struct, array_like=True, frozen=True):
+    codec: Codec
+    length: int
+
+
+class _ChunkHead(msgspec.Struct, array_like=True, frozen=True):
+    op: Op
+    first: int
+    last: int
+    clipped: bool
+    count: int
+    columns: tuple[_ColumnHead, ...]
+
+
+class _SectionHead(msgspec.Struct, array_like=True, frozen=True):
+    operator: str
+    state: str
+    kind: str
+    namespaced: bool
+    types: tuple[str | None, ...]
+    chunks: tuple[_ChunkHead, ...]
+
+
+class _BlobHead(msgspec.Struct, array_like=True, frozen=True):
+    operator: str
+    name: str
+    length: int | None
+
+
+class _Header(msgspec.Struct, array_like=True, frozen=True):
+    max_parallelism: int
+    sections: tuple[_SectionHead, ...]
+    blobs: tuple[_BlobHead, ...]
+
+
+_encode_header: Final = msgspec.msgpack.Encoder().encode
+_decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
+
+
+def encode_file(file: StateFile) -> bytes:
+    """Return the bytes of a file."""
+    header = _encode_header(_header(file))
+    body = b"".join(_parts(file))
+    compression, stored = _compress(body)
+    fixed = _FIXED.pack(_MAGIC, VERSION, compression, 0, len(header), len(stored), len(body))
+    checksum = crc32(stored, crc32(header, crc32(fixed)))
+    return b"".join((fixed, header, stored, pack("<I", checksum)))
+
+
+def decode_file(data: bytes, name: str) -> StateFile:
+    """Return what a file holds; ``name`` is for errors.
+
+    Raise a StateCorruptionError if these are not exactly the bytes that `encode_file` returned.
+    """
+    header_length, stored_length, body_length, compression = _check(data, name)
+    end = _FIXED.size + header_length
+    header = _decode_header(data[_FIXED.size : end])
+    stored = memoryview(data)[end : end + stored_length]
+    return _read(header, _Body(_decompress(stored, compression, body_length)))
+
+
+def _header(file: StateFile) -> _Header:
+    sections = tuple(
+        _SectionHead(s.operator, s.state, s.kind, s.namespaced, s.types, _chunk_heads(s))
+        for s in file.sections
+    )
+    blobs = tuple(
+        _BlobHead(operator, name, None if blob is None else len(blob))
+        for (operator, name), blob in file.blobs.items()
+    )
+    return _Header(file.max_parallelism, sections, blobs)
+
+
+def _chunk_heads(section: Section) -> tuple[_ChunkHead, ...]:
+    return tuple(
+        _ChunkHead(c.op, c.first, c.last, c.clipped, c.count, _column_heads(c))
+        for c in section.chunks
+    )
+
+
+def _column_heads(chunk: Chunk) -> tuple[_ColumnHead, ...]:
+    return tuple(_ColumnHead(c.codec, len(c.data)) for c in chunk.columns)
+
+
+def _parts(file: StateFile) -> Iterator[bytes | memoryview]:
+    for section in file.sections:
+        for chunk in section.chunks:
+            yield from (column.data for column in chunk.columns)
+    yield from (blob for blob in file.blobs.values() if blob is not None)
+
+
+def _compress(body: bytes) -> tuple[int, bytes]:
+    if len(body) in _COMPRESSIBLE:
+        small: bytes = pa.compress(body, codec=_CODECS[_LZ4], asbytes=True)
+        if len(small) < len(body) * 7 // 8:
+            return _LZ4, small
+    return 0, body
+
+
+def _decompress(stored: memoryview, compression: int, size: int) -> memoryview:
+    codec = _CODECS[compression]
+    if codec is None:
+        return stored
+    return memoryview(pa.decompress(stored, decompressed_size=size, codec=codec))
+
+
+def _check(data: bytes, name: str) -> tuple[int, int, int, int]:
+    if data[:4] != _MAGIC:
+        found = f"found {bytes(data[:4])!r}" if data else "it is empty"
+        raise _damaged(
+            name, f"expected a Holdfast state file, which begins with {_MAGIC!r}; {found}"
+        )
+    if len(data) < _FIXED.size + _CHECKSUM_SIZE:
+        raise _damaged(name, f"it is cut short: expected more than 32 bytes, found {len(data)}")
+    _, version, compression, _, header, stored, body = _FIXED.unpack_from(data)
+    if version > VERSION:
+        what = f"expected a format version up to {VERSION}, found {version}"
+        raise _damaged(name, f"{what}; a newer Holdfast wrote it, read it with that one")
+    size = _FIXED.size + header + stored + _CHECKSUM_SIZE
+    if len(data) != size:
+        raise _damaged(name, f"expected {size} bytes, found {len(data)}")
+    expected = int.from_bytes(data[-_CHECKSUM_SIZE:], "little")
+    actual = crc32(memoryview(data)[:-_CHECKSUM_SIZE])
+    if expected != actual:
+        raise _damaged(name, f"expected checksum {expected:08x}, found {actual:08x}")
+    return header, stored, body, compression
+
+
+def _damaged(name: str, problem: str) -> StateCorruptionError:
+    return StateCorruptionError(f"state file {name!r} cannot be used: {problem}")
+
+
+class _Body:
+    """Hands out the body piece by piece."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._position = 0
+
+    def take(self, length: int) -> memoryview:
+        start = self._position
+        self._position = start + length
+        return self._data[start : self._position]
+
+
+def _read(header: _Header, body: _Body) -> StateFile:
+    sections = [_read_section(head, body) for head in header.sections]
+    blobs = {
+        (b.operator, b.name): None if b.length is None else body.take(b.length)
+        for b in header.blobs
+    }
+    return StateFile(header.max_parallelism, sections, blobs)
+
+
+def _read_section(head: _SectionHead, body: _Body) -> Section:
+    chunks = tuple(_read_chunk(chunk, body) for chunk in head.chunks)
+    return Section(head.operator, head.state, head.kind, head.namespaced, head.types, chunks)
+
+
+def _read_chunk(head: _ChunkHead, body: _Body) -> Chunk:
+    columns = tuple(Column(c.codec, body.take(c.length)) for c in head.columns)
+    return Chunk(head.op, head.first, head.last, head.clipped, head.count, columns)

@@ -1,0 +1,334 @@
+"""`HeapKeyedStateBackend`: state as Python objects in the memory of the worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from holdfast.datastream.state import State, StateDescriptor
+from holdfast.errors import InternalError
+from holdfast.state.chain import Chain, FileRef, files_to_fold
+from holdfast.state.errors import StateMigrationError, StateRegistrationError
+from holdfast.state.files import BlobId, Section, StateFile, encode_file
+from holdfast.state.interface import (
+    KeyedStateBackend,
+    Restored,
+    RestoredHow,
+    StateStatistics,
+    read_file,
+)
+from holdfast.state.sections import KIND_NAMES, export_section, load_section
+from holdfast.state.storage import StateStorage
+from holdfast.state.tables import Table, make_table
+from holdfast.state.views import KeyContext, make_view
+
+__all__ = ["HeapKeyedStateBackend"]
+
+#: operator, state, namespaced
+_TableId = tuple[str, str, bool]
+
+#: what a change is taken to cost in a file before there is any to go by
+_BYTES_PER_CHANGE = 32.0
+
+
+class _Step:
+    """What one delta of the chain changed: the marks of each table, and blobs."""
+
+    __slots__ = ("blobs", "tables")
+
+    def __init__(self) -> None:
+        self.tables: dict[_TableId, Any] = {}
+        self.blobs: set[BlobId] = set()
+
+
+class HeapKeyedStateBackend(KeyedStateBackend):
+    """State in memory, with a chain of state files as its copy.
+
+    A state that a file holds and no function has asked for yet stays as it is in the file, and is
+    decoded when it is asked for, since its types come with the descriptor. If it never is, it is
+    carried along unread.
+    """
+
+    def __init__(self, key_groups: range, max_parallelism: int) -> None:
+        super().__init__(key_groups, max_parallelism)
+        self._tables: dict[_TableId, Table[Any]] = {}
+        self._blobs: dict[BlobId, bytes] = {}
+        self._dirty_blobs: set[BlobId] = set()
+        #: sections of states that are not declared yet, each with the `until` of its file
+        self._unread: dict[_TableId, list[tuple[int, Section]]] = {}
+        #: by `until`: what each file of the chain but the base changed
+        self._steps: dict[int, _Step] = {}
+        #: the chain whose state this is, but for what is dirty
+        self._chain = Chain()
+        #: whether the state is that of no chain, so that only a base can hold it
+        self._needs_base = False
+        self._bytes_per_change = _BYTES_PER_CHANGE
+
+    def keyed_state(
+        self,
+        operator: str,
+        descriptor: StateDescriptor,
+        context: KeyContext,
+        namespaced: bool = False,
+    ) -> State:
+        """Return a view of a state; its saved values are decoded when it is first asked for."""
+        table_id = (operator, descriptor.name, namespaced)
+        table = self._tables.get(table_id)
+        if table is None:
+            table = self._add_table(table_id, descriptor)
+        _check_same(table, descriptor)
+        return make_view(descriptor, table, context)
+
+    def get_blob(self, operator: str, name: str) -> bytes | None:
+        """Return an operator's bytes of that name."""
+        return self._blobs.get((operator, name))
+
+    def set_blob(self, operator: str, name: str, data: bytes | None) -> None:
+        """Set an operator's bytes of that name."""
+        blob_id = operator, name
+        if self._blobs.get(blob_id) != data:
+            self._dirty_blobs.add(blob_id)
+            _set(self._blobs, blob_id, data)
+
+    def restore(self, storage: StateStorage, chain: Chain) -> Restored:
+        """Bring this instance to the chain."""
+        if chain.stamp == self._chain.stamp and not self._has_changes():
+            return Restored(RestoredHow.CURRENT)
+        start = self._missing_from(chain)
+        if start:
+            self._forget_after(chain.files[start].since)
+        else:
+            self.discard()
+        read = self._apply_all(storage, chain.files[start:])
+        self._chain = chain
+        return Restored(RestoredHow.CAUGHT_UP if start else RestoredHow.REBUILT, read)
+
+    def persist(
+        self, storage: StateStorage, stamp: str, epoch: int, durable: bool = False
+    ) -> Chain:
+        """Write what changed, together with the changes of the files that are to be folded."""
+        if not self._has_changes():
+            return self._chain
+        chain = self._chain
+        if epoch <= chain.until:
+            message = f"epoch {epoch} cannot follow epoch {chain.until}, which is already written"
+            raise ValueError(message)
+        fold = self._files_to_fold()
+        step = None if fold == len(chain.files) else self._marks_since(chain.since(fold))
+        file = self._export(step, chain.since(fold))
+        data = encode_file(file)
+        ref = FileRef(f"{stamp}.state", len(data), chain.since(fold), epoch)
+        storage.write(ref.name, data, durable=durable)
+        # NB: nothing is taken for written before this line.
+        self._chain = chain.extended(ref, stamp, fold)
+        self._bytes_per_change = ref.size / max(file.count, 1)
+        self._written(ref, step)
+        return self._chain
+
+    def discard(self) -> None:
+        """Forget everything; tables and views stay."""
+        for table in self._tables.values():
+            table.clear()
+        self._blobs.clear()
+        self._dirty_blobs.clear()
+        self._unread.clear()
+        self._steps.clear()
+        self._chain = Chain()
+        self._needs_base = False
+
+    def import_key_groups(self, storage: StateStorage, chains: Iterable[Chain]) -> int:
+        """Take over this instance's key groups from the chains of other subtasks."""
+        self.discard()
+        read = 0
+        try:
+            for chain in chains:
+                for ref in chain.files:
+                    self._load(self._read(storage, ref), -1, None)
+                    read += ref.size
+        except BaseException:
+            self.discard()
+            raise
+        self._needs_base = bool(self._unread) or any(t.entries for t in self._tables.values())
+        return read
+
+    def entries(self, operator: str, state: str) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield (key, namespace, value) of a state that the job has declared."""
+        tables = [self._tables.get((operator, state, namespaced)) for namespaced in (False, True)]
+        if tables == [None, None]:
+            message = f"operator {operator!r} has declared no state {state!r}"
+            raise StateRegistrationError(message)
+        for table in filter(None, tables):
+            for key, value in table.entries.items():
+                yield (*key, value) if table.namespaced else (key, None, value)
+
+    def statistics(self) -> StateStatistics:
+        """Return how much state there is; states that are not declared do not count as entries."""
+        counts: dict[tuple[str, str], int] = {}
+        for (operator, state, _), table in self._tables.items():
+            counts[operator, state] = counts.get((operator, state), 0) + len(table.entries)
+        changed = sum(len(table.dirty) for table in self._tables.values())
+        return StateStatistics(counts, changed, len(self._chain.files), self._chain.size)
+
+    # Declaring.
+
+    def _add_table(self, table_id: _TableId, descriptor: StateDescriptor) -> Table[Any]:
+        operator, name, namespaced = table_id
+        types = descriptor.declared_types
+        table = make_table(operator, name, descriptor.kind, types, namespaced)
+        for until, section in self._unread.get(table_id, ()):
+            load_section(table, section, self._marks(until, table_id, table), self.max_parallelism)
+        self._unread.pop(table_id, None)
+        self._tables[table_id] = table
+        return table
+
+    # Restoring.
+
+    def _missing_from(self, chain: Chain) -> int:
+        """Return the index of the first file that is to be applied; 0: everything is to be read.
+
+        A base cannot be applied to what is there, since it does not say what was removed.
+        """
+        if self._has_changes() or self._chain.stamp not in chain.lineage:
+            return 0
+        return next(i for i, file in enumerate(chain.files) if file.until > self._chain.until)
+
+    def _forget_after(self, since: int) -> None:
+        """Forget what the files after that epoch changed, though not the changes themselves.
+
+        The next file to be applied begins there, and may cover more than what is missing here: it
+        stands for the forgotten files, and its own marks take the place of theirs.
+        """
+        for until in [until for until in self._steps if until > since]:
+            del self._steps[until]
+        for table_id, sections in self._unread.items():
+            self._unread[table_id] = [(until, s) for until, s in sections if until <= since]
+
+    def _apply_all(self, storage: StateStorage, files: tuple[FileRef, ...]) -> int:
+        try:
+            for ref in files:
+                step = None if ref.since < 0 else self._steps.setdefault(ref.until, _Step())
+                self._load(self._read(storage, ref), ref.until, step)
+        except BaseException:
+            self.discard()
+            raise
+        return sum(ref.size for ref in files)
+
+    def _read(self, storage: StateStorage, ref: FileRef) -> StateFile:
+        file = read_file(storage, ref.name, ref.size)
+        if file.max_parallelism != self.max_parallelism:
+            message = (
+                f"state file {ref.name!r} was written with max parallelism {file.max_parallelism}; "
+                f"this job has {self.max_parallelism}; keys cannot be moved between key groups, so "
+                f"call set_max_parallelism({file.max_parallelism})"
+            )
+            raise StateMigrationError(message)
+        self._bytes_per_change = ref.size / max(file.count, 1)
+        return file
+
+    def _load(self, file: StateFile, until: int, step: _Step | None) -> None:
+        for section in file.sections:
+            self._load_section(section.clip(self.key_groups), until)
+        if until < 0:
+            return
+        for blob_id, data in file.blobs.items():
+            _set(self._blobs, blob_id, None if data is None else bytes(data))
+        if step is not None:
+            step.blobs.update(file.blobs)
+
+    def _load_section(self, section: Section, until: int) -> None:
+        table_id = section.operator, section.state, section.namespaced
+        table = self._tables.get(table_id)
+        if table is not None:
+            load_section(table, section, self._marks(until, table_id, table), self.max_parallelism)
+        elif section.chunks:
+            self._unread.setdefault(table_id, []).append((until, section.copy()))
+
+    def _marks(self, until: int, table_id: _TableId, table: Table[Any]) -> Any | None:
+        """Return the marks of a table in a step; None for a base, which has none."""
+        step = self._steps.get(until)
+        return None if step is None else step.tables.setdefault(table_id, table.new_marks())
+
+    # Persisting.
+
+    def _has_changes(self) -> bool:
+        tables = self._tables.values()
+        return self._needs_base or bool(self._dirty_blobs) or any(t.dirty for t in tables)
+
+    def _files_to_fold(self) -> int:
+        changes = sum(len(table.dirty) for table in self._tables.values())
+        blobs = sum(len(self._blobs.get(blob_id, b"")) for blob_id in self._dirty_blobs)
+        size = round(changes * self._bytes_per_change) + blobs
+        return files_to_fold([file.size for file in self._chain.files], size)
+
+    def _marks_since(self, since: int) -> _Step:
+        """Return what changed after that epoch, up to now."""
+        merged = _Step()
+        for table_id, table in self._tables.items():
+            marks = table.new_marks()
+            for until, step in self._steps.items():
+                if until > since and table_id in step.tables:
+                    table.merge(marks, step.tables[table_id])
+            table.merge(marks, table.dirty)
+            if marks:
+                merged.tables[table_id] = marks
+        later = (step.blobs for until, step in self._steps.items() if until > since)
+        merged.blobs.update(self._dirty_blobs, *later)
+        return merged
+
+    def _export(self, step: _Step | None, since: int) -> StateFile:
+        """Return everything, or what a step changed, as it stands now."""
+        unread = [entry for entries in self._unread.values() for entry in entries]
+        sections = [section for until, section in unread if step is None or until > since]
+        for table_id, table in self._tables.items():
+            marks = None if step is None else step.tables.get(table_id)
+            if table.entries if step is None else marks:
+                sections.append(export_section(table, marks, self.max_parallelism))
+        blobs = self._blobs.keys() if step is None else step.blobs
+        _check_key_groups(sections, self.key_groups)
+        return StateFile(self.max_parallelism, sections, {b: self._blobs.get(b) for b in blobs})
+
+    def _written(self, file: FileRef, step: _Step | None) -> None:
+        for until in [until for until in self._steps if until > file.since]:
+            del self._steps[until]
+        if step is not None:
+            self._steps[file.until] = step
+        for table in self._tables.values():
+            table.dirty.clear()
+        self._dirty_blobs.clear()
+        self._needs_base = False
+
+
+def _set(blobs: dict[BlobId, bytes], blob_id: BlobId, data: bytes | None) -> None:
+    if data is None:
+        blobs.pop(blob_id, None)
+    else:
+        blobs[blob_id] = data
+
+
+def _check_key_groups(sections: Iterable[Section], own: range) -> None:
+    for section in sections:
+        for chunk in section.chunks:
+            if chunk.first not in own or chunk.last not in own:
+                message = (
+                    f"state {section.state!r} of operator {section.operator!r} has keys of the key "
+                    f"groups {chunk.first} to {chunk.last}; this subtask owns {own.start} to "
+                    f"{own.stop - 1}, so a record came to the wrong subtask"
+                )
+                raise InternalError(message)
+
+
+def _check_same(table: Table[Any], descriptor: StateDescriptor) -> None:
+    declared = tuple(t if t is None else repr(t) for t in descriptor.declared_types)
+    if table.kind == descriptor.kind and table.types == declared:
+        return
+    before = f"{KIND_NAMES[table.kind]}{_types(table.types)}"
+    now = f"{KIND_NAMES[descriptor.kind]}{_types(declared)}"
+    message = (
+        f"operator {table.operator!r} declares the state {table.name!r} twice: as {before} and as "
+        f"{now}; give each state a name of its own"
+    )
+    raise StateRegistrationError(message)
+
+
+def _types(types: tuple[str | None, ...]) -> str:
+    return "" if not any(types) else f" of {', '.join(name or 'no type' for name in types)}"

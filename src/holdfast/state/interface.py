@@ -1,0 +1,163 @@
+"""The interface of a keyed state backend: what the runtime needs, and what a backend promises.
+
+One backend instance holds the state of one subtask of a level, for all its operators. In each
+epoch the runtime of some worker process
+
+1. brings an instance to the chain that the driver names (`restore`; step 2, Load),
+2. lets functions work on it through the views that `keyed_state` returns (step 4, Process),
+3. writes what changed as one file under the run's stamp (`persist`; step 6, Persist), and reports
+   the chain that `persist` returned. Only if the driver accepts it, it is handed out as the head
+   for the next epoch.
+
+If anything fails in between, `discard` forgets the instance's contents; the next `restore` reads
+them again. An instance whose chain was not accepted need not be told: `restore` notices.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from holdfast.datastream.state import State, StateDescriptor
+from holdfast.state.chain import Chain
+from holdfast.state.errors import StateCorruptionError
+from holdfast.state.files import BlobId, StateFile, decode_file
+from holdfast.state.storage import StateStorage
+from holdfast.state.views import KeyContext
+
+__all__ = [
+    "KeyedStateBackend",
+    "Restored",
+    "RestoredHow",
+    "StateStatistics",
+    "read_blobs",
+    "read_file",
+]
+
+
+class RestoredHow(Enum):
+    """How a backend came to stand where it was told to."""
+
+    #: it stood there already
+    CURRENT = "current"
+    #: it applied the files that it had missed
+    CAUGHT_UP = "caught_up"
+    #: it read everything, from the base on
+    REBUILT = "rebuilt"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore did."""
+
+    how: RestoredHow
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateStatistics:
+    """How much state there is."""
+
+    #: by operator and state
+    entries: Mapping[tuple[str, str], int]
+    #: entries that changed since the last write
+    changed: int
+    files: int
+    file_bytes: int
+
+
+class KeyedStateBackend(ABC):
+    """The keyed state, and the blobs, of one subtask."""
+
+    def __init__(self, key_groups: range, max_parallelism: int) -> None:
+        self.key_groups = key_groups
+        self.max_parallelism = max_parallelism
+
+    @abstractmethod
+    def keyed_state(
+        self,
+        operator: str,
+        descriptor: StateDescriptor,
+        context: KeyContext,
+        namespaced: bool = False,
+    ) -> State:
+        """Return a view of a state at the context's key; of its key and namespace if namespaced.
+
+        Views stay valid through `restore`, `persist` and `discard`. States of one name with and
+        without namespace are two states. Raise a StateRegistrationError if the operator has a
+        state of that name that is of another kind or type, a StateMigrationError if it was saved
+        as another kind or its saved values do not fit the type.
+        """
+
+    @abstractmethod
+    def get_blob(self, operator: str, name: str) -> bytes | None:
+        """Return an operator's bytes of that name; None if there are none."""
+
+    @abstractmethod
+    def set_blob(self, operator: str, name: str, data: bytes | None) -> None:
+        """Set an operator's bytes of that name; None removes them. Equal bytes are no change."""
+
+    @abstractmethod
+    def restore(self, storage: StateStorage, chain: Chain) -> Restored:
+        """Bring this instance to the chain, as cheaply as it can be done.
+
+        Changes that were not persisted are lost. If it raises, the instance holds nothing.
+        """
+
+    @abstractmethod
+    def persist(
+        self, storage: StateStorage, stamp: str, epoch: int, durable: bool = False
+    ) -> Chain:
+        """Write what changed since the last persist or restore, and return the chain.
+
+        The file is called ``{stamp}.state``. If nothing changed, nothing is written and the chain
+        is returned as it was. If the write fails, the changes are still there to be written.
+        ``durable`` concerns this file only; see `StateStorage.sync` for those before it.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Forget everything that is in memory."""
+
+    @abstractmethod
+    def import_key_groups(self, storage: StateStorage, chains: Iterable[Chain]) -> int:
+        """Take over this instance's key groups from other subtasks' chains; return the bytes read.
+
+        What was there before is forgotten. The next `persist` writes a base of its own. Blobs
+        belong to no key group and are not taken over; see `read_blobs`.
+        """
+
+    @abstractmethod
+    def entries(self, operator: str, state: str) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield (key, namespace, value) of a state that the job has declared.
+
+        The namespace is None for state without one. Nothing may be changed meanwhile.
+        """
+
+    @abstractmethod
+    def statistics(self) -> StateStatistics:
+        """Return how much state there is."""
+
+
+def read_blobs(storage: StateStorage, chain: Chain) -> dict[BlobId, bytes]:
+    """Return all blobs of a chain, by operator and name."""
+    blobs: dict[BlobId, bytes] = {}
+    for ref in chain.files:
+        for blob_id, data in read_file(storage, ref.name, ref.size).blobs.items():
+            if data is None:
+                blobs.pop(blob_id, None)
+            else:
+                blobs[blob_id] = bytes(data)
+    return blobs
+
+
+def read_file(storage: StateStorage, name: str, size: int) -> StateFile:
+    """Return a state file that has that size, or raise an error that names it."""
+    data = storage.read(name)
+    if len(data) != size:
+        message = f"state file {name!r} cannot be used: expected {size} bytes, found {len(data)}"
+        raise StateCorruptionError(message)
+    return decode_file(data, name)

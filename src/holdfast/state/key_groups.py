@@ -1,0 +1,287 @@
+"""Key groups: which subtask a key belongs to.
+
+A key's hash decides its key group, ``key_hash(key) % max_parallelism``; a subtask owns a contiguous
+range of key groups. State files are grouped by key group, so the hash is part of what is saved:
+**it must never change**, between processes, machines or versions of Python.
+
+    texts           crc32 of UTF-8
+    bytes           crc32
+    numbers         Python's own hash of numbers, mixed. It is the same everywhere (a prime of 61
+                    bits), and the same for all numbers that are equal: 1, 1.0, True, Decimal(1)
+    tuples          crc32 of the hashes of the parts
+    objects         crc32 of the class's name and the hashes of the parts that make them equal
+
+Keys that are equal in Python have equal hashes; an object whose ``__eq__`` looks at less than all
+of its fields must be a dataclass with ``field(compare=False)``, or not be a key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from numbers import Number
+from struct import pack
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.common.types import Row
+
+__all__ = [
+    "DEFAULT_MAX_PARALLELISM",
+    "KeyRouter",
+    "key_group",
+    "key_group_range",
+    "key_groups_of",
+    "key_hash",
+    "subtask_of",
+    "unusable_key",
+]
+
+DEFAULT_MAX_PARALLELISM: Final = 128
+
+_ROUTER_LIMIT: Final = 1 << 18
+_MASK: Final = (1 << 64) - 1
+#: 2**64 divided by the golden ratio: neighbouring numbers land far from each other
+_MIX: Final = 0x9E3779B97F4A7C15
+_SHIFT: Final = 33
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
+
+if sys.hash_info.modulus != (1 << 61) - 1:  # pragma: no cover
+    message = "Holdfast needs a 64-bit Python: numbers have other hashes in this one"
+    raise ImportError(message)
+
+
+def key_hash(key: Any) -> int:
+    """Return the stable hash of a key, a number of at most 32 bits.
+
+    Raise a TypeError that says what to do if the key cannot have one.
+    """
+    known = _HASHES.get(type(key))
+    return known(key) if known is not None else _hash_other(key)
+
+
+def key_group(key: Any, max_parallelism: int) -> int:
+    """Return the key group of a key."""
+    return key_hash(key) % max_parallelism
+
+
+def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> range:
+    """Return the key groups that a subtask owns; together the subtasks own all, each once."""
+    _check_parallelism(parallelism, max_parallelism)
+    if not 0 <= subtask < parallelism:
+        message = f"subtask must be in 0..{parallelism - 1}; got {subtask}"
+        raise ValueError(message)
+    start = (subtask * max_parallelism + parallelism - 1) // parallelism
+    end = ((subtask + 1) * max_parallelism - 1) // parallelism
+    return range(start, end + 1)
+
+
+def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
+    """Return the subtask that owns a key group."""
+    return key_group * parallelism // max_parallelism
+
+
+def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.uint16]:
+    """Return the key group of each key; fast if they are all texts or all integers."""
+    hashes = _hashes(keys)
+    return (hashes % np.uint32(max_parallelism)).astype(np.uint16)
+
+
+class KeyRouter(dict[Any, int]):
+    """``router[key]`` is the subtask that a key's records go to; answers are remembered.
+
+    An unhashable key, such as a list, raises Python's own TypeError, since looking it up never
+    reaches this class; `unusable_key` makes the error to show instead. Catch it outside of the
+    loop over the records.
+    """
+
+    __slots__ = ("_max_parallelism", "_parallelism")
+
+    def __init__(self, parallelism: int, max_parallelism: int = DEFAULT_MAX_PARALLELISM) -> None:
+        _check_parallelism(parallelism, max_parallelism)
+        super().__init__()
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+
+    def __missing__(self, key: Any) -> int:
+        if len(self) >= _ROUTER_LIMIT:
+            self.clear()
+        target = key_hash(key) % self._max_parallelism * self._parallelism // self._max_parallelism
+        self[key] = target
+        return target
+
+
+def unusable_key(key: Any) -> TypeError | None:
+    """Return the error that says why a key cannot be used and what to do; None if it can."""
+    try:
+        key_hash(key)
+    except TypeError as error:
+        return error
+    try:
+        hash(key)
+    except TypeError:
+        return _unhashable(key)
+    return None
+
+
+def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
+    if not 1 <= parallelism <= max_parallelism <= 1 << 15:
+        message = (
+            "parallelism must be at least 1 and at most the max parallelism, and that at most "
+            f"32768; got parallelism {parallelism} and max parallelism {max_parallelism}"
+        )
+        raise ValueError(message)
+
+
+def _hashes(keys: Sequence[Any]) -> npt.NDArray[np.uint32]:
+    kinds = set(map(type, keys))
+    if kinds == {str}:
+        with contextlib.suppress(UnicodeEncodeError):
+            return _from(map(crc32, map(str.encode, keys)), len(keys))
+    if kinds == {int}:
+        numbers = np.fromiter(map(hash, keys), np.int64, len(keys)).view(np.uint64)
+        return ((numbers * np.uint64(_MIX)) >> np.uint64(_SHIFT)).astype(np.uint32)
+    return _from(map(key_hash, keys), len(keys))
+
+
+def _from(hashes: Iterable[int], count: int) -> npt.NDArray[np.uint32]:
+    return np.fromiter(hashes, np.uint32, count)
+
+
+def _hash_text(key: str) -> int:
+    try:
+        return crc32(key.encode())
+    except UnicodeEncodeError:
+        return crc32(key.encode("utf-8", "surrogatepass"))
+
+
+def _hash_number(key: Any) -> int:
+    return (hash(key) * _MIX & _MASK) >> _SHIFT if key == key else 0
+
+
+def _hash_parts(key: Iterable[Any]) -> int:
+    parts = [key_hash(part) for part in key]
+    return crc32(pack(f"<{len(parts)}I", *parts))
+
+
+def _hash_unordered(key: Iterable[Any]) -> int:
+    parts = [_hash_number(key_hash(part)) for part in key]
+    return _hash_number(sum(parts) + len(parts))
+
+
+def _hash_datetime(key: datetime.datetime) -> int:
+    if key.utcoffset() is None:
+        return crc32(key.replace(tzinfo=None, fold=0).isoformat().encode())
+    return _hash_number((key - _EPOCH) // _MICROSECOND)
+
+
+def _hash_time(key: datetime.time) -> int:
+    micros = ((key.hour * 60 + key.minute) * 60 + key.second) * 1_000_000 + key.microsecond
+    offset = key.utcoffset()
+    return _hash_number(micros if offset is None else micros - offset // _MICROSECOND)
+
+
+def _hash_row(key: Row) -> int:
+    names = getattr(key, "_fields", None)
+    if names is None:
+        return _hash_parts(key)
+    return _hash_unordered(zip(names, key, strict=False))
+
+
+def _hash_named(key: Any, parts: Iterable[Any]) -> int:
+    return crc32(type(key).__qualname__.encode(), _hash_parts(parts))
+
+
+#: the exact types of most keys; anything else goes through `_hash_other` once and is added
+_HASHES: Final[dict[type, Callable[[Any], int]]] = {
+    str: _hash_text,
+    int: _hash_number,
+    float: _hash_number,
+    bool: _hash_number,
+    bytes: crc32,
+    type(None): lambda key: 0x6E6F6E65,
+    tuple: _hash_parts,
+    frozenset: _hash_unordered,
+}
+
+_BY_BASE: Final[tuple[tuple[type, Callable[[Any], int]], ...]] = (
+    (str, _hash_text),
+    (Number, _hash_number),
+    (bytes, crc32),
+    (tuple, _hash_parts),
+    (frozenset, _hash_unordered),
+    (Enum, lambda key: _hash_named(key, [key.name])),
+    (datetime.datetime, _hash_datetime),
+    (datetime.date, lambda key: crc32(key.isoformat().encode())),
+    (datetime.time, _hash_time),
+    (datetime.timedelta, lambda key: _hash_number(key // _MICROSECOND)),
+    (uuid.UUID, lambda key: crc32(key.bytes)),
+    (Row, _hash_row),
+)
+
+
+def _hash_other(key: Any) -> int:
+    function = _function_for(type(key), key)
+    _HASHES[type(key)] = function
+    return function(key)
+
+
+def _function_for(cls: type, key: Any) -> Callable[[Any], int]:
+    for base, function in _BY_BASE:
+        if issubclass(cls, base):
+            return function
+    if cls.__hash__ is None:
+        raise _unhashable(key)
+    equality: Any = cls.__eq__
+    if equality is object.__eq__:
+        raise _has_identity(key)
+    if dataclasses.is_dataclass(cls):
+        names = [f.name for f in dataclasses.fields(cls) if f.compare]
+        return lambda key: _hash_named(key, [getattr(key, name) for name in names])
+    if issubclass(cls, msgspec.Struct):
+        fields = cls.__struct_fields__
+        return lambda key: _hash_named(key, [getattr(key, name) for name in fields])
+    return _hash_object
+
+
+def _hash_object(key: Any) -> int:
+    state = key.__getstate__()
+    parts = state if isinstance(state, tuple) else (state,)
+    return _hash_named(key, [_stable(part) for part in parts])
+
+
+def _stable(state: Any) -> Any:
+    # The attributes, whatever order they were set in.
+    if isinstance(state, dict):
+        return tuple(sorted(state.items(), key=lambda item: str(item[0])))
+    return state
+
+
+def _unhashable(key: Any) -> TypeError:
+    cls = type(key).__name__
+    remedy = {
+        "list": "return tuple(...) from the key selector",
+        "set": "return frozenset(...) from the key selector",
+        "dict": "return tuple(sorted(d.items())) or one of its values from the key selector",
+        "bytearray": "return bytes(...) from the key selector",
+    }.get(cls, f"make {cls} immutable (a frozen dataclass, a NamedTuple), or return one field")
+    return TypeError(f"a {cls} cannot be a key, because it is not hashable: {key!r}; {remedy}")
+
+
+def _has_identity(key: Any) -> TypeError:
+    cls = type(key).__name__
+    return TypeError(
+        f"a {cls} cannot be a key, because it equals only itself and a copy in another process "
+        f"would be another key: {key!r}; give {cls} __eq__ and __hash__ (a frozen dataclass, a "
+        "NamedTuple), or return one of its fields from the key selector"
+    )

@@ -1,0 +1,218 @@
+"""Between tables and files: entries to chunks by key group, and back.
+
+Writing: the keys of an operation are sorted by key group and cut into chunks; each chunk's
+columns are brought into their declared shape and encoded. Reading: chunks of other key groups
+are skipped without decoding them; a chunk that is only partly ours is decoded and sieved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, compress, repeat
+from typing import Any, Final
+
+import numpy as np
+
+from holdfast.state.errors import StateCorruptionError, StateMigrationError, StateTypeError
+from holdfast.state.files import Chunk, Op, Section
+from holdfast.state.key_groups import key_groups_of
+from holdfast.state.serializers import Column, Serializer
+from holdfast.state.tables import Columns, Table
+
+__all__ = ["KIND_NAMES", "check_kind", "export_section", "load_section"]
+
+#: keys per chunk: many enough that the cost per chunk does not show
+_CHUNK: Final = 4096
+_PLAIN: Final = Serializer()
+
+#: columns with one item per key; of these the last is the lengths of the flat ones behind it
+_ROWS: Final = {
+    Op.PUT: 1,
+    Op.DELETE: 0,
+    Op.LIST_REPLACE: 1,
+    Op.LIST_APPEND: 2,
+    Op.MAP_REPLACE: 1,
+    Op.MAP_PUT: 1,
+    Op.MAP_REMOVE: 1,
+}
+
+KIND_NAMES: Final = {
+    "value": "ValueState",
+    "list": "ListState",
+    "map": "MapState",
+    "reducing": "ReducingState",
+    "aggregating": "AggregatingState",
+    "folding": "FoldingState",
+}
+
+
+def export_section(table: Table[Any], marks: Any | None, max_parallelism: int) -> Section:
+    """Return what is marked, or everything, as a section of a file."""
+    chunks = tuple(
+        _export_chunk(table, op, first, last, part, marks)
+        for op, keys in table.operations(marks)
+        for first, last, part in _by_key_group(keys, table.namespaced, max_parallelism)
+    )
+    return Section(table.operator, table.name, table.kind, table.namespaced, table.types, chunks)
+
+
+def load_section(
+    table: Table[Any], section: Section, marks: Any | None, max_parallelism: int
+) -> None:
+    """Apply a section to a table, and mark what it changes unless ``marks`` is None."""
+    check_kind(section, table.kind)
+    for chunk in section.chunks:
+        keys, columns = _decode_chunk(table, section, chunk)
+        if chunk.clipped:
+            keys, columns = _sieve(table.namespaced, chunk, keys, columns, max_parallelism)
+        table.apply(chunk.op, keys, columns)
+        if marks is not None:
+            table.mark(marks, chunk.op, keys, columns)
+
+
+def check_kind(section: Section, kind: str) -> None:
+    """Raise a StateMigrationError if a state is declared as another kind than it was saved."""
+    if section.kind != kind:
+        saved, declared = KIND_NAMES.get(section.kind, section.kind), KIND_NAMES.get(kind, kind)
+        message = (
+            f"{_place(section.operator, section.state)} was saved as {saved}; this job declares "
+            f"{declared}; rename the state, or declare it as it was saved"
+        )
+        raise StateMigrationError(message)
+
+
+def _export_chunk(
+    table: Table[Any], op: Op, first: int, last: int, keys: list[Any], marks: Any | None
+) -> Chunk:
+    columns = _shaped(table, op, keys, table.columns(op, keys, marks))
+    serializers = (*_key_serializers(table), *table.column_serializers(op))
+    encoded = _encode(table, serializers, [*_key_columns(keys, table.namespaced), *columns])
+    return Chunk(op, first, last, False, len(keys), encoded)
+
+
+def _shaped(table: Table[Any], op: Op, keys: list[Any], columns: Columns) -> Columns:
+    """Return the columns in their declared shape, and give the live entries that shape, too.
+
+    NB: the entries, so that a worker that keeps them sees what one that reads the file sees.
+    """
+    serializers = table.column_serializers(op)
+    try:
+        shaped = [s.shape(column) for s, column in zip(serializers, columns, strict=True)]
+    except (TypeError, ValueError):
+        raise _misfit(table, op, keys, columns) from None
+    if all(new is old for new, old in zip(shaped, columns, strict=True)):
+        return columns
+    if shaped[1:2] != columns[1:2] and op in (Op.MAP_PUT, Op.MAP_REPLACE, Op.MAP_REMOVE):
+        raise _changed_map_key(table, columns[1], shaped[1])
+    table.apply(op, keys, shaped)
+    return shaped
+
+
+def _misfit(table: Table[Any], op: Op, keys: list[Any], columns: Columns) -> StateTypeError:
+    place = _place(table.operator, table.name)
+    for index, serializer in enumerate(table.column_serializers(op)):
+        found = serializer.misfit(columns[index])
+        if found is not None:
+            position, error = found
+            owners = keys if index < _ROWS[op] else _owners(op, keys, columns)
+            return StateTypeError(f"{place}, key {owners[position]!r}: {error}")
+    return StateTypeError(f"{place}: a value does not fit its declared type")  # pragma: no cover
+
+
+def _changed_map_key(table: Table[Any], given: list[Any], shaped: list[Any]) -> StateTypeError:
+    old, new = next((a, b) for a, b in zip(given, shaped, strict=True) if a != b)
+    place = _place(table.operator, table.name)
+    return StateTypeError(
+        f"{place}: the map key {old!r} has the declared shape {new!r}, which is another key; "
+        "use keys of the declared type"
+    )
+
+
+def _encode(
+    table: Table[Any], serializers: tuple[Serializer, ...], columns: Columns
+) -> tuple[Column, ...]:
+    try:
+        return tuple(s.encode(column) for s, column in zip(serializers, columns, strict=True))
+    except Exception as error:
+        message = (
+            f"{_place(table.operator, table.name)} holds something that cannot be pickled: "
+            f"{type(error).__name__}: {error}; keep data in state, and open connections in open()"
+        )
+        raise StateTypeError(message) from error
+
+
+def _by_key_group(
+    keys: list[Any], namespaced: bool, max_parallelism: int
+) -> Iterator[tuple[int, int, list[Any]]]:
+    """Yield the keys in chunks, each with its first and last key group."""
+    if not keys:
+        return
+    groups = key_groups_of([key for key, _ in keys] if namespaced else keys, max_parallelism)
+    if len(keys) <= _CHUNK:
+        yield int(groups.min()), int(groups.max()), keys
+        return
+    order = np.argsort(groups, kind="stable")
+    groups = groups[order]
+    ordered = [keys[i] for i in order.tolist()]
+    for start in range(0, len(keys), _CHUNK):
+        part = ordered[start : start + _CHUNK]
+        yield int(groups[start]), int(groups[start + len(part) - 1]), part
+
+
+def _key_columns(keys: list[Any], namespaced: bool) -> Columns:
+    return [[key for key, _ in keys], [space for _, space in keys]] if namespaced else [keys]
+
+
+def _key_serializers(table: Table[Any]) -> tuple[Serializer, ...]:
+    return (_PLAIN, _PLAIN) if table.namespaced else (_PLAIN,)
+
+
+def _decode_chunk(table: Table[Any], section: Section, chunk: Chunk) -> tuple[list[Any], Columns]:
+    serializers = (*_key_serializers(table), *table.column_serializers(chunk.op))
+    try:
+        pairs = zip(serializers, chunk.columns, strict=True)
+        columns = [serializer.decode(column) for serializer, column in pairs]
+    except StateMigrationError as error:
+        raise _unreadable(section, table.types, error) from error
+    keys = list(zip(columns[0], columns[1], strict=True)) if table.namespaced else columns[0]
+    if len(keys) != chunk.count:
+        message = f"{_place(section.operator, section.state)}: {len(keys)} of {chunk.count} keys"
+        raise StateCorruptionError(message)
+    return keys, columns[len(_key_serializers(table)) :]
+
+
+def _unreadable(
+    section: Section, types: tuple[str | None, ...], error: Exception
+) -> StateMigrationError:
+    saved, declared = _type_names(section.types), _type_names(types)
+    return StateMigrationError(
+        f"{_place(section.operator, section.state)} was saved as {saved}; this job declares "
+        f"{declared}: {error}"
+    )
+
+
+def _type_names(types: tuple[str | None, ...]) -> str:
+    return ", ".join(name or "no type" for name in types)
+
+
+def _sieve(
+    namespaced: bool, chunk: Chunk, keys: list[Any], columns: Columns, max_parallelism: int
+) -> tuple[list[Any], Columns]:
+    """Return only the keys that the chunk counts for, and what belongs to them."""
+    groups = key_groups_of([key for key, _ in keys] if namespaced else keys, max_parallelism)
+    ours = ((groups >= chunk.first) & (groups <= chunk.last)).tolist()
+    rows = _ROWS[chunk.op]
+    flat = list(_owners(chunk.op, ours, columns)) if len(columns) > rows else []
+    sieved = [list(compress(column, ours)) for column in columns[:rows]]
+    sieved += [list(compress(column, flat)) for column in columns[rows:]]
+    return list(compress(keys, ours)), sieved
+
+
+def _owners(op: Op, keys: list[Any], columns: Columns) -> list[Any]:
+    """Return, for each item of the flat columns, what stands for its key."""
+    lengths = columns[_ROWS[op] - 1]
+    return list(chain.from_iterable(map(repeat, keys, lengths)))
+
+
+def _place(operator: str, state: str) -> str:
+    return f"state {state!r} of operator {operator!r}"

@@ -1,0 +1,178 @@
+"""Columns of values to bytes and back.
+
+State is written column by column: all keys of a chunk, all its values. A column says how it was
+written, so every reader can check that it can read it:
+
+    PICKLE   pickle, protocol 5; cloudpickle for classes that live in the main program
+    PLAIN    MessagePack without a type
+    TUPLES   MessagePack of tuples, which would come back as lists without saying so
+    TYPED    MessagePack under the declared type
+
+Keys, and values without a declared type, are written as PLAIN or TUPLES only where that is
+without loss: if each value is exactly a None, bool, int, float, str or bytes, or each is a tuple
+(list, dict with str keys) of these. A type is exact if ``type(x)`` is it; MessagePack keeps these
+six apart, and what it cannot hold (integers beyond 64 bits, lone surrogates) is pickled.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from itertools import chain
+from operator import is_not
+from typing import Any, Final, NamedTuple, Optional
+
+import cloudpickle
+import msgspec
+
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.state.errors import StateMigrationError
+
+__all__ = ["Codec", "Column", "Serializer"]
+
+
+class Codec(IntEnum):
+    """How a column was written; the numbers are part of the file format."""
+
+    PICKLE = 0
+    PLAIN = 1
+    TUPLES = 2
+    TYPED = 3
+
+
+class Column(NamedTuple):
+    """The bytes of a column, and how to read them."""
+
+    codec: Codec
+    data: bytes | memoryview
+
+
+_SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_plain: Final = msgspec.msgpack.Decoder(list[Any]).decode
+_decode_tuples: Final = msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode
+#: what msgspec raises for values that it cannot hold
+_UNFIT: Final = (OverflowError, UnicodeEncodeError, TypeError, ValueError, RecursionError)
+
+
+class Serializer:
+    """Writes and reads columns of one declared type, or of none."""
+
+    __slots__ = ("_coerce", "_decode", "_from", "_to", "declared", "type_info")
+
+    def __init__(self, type_info: TypeInformation | None = None) -> None:
+        self.type_info = type_info
+        #: the declared type as files record it; None if there is none
+        self.declared = None if type_info is None else repr(type_info)
+        self._coerce = None if type_info is None else type_info.coercer()
+        self._decode: Callable[[bytes | memoryview], list[Any]] | None = None
+        self._to: Callable[[Any], Any] | None = None
+        self._from: Callable[[Any], Any] | None = None
+        annotation = None if type_info is None else type_info.msgpack_type()
+        if type_info is not None and annotation is not None:
+            # Optional[...] and not "|", which the annotations of forward references don't have.
+            self._decode = msgspec.msgpack.Decoder(list[Optional[annotation]]).decode  # type: ignore[valid-type]  # noqa: UP045
+            self._to, self._from = type_info.to_msgpack(), type_info.from_msgpack()
+
+    def shape(self, values: list[Any]) -> list[Any]:
+        """Return the values in the declared shape; the same list if they all have it already.
+
+        Raise what `TypeInformation.coerce` raises if one does not fit.
+        """
+        if self._coerce is None:
+            return values
+        shaped = list(map(self._coerce, values))
+        return shaped if any(map(is_not, shaped, values)) else values
+
+    def misfit(self, values: list[Any]) -> tuple[int, Exception] | None:
+        """Return the first value that `shape` refuses: its position, and the error."""
+        if self._coerce is not None:
+            for position, value in enumerate(values):
+                try:
+                    self._coerce(value)
+                except (TypeError, ValueError) as error:
+                    return position, error
+        return None
+
+    def encode(self, values: list[Any]) -> Column:
+        """Return the column; the values must have the declared shape."""
+        try:
+            if self._decode is not None:
+                return Column(Codec.TYPED, _encode(_mapped(self._to, values)))
+            codec = _lossless(values)
+            if codec is not None:
+                return Column(codec, _encode(values))
+        except _UNFIT:
+            pass
+        return Column(Codec.PICKLE, _pickle(values))
+
+    def decode(self, column: Column) -> list[Any]:
+        """Return the values.
+
+        Raise a StateMigrationError if the declared type cannot take what was written, or if
+        the class of a pickled value is gone.
+        """
+        if column.codec is Codec.TYPED:
+            return self._decode_typed(column.data)
+        values = _decode_untyped(column)
+        try:
+            return self.shape(values)
+        except (TypeError, ValueError) as error:
+            raise StateMigrationError(str(error)) from error
+
+    def _decode_typed(self, data: bytes | memoryview) -> list[Any]:
+        if self._decode is None:
+            message = "values that were written with a type cannot be read without one"
+            raise StateMigrationError(message)
+        try:
+            return _mapped(self._from, self._decode(data))
+        except (msgspec.DecodeError, TypeError, ValueError) as error:
+            raise StateMigrationError(str(error)) from error
+
+
+def _mapped(function: Callable[[Any], Any] | None, values: list[Any]) -> list[Any]:
+    return values if function is None else list(map(function, values))
+
+
+def _lossless(values: list[Any]) -> Codec | None:
+    kinds = set(map(type, values))
+    if kinds <= _SCALARS:
+        return Codec.PLAIN
+    if kinds == {tuple}:
+        return Codec.TUPLES if _all_scalars(chain.from_iterable(values)) else None
+    if kinds == {list}:
+        return Codec.PLAIN if _all_scalars(chain.from_iterable(values)) else None
+    return Codec.PLAIN if kinds == {dict} and _plain_dicts(values) else None
+
+
+def _all_scalars(values: Iterable[Any]) -> bool:
+    return set(map(type, values)) <= _SCALARS
+
+
+def _plain_dicts(values: list[dict[Any, Any]]) -> bool:
+    keys = set(map(type, chain.from_iterable(values)))
+    return keys <= {str} and _all_scalars(chain.from_iterable(map(dict.values, values)))
+
+
+def _pickle(values: list[Any]) -> bytes:
+    try:
+        return pickle.dumps(values, protocol=5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        data: bytes = cloudpickle.dumps(values, protocol=5)
+        return data
+
+
+def _decode_untyped(column: Column) -> list[Any]:
+    if column.codec is Codec.PICKLE:
+        return _unpickle(column.data)
+    return (_decode_tuples if column.codec is Codec.TUPLES else _decode_plain)(column.data)
+
+
+def _unpickle(data: bytes | memoryview) -> list[Any]:
+    try:
+        values: list[Any] = pickle.loads(data)
+    except Exception as error:
+        message = f"a pickled value cannot be read: {type(error).__name__}: {error}"
+        raise StateMigrationError(message) from error
+    return values

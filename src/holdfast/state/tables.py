@@ -1,0 +1,344 @@
+"""Tables: the state of all keys under one name, as dicts of Python objects that know what changed.
+
+A table has ``entries``, by key (by ``(key, namespace)`` if it is namespaced), and ``dirty``, the
+marks of what changed since the last write. Views change both, in place. The two objects stay the
+same for the life of the table, so that views may keep them, and their methods.
+
+Marks say what of a key changed, and are all that a delta needs besides the live entries:
+
+    ValueTable   a set of keys
+    ListTable    key -> length of the prefix that did not change; -1 if nothing of it is left
+    MapTable     key -> the set of map keys that changed; None if all may have
+
+Marks of consecutive epochs merge into the marks of the whole span; that is how files are folded.
+An empty list or map is no entry.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from itertools import accumulate, chain
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.state.files import Op
+from holdfast.state.serializers import Serializer
+
+__all__ = ["Columns", "ListTable", "MapTable", "Table", "ValueTable", "make_table"]
+
+Columns = list[list[Any]]
+Marks = TypeVar("Marks", bound="set[Any] | dict[Any, Any]")
+
+_REPLACED: Final = -1
+_PLAIN: Final = Serializer()
+
+
+class Table(ABC, Generic[Marks]):
+    """What all tables have in common."""
+
+    __slots__ = ("dirty", "entries", "kind", "name", "namespaced", "operator", "serializers")
+
+    #: how many serializers there are: one per declared type
+    arity: ClassVar[int] = 1
+    entries: dict[Any, Any]
+    dirty: Marks
+
+    def __init__(
+        self,
+        operator: str,
+        name: str,
+        kind: str,
+        types: tuple[TypeInformation | None, ...],
+        namespaced: bool = False,
+    ) -> None:
+        self.operator = operator
+        self.name = name
+        self.kind = kind
+        self.namespaced = namespaced
+        self.serializers = tuple(map(Serializer, types))
+        self.entries = {}
+        self.dirty = self.new_marks()
+
+    @property
+    def types(self) -> tuple[str | None, ...]:
+        """Return the declared types, as files record them."""
+        return tuple(s.declared for s in self.serializers)
+
+    def clear(self) -> None:
+        """Forget everything, as if it had never been there."""
+        self.entries.clear()
+        self.dirty.clear()
+
+    @staticmethod
+    @abstractmethod
+    def new_marks() -> Marks:
+        """Return marks of no change."""
+
+    @abstractmethod
+    def merge(self, older: Marks, newer: Marks) -> Marks:
+        """Return the marks of both spans together; ``older`` may be changed."""
+
+    @abstractmethod
+    def mark(self, marks: Marks, op: Op, keys: list[Any], columns: Columns) -> None:
+        """Mark what an operation from a file changes."""
+
+    @abstractmethod
+    def operations(self, marks: Marks | None) -> list[tuple[Op, list[Any]]]:
+        """Return the operations that write what is marked, or everything, and their keys."""
+
+    @abstractmethod
+    def columns(self, op: Op, keys: list[Any], marks: Marks | None) -> Columns:
+        """Return the columns of an operation: first one item per key, then the flat ones."""
+
+    @abstractmethod
+    def column_serializers(self, op: Op) -> tuple[Serializer, ...]:
+        """Return a serializer for each column of an operation."""
+
+    @abstractmethod
+    def apply(self, op: Op, keys: list[Any], columns: Columns) -> None:
+        """Carry out an operation; nothing becomes dirty."""
+
+    def delete(self, keys: Iterable[Any]) -> None:
+        """Remove entries; nothing becomes dirty."""
+        pop = self.entries.pop
+        for key in keys:
+            pop(key, None)
+
+
+class ValueTable(Table[set[Any]]):
+    """One value per key; also the accumulators of reducing and aggregating states."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def new_marks() -> set[Any]:
+        """Return marks of no change."""
+        return set()
+
+    def merge(self, older: set[Any], newer: set[Any]) -> set[Any]:
+        """Return the marks of both spans together."""
+        older |= newer
+        return older
+
+    def mark(self, marks: set[Any], op: Op, keys: list[Any], columns: Columns) -> None:
+        """Mark what an operation from a file changes."""
+        marks.update(keys)
+
+    def operations(self, marks: set[Any] | None) -> list[tuple[Op, list[Any]]]:
+        """Return the operations that write what is marked, or everything."""
+        if marks is None:
+            return [(Op.PUT, list(self.entries))]
+        present = self.entries.keys()
+        puts = [key for key in marks if key in present]
+        deletes = list(marks.difference(puts)) if len(puts) < len(marks) else []
+        return [(Op.PUT, puts), (Op.DELETE, deletes)]
+
+    def columns(self, op: Op, keys: list[Any], marks: set[Any] | None) -> Columns:
+        """Return the values."""
+        return [list(map(self.entries.__getitem__, keys))] if op is Op.PUT else []
+
+    def column_serializers(self, op: Op) -> tuple[Serializer, ...]:
+        """Return a serializer for each column of an operation."""
+        return self.serializers if op is Op.PUT else ()
+
+    def apply(self, op: Op, keys: list[Any], columns: Columns) -> None:
+        """Carry out an operation."""
+        if op is Op.PUT:
+            self.entries.update(zip(keys, columns[0], strict=True))
+        else:
+            self.delete(keys)
+
+
+class ListTable(Table[dict[Any, int]]):
+    """A list per key. What was appended is written as such, not with the whole list."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def new_marks() -> dict[Any, int]:
+        """Return marks of no change."""
+        return {}
+
+    def merge(self, older: dict[Any, int], newer: dict[Any, int]) -> dict[Any, int]:
+        """Return the marks of both spans together: of two prefixes the older, unless replaced."""
+        for key, prefix in newer.items():
+            if prefix == _REPLACED or key not in older:
+                older[key] = prefix
+        return older
+
+    def mark(self, marks: dict[Any, int], op: Op, keys: list[Any], columns: Columns) -> None:
+        """Mark what an operation from a file changes."""
+        prefixes = columns[0] if op is Op.LIST_APPEND else [_REPLACED] * len(keys)
+        self.merge(marks, dict(zip(keys, prefixes, strict=True)))
+
+    def operations(self, marks: dict[Any, int] | None) -> list[tuple[Op, list[Any]]]:
+        """Return the operations that write what is marked, or everything."""
+        if marks is None:
+            return [(Op.LIST_REPLACE, list(self.entries))]
+        present = self.entries.keys()
+        appends = [k for k, prefix in marks.items() if prefix > 0 and k in present]
+        replaces = [k for k, prefix in marks.items() if prefix <= 0 and k in present]
+        deletes = [k for k in marks if k not in present]
+        return [(Op.LIST_APPEND, appends), (Op.LIST_REPLACE, replaces), (Op.DELETE, deletes)]
+
+    def columns(self, op: Op, keys: list[Any], marks: dict[Any, int] | None) -> Columns:
+        """Return the lengths and the elements."""
+        if op is Op.DELETE:
+            return []
+        lists = [self.entries[key] for key in keys]
+        if op is Op.LIST_REPLACE or marks is None:
+            return [list(map(len, lists)), list(chain.from_iterable(lists))]
+        prefixes = [marks[key] for key in keys]
+        tails = [values[prefix:] for values, prefix in zip(lists, prefixes, strict=True)]
+        return [prefixes, list(map(len, tails)), list(chain.from_iterable(tails))]
+
+    def column_serializers(self, op: Op) -> tuple[Serializer, ...]:
+        """Return a serializer for each column of an operation."""
+        return {
+            Op.LIST_REPLACE: (_PLAIN, *self.serializers),
+            Op.LIST_APPEND: (_PLAIN, _PLAIN, *self.serializers),
+        }.get(op, ())
+
+    def apply(self, op: Op, keys: list[Any], columns: Columns) -> None:
+        """Carry out an operation.
+
+        An append cuts the list to the length it had before: a state that has some of the appended
+        elements already (see `FileRef`) does not get them twice.
+        """
+        entries = self.entries
+        if op is Op.DELETE:
+            self.delete(keys)
+        elif op is Op.LIST_REPLACE:
+            entries.update(zip(keys, _split(*columns), strict=True))
+        else:
+            prefixes, lengths, elements = columns
+            tails = _split(lengths, elements)
+            for key, prefix, tail in zip(keys, prefixes, tails, strict=True):
+                entries[key][prefix:] = tail
+
+
+class MapTable(Table[dict[Any, "set[Any] | None"]]):
+    """A map per key. Only the entries that changed are written."""
+
+    __slots__ = ()
+
+    arity = 2
+
+    @staticmethod
+    def new_marks() -> dict[Any, set[Any] | None]:
+        """Return marks of no change."""
+        return {}
+
+    def merge(
+        self, older: dict[Any, set[Any] | None], newer: dict[Any, set[Any] | None]
+    ) -> dict[Any, set[Any] | None]:
+        """Return the marks of both spans together: all map keys of both, unless replaced."""
+        for key, changed in newer.items():
+            known = older.get(key)
+            if changed is None or key not in older:
+                older[key] = changed
+            elif known is not None:
+                older[key] = known | changed
+        return older
+
+    def mark(
+        self, marks: dict[Any, set[Any] | None], op: Op, keys: list[Any], columns: Columns
+    ) -> None:
+        """Mark what an operation from a file changes."""
+        newer: dict[Any, set[Any] | None]
+        if op in (Op.MAP_PUT, Op.MAP_REMOVE):
+            newer = dict(zip(keys, map(set, _split(columns[0], columns[1])), strict=True))
+        else:
+            newer = dict.fromkeys(keys)
+        self.merge(marks, newer)
+
+    def operations(self, marks: dict[Any, set[Any] | None] | None) -> list[tuple[Op, list[Any]]]:
+        """Return the operations that write what is marked, or everything."""
+        if marks is None:
+            return [(Op.MAP_REPLACE, list(self.entries))]
+        present = self.entries.keys()
+        parts = [
+            (k, changed, self.entries[k].keys()) for k, changed in marks.items() if k in present
+        ]
+        return [
+            (Op.MAP_REPLACE, [k for k, changed, _ in parts if changed is None]),
+            (
+                Op.MAP_PUT,
+                [k for k, changed, now in parts if changed and not changed.isdisjoint(now)],
+            ),
+            (Op.MAP_REMOVE, [k for k, changed, now in parts if changed and changed - now]),
+            (Op.DELETE, [k for k in marks if k not in present]),
+        ]
+
+    def columns(self, op: Op, keys: list[Any], marks: dict[Any, set[Any] | None] | None) -> Columns:
+        """Return the lengths, the map keys and, unless they are removed, the map values."""
+        if op is Op.DELETE:
+            return []
+        map_keys = [self._map_keys(op, key, marks) for key in keys]
+        columns = [list(map(len, map_keys)), list(chain.from_iterable(map_keys))]
+        if op is not Op.MAP_REMOVE:
+            values = (
+                map(self.entries[key].__getitem__, names)
+                for key, names in zip(keys, map_keys, strict=True)
+            )
+            columns.append(list(chain.from_iterable(values)))
+        return columns
+
+    def _map_keys(self, op: Op, key: Any, marks: dict[Any, set[Any] | None] | None) -> list[Any]:
+        entry = self.entries[key]
+        changed = None if marks is None else marks[key]
+        if changed is None:
+            return list(entry)
+        return [name for name in changed if (name in entry) is (op is Op.MAP_PUT)]
+
+    def column_serializers(self, op: Op) -> tuple[Serializer, ...]:
+        """Return a serializer for each column of an operation."""
+        if op is Op.DELETE:
+            return ()
+        key, value = self.serializers
+        return (_PLAIN, key) if op is Op.MAP_REMOVE else (_PLAIN, key, value)
+
+    def apply(self, op: Op, keys: list[Any], columns: Columns) -> None:
+        """Carry out an operation."""
+        if op is Op.DELETE:
+            self.delete(keys)
+        elif op is Op.MAP_REMOVE:
+            self._remove(keys, columns)
+        else:
+            self._put(op, keys, columns)
+
+    def _put(self, op: Op, keys: list[Any], columns: Columns) -> None:
+        lengths, map_keys, values = columns
+        pairs = _split(lengths, list(zip(map_keys, values, strict=True)))
+        for key, added in zip(keys, pairs, strict=True):
+            entry = self.entries.get(key)
+            if entry is None or op is Op.MAP_REPLACE:
+                self.entries[key] = dict(added)
+            else:
+                entry.update(added)
+
+    def _remove(self, keys: list[Any], columns: Columns) -> None:
+        for key, names in zip(keys, _split(*columns), strict=True):
+            entry = self.entries.get(key, {})
+            for name in names:
+                entry.pop(name, None)
+
+
+_TABLES: Final[dict[str, type[Table[Any]]]] = {"list": ListTable, "map": MapTable}
+
+
+def make_table(
+    operator: str,
+    name: str,
+    kind: str,
+    types: tuple[TypeInformation | None, ...],
+    namespaced: bool,
+) -> Table[Any]:
+    """Return a table for a state of that kind."""
+    return _TABLES.get(kind, ValueTable)(operator, name, kind, types, namespaced)
+
+
+def _split(lengths: list[int], flat: list[Any]) -> list[list[Any]]:
+    ends = list(accumulate(lengths))
+    return [flat[end - length : end] for end, length in zip(ends, lengths, strict=True)]

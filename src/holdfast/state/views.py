@@ -1,0 +1,381 @@
+"""The states that functions see: thin views of a table at the current key.
+
+These run for every record, so each method does the least there is: it looks the key up in the
+context, touches the entry, and marks it. A view keeps the dicts of its table and their methods,
+which never change (see `holdfast.state.tables`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from holdfast.datastream.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    FoldingState,
+    FoldingStateDescriptor,
+    ListState,
+    MapState,
+    ReducingState,
+    ReducingStateDescriptor,
+    State,
+    StateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+from holdfast.state.tables import ListTable, MapTable, Table, ValueTable
+
+__all__ = ["KeyContext", "make_view"]
+
+_ABSENT: Final = object()
+_REPLACED: Final = -1
+_IMMUTABLE: Final = (type(None), bool, int, float, complex, str, bytes)
+
+
+class KeyContext:
+    """The current key and namespace of one operator; the runtime sets them before each record."""
+
+    __slots__ = ("key", "namespace")
+
+    def __init__(self, key: Any = None, namespace: Any = None) -> None:
+        self.key = key
+        self.namespace = namespace
+
+
+class _Keyed(Protocol):
+    @property
+    def key(self) -> Any: ...
+
+
+class _Scoped:
+    """A context whose key is the key and the namespace together."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: KeyContext) -> None:
+        self._context = context
+
+    @property
+    def key(self) -> tuple[Any, Any]:
+        context = self._context
+        return context.key, context.namespace
+
+
+class _ValueView(ValueState[Any]):
+    __slots__ = ("_context", "_default", "_entries", "_get", "_mark", "_pop")
+
+    def __init__(self, table: ValueTable, context: _Keyed, default: Any = None) -> None:
+        self._context = context
+        self._default = default
+        self._entries = table.entries
+        self._get = table.entries.get
+        self._pop = table.entries.pop
+        self._mark = table.dirty.add
+
+    def value(self) -> Any:
+        return self._get(self._context.key, self._default)
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            return self.clear()
+        key = self._context.key
+        self._entries[key] = value
+        self._mark(key)
+
+    def clear(self) -> None:
+        key = self._context.key
+        if self._pop(key, _ABSENT) is not _ABSENT:
+            self._mark(key)
+
+
+class _CopiedDefaultView(_ValueView):
+    """A value state whose default can be changed in place: every key gets its own."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:
+        value = self._get(self._context.key)
+        return copy.deepcopy(self._default) if value is None else value
+
+
+class _Accumulating:
+    """What reducing, aggregating and folding states have in common: one accumulator per key."""
+
+    __slots__ = ("_context", "_entries", "_get", "_mark", "_pop")
+
+    def __init__(self, table: ValueTable, context: _Keyed) -> None:
+        self._context = context
+        self._entries = table.entries
+        self._get = table.entries.get
+        self._pop = table.entries.pop
+        self._mark = table.dirty.add
+
+    def get(self) -> Any:
+        return self._get(self._context.key)
+
+    def clear(self) -> None:
+        key = self._context.key
+        if self._pop(key, _ABSENT) is not _ABSENT:
+            self._mark(key)
+
+    def _merge(
+        self, merge: Callable[[Any, Any], Any], key: Any, target: Any, sources: Iterable[Any]
+    ) -> None:
+        """Merge the accumulators of ``sources`` into that of ``target``, and remove them."""
+        merged = self._get((key, target))
+        for source in sources:
+            part = self._pop((key, source), None)
+            if part is not None:
+                self._mark((key, source))
+                merged = part if merged is None else merge(merged, part)
+        if merged is not None:
+            self._entries[key, target] = merged
+            self._mark((key, target))
+
+
+class _ReducingView(_Accumulating, ReducingState[Any]):
+    __slots__ = ("_reduce",)
+
+    def __init__(
+        self, table: ValueTable, context: _Keyed, descriptor: ReducingStateDescriptor
+    ) -> None:
+        super().__init__(table, context)
+        self._reduce = descriptor.reduce
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            return
+        key = self._context.key
+        current = self._get(key)
+        self._entries[key] = value if current is None else self._reduce(current, value)
+        self._mark(key)
+
+    def merge_namespaces(self, key: Any, target: Any, sources: Iterable[Any]) -> None:
+        """Merge what a key has in other namespaces into one, as merging windows need it."""
+        self._merge(self._reduce, key, target, sources)
+
+
+class _AggregatingView(_Accumulating, AggregatingState[Any, Any]):
+    __slots__ = ("_add", "_create", "_function", "_result")
+
+    def __init__(
+        self, table: ValueTable, context: _Keyed, descriptor: AggregatingStateDescriptor
+    ) -> None:
+        super().__init__(table, context)
+        self._function = function = descriptor.get_agg_function()
+        self._create = function.create_accumulator
+        self._add = function.add
+        self._result = function.get_result
+
+    def get(self) -> Any:
+        accumulator = self._get(self._context.key)
+        return None if accumulator is None else self._result(accumulator)
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            return
+        key = self._context.key
+        accumulator = self._get(key)
+        accumulator = self._add(value, self._create() if accumulator is None else accumulator)
+        if accumulator is None:
+            raise _no_accumulator(self._function, "add")
+        self._entries[key] = accumulator
+        self._mark(key)
+
+    def merge_namespaces(self, key: Any, target: Any, sources: Iterable[Any]) -> None:
+        """Merge what a key has in other namespaces into one, as merging windows need it."""
+        self._merge(self._function.merge, key, target, sources)
+
+
+class _FoldingView(_Accumulating, FoldingState[Any, Any]):
+    __slots__ = ("_fold", "_initial")
+
+    def __init__(
+        self, table: ValueTable, context: _Keyed, descriptor: FoldingStateDescriptor
+    ) -> None:
+        super().__init__(table, context)
+        self._fold = descriptor.fold
+        self._initial = descriptor.initial_value
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            return
+        key = self._context.key
+        current = self._get(key)
+        folded = self._fold(copy.deepcopy(self._initial) if current is None else current, value)
+        if folded is None:
+            raise _no_accumulator(self._fold, "fold")
+        self._entries[key] = folded
+        self._mark(key)
+
+
+class _ListView(ListState[Any]):
+    __slots__ = ("_context", "_dirty", "_entries", "_get")
+
+    def __init__(self, table: ListTable, context: _Keyed) -> None:
+        self._context = context
+        self._dirty = table.dirty
+        self._entries = table.entries
+        self._get = table.entries.get
+
+    def get(self) -> list[Any]:
+        return [*self._get(self._context.key, ())]
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            raise _no_none()
+        key = self._context.key
+        values = self._get(key)
+        if values is None:
+            self._entries[key] = [value]
+            self._dirty.setdefault(key, 0)
+        else:
+            if key not in self._dirty:
+                self._dirty[key] = len(values)
+            values.append(value)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        self._append(self._context.key, _checked(values))
+
+    def update(self, values: Iterable[Any]) -> None:
+        checked = _checked(values)
+        if not checked:
+            return self.clear()
+        key = self._context.key
+        self._entries[key] = checked
+        self._dirty[key] = _REPLACED
+
+    def clear(self) -> None:
+        self._take(self._context.key)
+
+    def merge_namespaces(self, key: Any, target: Any, sources: Iterable[Any]) -> None:
+        """Append what a key has in other namespaces to one, as merging windows need it."""
+        for source in sources:
+            self._append((key, target), self._take((key, source)))
+
+    def _append(self, key: Any, added: list[Any]) -> None:
+        if added:
+            values = self._entries.setdefault(key, [])
+            self._dirty.setdefault(key, len(values))
+            values.extend(added)
+
+    def _take(self, key: Any) -> list[Any]:
+        values: list[Any] | None = self._entries.pop(key, None)
+        if values is None:
+            return []
+        self._dirty[key] = _REPLACED
+        return values
+
+
+class _MapView(MapState[Any, Any]):
+    __slots__ = ("_context", "_dirty", "_entries", "_get")
+
+    def __init__(self, table: MapTable, context: _Keyed) -> None:
+        self._context = context
+        self._dirty = table.dirty
+        self._entries = table.entries
+        self._get = table.entries.get
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        entry = self._get(self._context.key)
+        return default if entry is None else entry.get(key, default)
+
+    def put(self, key: Any, value: Any) -> None:
+        scope = self._context.key
+        entry = self._get(scope)
+        if entry is None:
+            self._entries[scope] = {key: value}
+        else:
+            entry[key] = value
+        self._touch(scope, key)
+
+    def put_all(self, dict_value: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        for key, value in dict(dict_value).items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        scope = self._context.key
+        entry = self._get(scope)
+        if entry is not None and entry.pop(key, _ABSENT) is not _ABSENT:
+            if not entry:
+                del self._entries[scope]
+            self._touch(scope, key)
+
+    def contains(self, key: Any) -> bool:
+        return key in self._get(self._context.key, ())
+
+    def items(self) -> list[tuple[Any, Any]]:
+        entry = self._get(self._context.key)
+        return [] if entry is None else list(entry.items())
+
+    def keys(self) -> list[Any]:
+        return [*self._get(self._context.key, ())]
+
+    def values(self) -> list[Any]:
+        entry = self._get(self._context.key)
+        return [] if entry is None else list(entry.values())
+
+    def is_empty(self) -> bool:
+        return self._context.key not in self._entries
+
+    def __len__(self) -> int:
+        return len(self._get(self._context.key, ()))
+
+    def clear(self) -> None:
+        scope = self._context.key
+        if self._entries.pop(scope, None) is not None:
+            self._dirty[scope] = None
+
+    def _touch(self, scope: Any, key: Any) -> None:
+        changed = self._dirty.get(scope, _ABSENT)
+        if changed is _ABSENT:
+            self._dirty[scope] = {key}
+        elif changed is not None:
+            changed.add(key)  # type: ignore[attr-defined]
+
+
+def make_view(descriptor: StateDescriptor, table: Table[Any], context: KeyContext) -> State:
+    """Return the state that a function works with."""
+    keyed: _Keyed = _Scoped(context) if table.namespaced else context
+    if isinstance(table, ListTable):
+        return _ListView(table, keyed)
+    if isinstance(table, MapTable):
+        return _MapView(table, keyed)
+    assert isinstance(table, ValueTable)
+    if isinstance(descriptor, ReducingStateDescriptor):
+        return _ReducingView(table, keyed, descriptor)
+    if isinstance(descriptor, AggregatingStateDescriptor):
+        return _AggregatingView(table, keyed, descriptor)
+    if isinstance(descriptor, FoldingStateDescriptor):
+        return _FoldingView(table, keyed, descriptor)
+    assert isinstance(descriptor, ValueStateDescriptor)
+    default = descriptor.default_value
+    return (_ValueView if _is_immutable(default) else _CopiedDefaultView)(table, keyed, default)
+
+
+def _is_immutable(value: Any) -> bool:
+    if isinstance(value, tuple | frozenset):
+        return all(map(_is_immutable, value))
+    return type(value) in _IMMUTABLE
+
+
+def _checked(values: Iterable[Any]) -> list[Any]:
+    if values is None:
+        raise _no_none()
+    checked = list(values)
+    # NB: identity, not "None in checked": elements may have an == of their own.
+    if any(value is None for value in checked):
+        raise _no_none()
+    return checked
+
+
+def _no_none() -> TypeError:
+    return TypeError(
+        "a ListState cannot hold None; leave it out, or add a value that stands for it"
+    )
+
+
+def _no_accumulator(function: Any, method: str) -> TypeError:
+    return TypeError(f"{method} of {function!r} returned None; it must return the accumulator")

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.state.chain import LINEAGE, Chain, FileRef, files_to_fold
+
+
+def run(base: int, deltas: list[int]) -> tuple[list[int], int, int]:
+    """Write deltas one after another: the final sizes, the longest chain, all bytes written."""
+    sizes, longest, written = [base], 1, 0
+    for delta in deltas:
+        fold = files_to_fold(sizes, delta)
+        kept = sizes[: len(sizes) - fold]
+        size = delta + sum(sizes[len(kept) :]) if kept else base
+        sizes = [*kept, size]
+        longest, written = max(longest, len(sizes)), written + size
+    return sizes, longest, written
+
+
+def test_the_first_write_is_a_base() -> None:
+    assert files_to_fold([], 10) == 0
+    assert Chain().since(0) == -1
+
+
+def test_a_base_is_rewritten_when_the_deltas_have_outgrown_it() -> None:
+    assert files_to_fold([1000], 999) == 0
+    assert files_to_fold([1000], 1000) == 1
+    assert files_to_fold([1000, 600], 400) == 2
+
+
+def test_eight_deltas_of_one_size_become_one() -> None:
+    base, delta = 100_000_000, 100_000
+    assert files_to_fold([base, *[delta] * 6], delta) == 0
+    assert files_to_fold([base, *[delta] * 7], delta) == 7
+    assert files_to_fold([base, 8 * delta, *[delta] * 7], delta) == 7
+    assert files_to_fold([base, *[8 * delta] * 7, *[delta] * 7], delta) == 14 - 7
+    assert files_to_fold([base, *[8 * delta] * 7, *[delta] * 7], delta * 8) == 14
+
+
+def test_small_deltas_count_as_equal_but_do_not_rewrite_a_larger_one() -> None:
+    base = 10_000_000
+    assert files_to_fold([base, 9000, 10, 5000, 20, 1, 7, 3], 50) == 7
+    assert files_to_fold([base, 20_000, *[10] * 6], 10) == 0
+
+
+@pytest.mark.parametrize(
+    ("base", "delta"), [(10**6, 10**3), (10**8, 10**5), (10**9, 10**5), (10**6, 10**6)]
+)
+def test_chains_stay_short_and_writes_few(base: int, delta: int) -> None:
+    count = 10_000
+    _, longest, written = run(base, [delta] * count)
+    assert longest <= 32
+    assert written < 8 * count * delta
+
+
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 10**6), max_size=200))
+def test_chains_are_never_much_larger_than_their_base(base: int, deltas: list[int]) -> None:
+    sizes, longest, _ = run(base, deltas)
+    assert sum(sizes[1:]) <= max(base, 1)
+    assert longest <= 40
+
+
+def test_extending_a_chain() -> None:
+    chain = Chain().extended(FileRef("a.state", 10, -1, 0), "a")
+    chain = chain.extended(FileRef("b.state", 2, 0, 3), "b")
+    assert (chain.stamp, chain.until, chain.size) == ("b", 3, 12)
+    assert (chain.since(0), chain.since(1), chain.since(2)) == (3, 0, -1)
+    folded = chain.extended(FileRef("c.state", 3, 0, 4), "c", fold=1)
+    assert [file.name for file in folded.files] == ["a.state", "c.state"]
+    assert folded.lineage == ("a", "b", "c")
+
+
+def test_lineage_is_bounded() -> None:
+    chain = Chain()
+    for i in range(40):
+        chain = chain.extended(FileRef(f"{i}.state", 1, -1, i), str(i), fold=len(chain.files))
+    assert chain.lineage == tuple(map(str, range(40 - LINEAGE, 40)))
+
+
+def test_chains_are_small_and_picklable() -> None:
+    chain = Chain((FileRef("a.state", 10, -1, 0),), ("a",))
+    data = pickle.dumps(chain)
+    assert pickle.loads(data) == chain
+    assert len(data) < 200

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from holdfast.state.errors import StateStorageError
+from holdfast.state.storage import LocalStateStorage
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStateStorage:
+    return LocalStateStorage(tmp_path)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_write_read_delete(storage: LocalStateStorage, durable: bool) -> None:
+    storage.write("a.state", b"one", durable=durable)
+    storage.write("a.state", b"two", durable=durable)
+    assert storage.read("a.state") == b"two"
+    assert storage.exists("a.state")
+    storage.sync(["a.state"])
+    storage.delete("a.state")
+    storage.delete("a.state")
+    assert not storage.exists("a.state")
+    assert list(storage.directory.iterdir()) == []
+
+
+def test_storage_is_picklable(storage: LocalStateStorage) -> None:
+    assert pickle.loads(pickle.dumps(storage)).directory == storage.directory
+
+
+def test_a_missing_file(storage: LocalStateStorage) -> None:
+    with pytest.raises(StateStorageError, match=r"cannot read state file '.*x\.state': FileNotF"):
+        storage.read("x.state")
+
+
+def test_a_missing_directory(tmp_path: Path) -> None:
+    storage = LocalStateStorage(tmp_path / "gone")
+    with pytest.raises(StateStorageError, match=r"cannot write .*; the directory '.*gone' is miss"):
+        storage.write("a.state", b"x")
+
+
+def test_a_full_disk_leaves_nothing_behind(
+    storage: LocalStateStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: object, target: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(StateStorageError, match="OSError: No space left on device") as caught:
+        storage.write("a.state", b"x")
+    assert isinstance(caught.value, OSError)
+    assert list(storage.directory.iterdir()) == []
+
+
+def test_no_permission(storage: LocalStateStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(self: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    with pytest.raises(StateStorageError, match="PermissionError: Permission denied"):
+        storage.read("a.state")
