@@ -7,14 +7,19 @@ of each, commit included, because before that nobody may rely on the output.
 
 From the marks come two rates:
 
-- **with start-up**: all records, divided by the time from the start of the process to the last mark;
-- **after warm-up**: the records after the warm-up, the first quarter, divided by the time they took,
-  from the mark that ends the warm-up to the last one.
+- **with start-up**: all records, divided by the time from the start of the process to the last
+  mark;
+- **after warm-up**: the records after the warm-up, which is the first quarter, divided by the time
+  they took, from the mark that ends the warm-up to the last one.
 
 A system is thus never charged for starting its JVM, its workers and its first batch, nor for
 shutting down, when the rate is said to exclude start-up. Another way would be to run two sizes
 and divide the differences; it needs two runs, and the noise of both start-ups ends up in the
 result, which for the slow systems is larger than what is measured.
+
+What the figure asks for in return is a run that is long against the buffers between a source and
+the last function: records that wait there at the end of the warm-up have part of their work
+behind them. That is why even slow systems get hundreds of thousands of records.
 
 Times are taken from `time.time`, since they are compared between processes.
 """
@@ -77,6 +82,11 @@ class Meter:
             self._file.write(f"{time.time()} {self._count}\n")
             self._count = 0
 
+    def close(self) -> None:
+        """Leave the last mark and close the file."""
+        self.flush()
+        self._file.close()
+
 
 def read_marks(directory: str, per_record: float = 1.0) -> list[Mark]:
     """Return the marks of all meters together.
@@ -86,7 +96,9 @@ def read_marks(directory: str, per_record: float = 1.0) -> list[Mark]:
         per_record: How many times each record was counted, where several branches count it.
     """
     lines = [
-        line.split() for path in Path(directory).glob("*.marks") for line in path.open("r").readlines()
+        line.split()
+        for path in Path(directory).glob("*.marks")
+        for line in path.read_text("utf-8").splitlines()
     ]
     total = 0.0
     marks = []

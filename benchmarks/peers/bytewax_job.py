@@ -81,7 +81,7 @@ class CountingPartition(StatelessSinkPartition):  # type: ignore[misc]
 
     def close(self) -> None:
         """Count the last ones."""
-        self._meter.flush()
+        self._meter.close()
 
 
 class CountingSink(DynamicSink):  # type: ignore[misc]

@@ -2,9 +2,12 @@
 
 Set as PyFlink's own tuning guide says: object reuse on, bundles as large as a second allows,
 records typed as tuples so that they cross to the JVM without pickling, all Python functions between
-two shuffles in one operator. Process mode runs real processes, one per subtask, rather than the
-threads of the client that a local run would use by default, and its state cache has room
-for every key. Checkpoints go to the heap backend's files.
+two shuffles in one operator. Checkpoints go to the heap backend's files.
+
+Thread mode has one interpreter and one lock for all subtasks, so it runs with parallelism 1: with
+2 its threads fight for the lock, and the rate swings between half of it and all of it. Process mode
+runs real processes, one per subtask, rather than the threads of the client that a local run would
+use by default, and its state cache has room for every key.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ from benchmarks.measure import Meter, emit, measured, read_marks
 from benchmarks.program import PARALLELISM, Task, parse_task
 from benchmarks.records import KEYS, WORDS_PER_SENTENCE, Record, record, sentence
 
+#: The environment variable by which PyFlink is told to run workers as processes of their own.
+WORKER_MODE = "_python_worker_execution_mode"
+
 RECORD = Types.TUPLE([Types.STRING(), Types.DOUBLE(), Types.LONG()])
 TOTALS = Types.TUPLE([Types.STRING(), Types.LONG(), Types.DOUBLE()])
 
@@ -51,7 +57,7 @@ class Metered:
 
     def close(self) -> None:
         """Count the last ones."""
-        self.meter.flush()
+        self.meter.close()
 
 
 class CountAndTotal(Metered, KeyedProcessFunction):  # type: ignore[misc]
@@ -211,7 +217,7 @@ def environment(task: Task) -> StreamExecutionEnvironment:
     }.items():
         config.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(config)
-    env.set_parallelism(PARALLELISM)
+    env.set_parallelism(1 if task.variant == "thread" else PARALLELISM)
     env.enable_checkpointing(task.checkpoint * 1000)
     return env
 
@@ -222,7 +228,7 @@ def main() -> None:
     # The embedded interpreter starts from the base installation and knows no virtual environment.
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     if task.variant == "process":
-        os.environ["_python_worker_execution_mode"] = "process"
+        os.environ[WORKER_MODE] = "process"
     build, counted = JOBS[task.workload]
     env = environment(task)
     build(env, task.records, task.directory)

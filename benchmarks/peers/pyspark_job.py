@@ -3,7 +3,9 @@
 The records are made in SQL, so their making costs no Python. The state store is RocksDB, which
 ``transformWithState`` demands, with changelog checkpoints; a group reads its state once, adds its
 rows, and writes it once, which is what the interface invites to and the quickest it can do.
-Micro-batches of 25,000 records: larger ones gain nothing, smaller ones pay more for each commit.
+Micro-batches of 25,000 records take some four seconds each. Larger ones are somewhat quicker per
+record, since more records share a key, but then state is committed and output released even less
+often, and the other systems do that every second.
 
 ``branches`` is left out: three sinks are three queries here, which read the source three times.
 """
@@ -12,7 +14,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any

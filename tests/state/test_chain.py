@@ -37,8 +37,8 @@ def test_eight_deltas_of_one_size_become_one() -> None:
     assert files_to_fold([base, *[delta] * 6], delta) == 0
     assert files_to_fold([base, *[delta] * 7], delta) == 7
     assert files_to_fold([base, 8 * delta, *[delta] * 7], delta) == 7
-    assert files_to_fold([base, *[8 * delta] * 7, *[delta] * 7], delta) == 14 - 7
-    assert files_to_fold([base, *[8 * delta] * 7, *[delta] * 7], delta * 8) == 14
+    assert files_to_fold([base, *[8 * delta] * 6, *[delta] * 7], delta) == 7
+    assert files_to_fold([base, *[8 * delta] * 7, *[delta] * 7], delta) == 14
 
 
 def test_small_deltas_count_as_equal_but_do_not_rewrite_a_larger_one() -> None:

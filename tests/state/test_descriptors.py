@@ -31,6 +31,11 @@ class Average:
         return accumulator[0] / accumulator[1]
 
 
+class Half:
+    create_accumulator = Average.create_accumulator
+    add = Average.add
+
+
 class Sum:
     def reduce(self, a: int, b: int) -> int:
         return a + b

@@ -57,29 +57,29 @@ class KeyedStateStore(ABC):
     """Where keyed state comes from; it is scoped to the key of the current record."""
 
     @abstractmethod
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
         """A state of one value per key."""
 
     @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
         """A state of a list per key."""
 
     @abstractmethod
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
         """A state of a map per key."""
 
     @abstractmethod
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
         """A state that folds what is added with a reduce function."""
 
     @abstractmethod
     def get_aggregating_state(
         self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState:
+    ) -> AggregatingState[Any, Any]:
         """A state that folds what is added into an accumulator."""
 
     @abstractmethod
-    def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState:
+    def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState[Any, Any]:
         """A state that folds what is added into a value (deprecated, as in Flink)."""
 
 

@@ -38,7 +38,7 @@ class _StatefulFunction(KeyedProcessFunction):
         if isinstance(self._function, Function):
             self._function.open(runtime_context)
         descriptor = ValueStateDescriptor(self._state_name, self._type_info)
-        self._state: ValueState = runtime_context.get_state(descriptor)
+        self._state: ValueState[Any] = runtime_context.get_state(descriptor)
         self._call = self._callable()
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class _FieldReducer(ReduceFunction):
         position, combine = self._position, self._combine
         if isinstance(value1, tuple):
             fields = list(value1)
-            fields[position] = combine(value1[position], value2[position])  # type: ignore[index,call-overload]
+            fields[position] = combine(value1[position], value2[position])  # type: ignore[index]
             return _like(value1, fields)
         if isinstance(value1, Row | list):
             changed = value1.__copy__() if isinstance(value1, Row) else list(value1)

@@ -6,7 +6,6 @@ node in its graph. What a node does is its ``operation``; how records reach it a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -24,9 +23,13 @@ class Forward:
 
 @dataclass(frozen=True)
 class Hash:
-    """By key: every record of one key reaches the same subtask."""
+    """By key: every record of one key reaches the same subtask.
 
-    selector: Callable[[Any], Any]
+    Attributes:
+        selector: a ``KeySelector`` or a callable.
+    """
+
+    selector: Any
     key_type: Any = None
 
     def __str__(self) -> str:
@@ -77,8 +80,8 @@ class Global:
 class Custom:
     """Where the user's partitioner says: ``partitioner(selector(record), parallelism)``."""
 
-    partitioner: Callable[[Any, int], int]
-    selector: Callable[[Any], Any]
+    partitioner: Any
+    selector: Any
 
     def __str__(self) -> str:
         return "custom"
@@ -125,7 +128,7 @@ class FunctionOperation:
 
     style: Style
     function: Any
-    key_selector: Callable[[Any], Any] | None = None
+    key_selector: Any = None
     key_type: Any = None
 
 

@@ -110,6 +110,7 @@ class Chain:
     ) -> None:
         """Make and wire the operators that this subtask has."""
         self._backend = backend
+        self._directory = job.directory
         self.instances = {
             op.id: OperatorInstance(op, job, subtask, attempt, backend)
             for op in (job.plan.operators[op_id] for op_id in level.operators)
@@ -169,7 +170,7 @@ class Chain:
         if isinstance(operation, SourceOperation):
             return emit
         if isinstance(operation, ResultOperation | WriterOperation):
-            buffer = make_result_buffer(instance.operator, subtask)
+            buffer = make_result_buffer(instance.operator, subtask, self._directory)
             self.results.append(buffer)
             return buffer.emit
         return instance.make_process(emit, clock)

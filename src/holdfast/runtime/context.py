@@ -90,24 +90,24 @@ class OperatorContext(RuntimeContext):
     def get_metrics_group(self) -> MetricGroup:
         return self._metrics
 
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
         return self._keyed(state_descriptor)  # type: ignore[no-any-return]
 
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
         return self._keyed(state_descriptor)  # type: ignore[no-any-return]
 
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
         return self._keyed(state_descriptor)  # type: ignore[no-any-return]
 
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
         return self._keyed(state_descriptor)  # type: ignore[no-any-return]
 
     def get_aggregating_state(
         self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState:
+    ) -> AggregatingState[Any, Any]:
         return self._keyed(state_descriptor)  # type: ignore[no-any-return]
 
-    def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState:
+    def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState[Any, Any]:
         return self._keyed(state_descriptor)  # type: ignore[no-any-return]
 
     def opening(self, is_opening: bool) -> None:

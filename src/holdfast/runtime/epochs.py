@@ -131,7 +131,11 @@ class EpochBook:
             epoch=epoch,
             started=started,
             seconds=seconds,
-            read=sum(ack.records_read for ack in acks.values()),
+            # what level 0 gets from elsewhere are the rows of DataFrames
+            read=sum(
+                ack.records_read + (ack.records_in if ack.level == 0 else 0)
+                for ack in acks.values()
+            ),
             records=sum(ack.records_in + ack.records_read for ack in acks.values()),
             quota=self.quota,
             steps=steps,

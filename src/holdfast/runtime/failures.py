@@ -93,6 +93,6 @@ def _pickled(error: BaseException) -> bytes | None:
 
 def _unpickled(data: bytes | None) -> BaseException | None:
     try:
-        return pickle.loads(data) if data else None  # type: ignore[no-any-return]
+        return pickle.loads(data) if data else None
     except Exception:
         return None

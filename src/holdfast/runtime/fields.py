@@ -14,7 +14,7 @@ import logging
 import pickle
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
 from holdfast.datastream.functions import Function
 from holdfast.datastream.state import State

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
 from holdfast.errors import PickleError
 from holdfast.graph.nodes import FunctionOperation
@@ -121,8 +121,8 @@ def _pickle(what: str, value: Any, op: PlannedOperator) -> bytes:
     except Exception as error:
         raise PickleError(
             f"{what} of operator '{op.name}' cannot be sent to the workers: "
-            f"{_member_at_fault(value)} cannot be pickled ({type(error).__name__}: {error}); create "
-            "it in open() instead, or leave it out with __getstate__"
+            f"{_member_at_fault(value)} cannot be pickled ({type(error).__name__}: {error}); "
+            "create it in open() instead, or leave it out with __getstate__"
         ) from error
 
 

@@ -1,8 +1,8 @@
 """The messages between the driver and the subtasks of an epoch.
 
-The steps are those of the epoch protocol: the driver sends an ``EpochTask`` (1), a subtask loads (2),
-processes (4), persists (6) and answers with an ``Acknowledgement`` (7), which the driver accepts
-(8). Control messages tell a subtask that it has heard everything from a producer.
+The steps are those of the epoch protocol: the driver sends an ``EpochTask`` (1), a subtask loads
+(2), processes (4), persists (6) and answers with an ``Acknowledgement`` (7), which the driver
+accepts (8). Control messages tell a subtask that it has heard everything from a producer.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""Records on their way to the driver: printed lines, collected records, rows for a Spark writer."""
+"""Records on their way to the driver: printed lines, collected records, files to be written."""
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
 from typing import Any
 
-from holdfast.graph.nodes import ResultKind, ResultOperation
+from holdfast.graph.nodes import ResultKind, ResultOperation, WriterOperation
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.blocks import Kind, encode_records
 from holdfast.runtime.routing import Outbox
+from holdfast.runtime.staging import StagingWriter
 
 _RECORDS = 4096
 
@@ -41,13 +44,18 @@ class ResultBuffer:
     def flush(self) -> None:
         """Send what is buffered."""
         if self._records:
-            assert self._outbox is not None
-            data = encode_records(self._records)
-            count = len(self._records)
-            self._outbox.send(
-                Kind.RESULT, self._driver_level, self.subtask, data, self.operator.id, count
-            )
+            self._send(encode_records(self._records), len(self._records))
             self._records.clear()
+
+    def finish(self) -> None:
+        """The epoch's last record was emitted."""
+        self.flush()
+
+    def _send(self, data: bytes, count: int) -> None:
+        assert self._outbox is not None
+        self._outbox.send(
+            Kind.RESULT, self._driver_level, self.subtask, data, self.operator.id, count
+        )
 
 
 class PrintBuffer(ResultBuffer):
@@ -67,9 +75,45 @@ class PrintBuffer(ResultBuffer):
         super().emit(f"{self._label}{record}")
 
 
-def make_result_buffer(operator: PlannedOperator, subtask: int) -> ResultBuffer:
+class WriterBuffer(ResultBuffer):
+    """Stages the records in a file and sends its name."""
+
+    def __init__(self, operator: PlannedOperator, subtask: int, directory: Path) -> None:
+        """Stage files below this directory."""
+        super().__init__(operator, subtask)
+        operation = operator.node.operation
+        assert isinstance(operation, WriterOperation)
+        self._columns = operation.writer
+        self._directory = directory
+        self._writer: StagingWriter | None = None
+
+    def open(self, outbox: Outbox, driver_level: int) -> None:
+        """Begin a file of this run's own."""
+        super().open(outbox, driver_level)
+        name = f"{outbox.stamp}-{self.operator.id}.parquet"
+        self._writer = StagingWriter(self._columns, self._directory / name)
+
+    def flush(self) -> None:
+        """Write what is buffered to the file."""
+        if self._records:
+            assert self._writer is not None
+            self._writer.write(self._records)
+            self._records.clear()
+
+    def finish(self) -> None:
+        """Close the file and tell the driver of it."""
+        self.flush()
+        assert self._writer is not None
+        staged = self._writer.finish()
+        if staged is not None:
+            self._send(pickle.dumps(staged, 5), staged.records)
+
+
+def make_result_buffer(operator: PlannedOperator, subtask: int, directory: str) -> ResultBuffer:
     """The buffer for an operator's kind of result."""
     operation = operator.node.operation
+    if isinstance(operation, WriterOperation):
+        return WriterBuffer(operator, subtask, Path(directory) / "staging")
     if isinstance(operation, ResultOperation) and operation.kind is ResultKind.PRINT:
         return PrintBuffer(operator, subtask)
     return ResultBuffer(operator, subtask)

@@ -1,10 +1,10 @@
 """A process that runs the loop of one source subtask, and how the workers talk to it.
 
-A loop cannot move: its position may be in its local variables. So it gets a process of its own that
-the first worker to read from it starts, and all workers find it through a file in the job's directory.
-Whoever writes that file first is the source; a second process, started by a task that Spark
-ran twice, sees it and ends. The process ends with the job (its directory is gone) or with
-the process that Spark starts workers from.
+A loop cannot move: its position may be in its local variables. So it gets a process of its own,
+which the first worker to read from it starts; all workers find it through a file in the job's
+directory. Whoever writes that file first is the source: a second process, started by a task that
+Spark ran twice, sees it and ends. The process ends with the job (its directory is gone) or with the
+process that Spark starts workers from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
 from holdfast.errors import InternalError
 from holdfast.plan.model import PlannedOperator
@@ -93,7 +93,7 @@ def _connect(registration: Path) -> Connection:
     found = json.loads(registration.read_text())
     try:
         address = (found["host"], found["port"])
-        return Client(address, authkey=bytes.fromhex(found["key"]))  # type: ignore[return-value]
+        return Client(address, authkey=bytes.fromhex(found["key"]))
     except (OSError, EOFError) as error:
         raise InternalError(
             f"the source process at {found['host']}:{found['port']} cannot be reached: {error}"

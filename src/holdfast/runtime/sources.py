@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from holdfast.datastream.connectors.base import SourceReader
@@ -63,6 +63,7 @@ class SourceInstance:
         self._backend = backend
         self._reader: SourceReader | None = None
         self._live: LiveSource | None = None
+        self._connect: Callable[[], LiveSource] | None = None
         self._finished = False
         if isinstance(operation.source, FunctionSource):
             self._connect = lambda: access.connect(job, operator, subtask)
@@ -120,5 +121,6 @@ class SourceInstance:
         if self._reader is not None:
             return iter(self._reader.read(limit))
         if self._live is None:
+            assert self._connect is not None
             self._live = self._connect()
         return self._live.read(epoch, limit)

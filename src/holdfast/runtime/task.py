@@ -156,7 +156,7 @@ class Subtask:
         for router in self._chain.routers:
             router.flush_all()
         for result in self._chain.results:
-            result.flush()
+            result.finish()
 
     def _expected(self) -> list[Producer]:
         return [
@@ -206,6 +206,11 @@ class Subtask:
         )
 
 
+def make_stamp(epoch: int, level: int, subtask: int) -> str:
+    """The unique id of one run."""
+    return f"{epoch}-{level}-{subtask}-{uuid.uuid4().hex[:12]}"
+
+
 class FailedRun(Exception):
     """The run failed and has said so in its blocks; the subtask must be thrown away."""
 
@@ -214,7 +219,7 @@ class _Run:
     """What belongs to one run of a subtask: stamp, inbox, outbox, counts and times."""
 
     def __init__(self, job: JobCode, task: EpochTask, subtask: int) -> None:
-        self.stamp = f"{task.epoch}-{task.level}-{subtask}-{uuid.uuid4().hex[:12]}"
+        self.stamp = make_stamp(task.epoch, task.level, subtask)
         self.inbox = Inbox(task.level, subtask)
         self.outbox = Outbox(task.level, subtask, self.stamp)
         self.records_in = 0

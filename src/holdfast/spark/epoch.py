@@ -17,11 +17,13 @@ from holdfast.runtime.protocol import (
     decode_acknowledgement,
     decode_failure,
 )
-from holdfast.spark.exchange import BLOCKS_PER_BATCH, ROW_SCHEMA
+from holdfast.spark.exchange import BATCH_BYTES, ROW_SCHEMA
 from holdfast.spark.worker import LevelTask
 
 _SETTINGS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BLOCKS_PER_BATCH),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
@@ -36,10 +38,12 @@ class EpochOutcome:
     results: list[Block] = field(default_factory=list)
 
 
-def configure(session: SparkSession) -> None:
-    """Set what the epochs need in the query's own session; the user's is not touched."""
+def query_session(session: SparkSession) -> SparkSession:
+    """A session for one query, with the settings that epochs need; the user's is not touched."""
+    own = session.newSession()
     for key, value in _SETTINGS.items():
-        session.conf.set(key, value)
+        own.conf.set(key, value)
+    return own
 
 
 def run_epoch(

@@ -15,11 +15,10 @@ from holdfast.runtime.blocks import Block, decode_header, encode_header
 
 ROW_SCHEMA = "target int, head binary, data binary"
 _ARROW_SCHEMA = pa.schema([("target", pa.int32()), ("head", pa.binary()), ("data", pa.binary())])
-_BATCH_BYTES = 4 * 1024 * 1024
 _BATCH_BLOCKS = 256
 
-#: Rows per Arrow batch from the JVM; blocks are large, so this bounds the batch.
-BLOCKS_PER_BATCH = 32
+#: The size of an Arrow batch, in both directions.
+BATCH_BYTES = 4 * 1024 * 1024
 
 
 def from_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
@@ -39,7 +38,7 @@ def to_batches(plan: Plan, level: int, blocks: Iterable[Block]) -> Iterator[pa.R
     for block in blocks:
         pending.append(block)
         size += len(block.data)
-        if size >= _BATCH_BYTES or len(pending) >= _BATCH_BLOCKS:
+        if size >= BATCH_BYTES or len(pending) >= _BATCH_BLOCKS:
             yield _to_batch(pending, width, level + 1)
             pending, size = [], 0
     if pending:

@@ -19,7 +19,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.common.job_status import JobStatus
 from holdfast.errors import HoldfastError, JobCancelledError, JobExecutionError
@@ -28,9 +28,9 @@ from holdfast.runtime.delivery import CollectedRecords, Delivery
 from holdfast.runtime.epochs import EpochBook, EpochReport
 from holdfast.runtime.failures import to_exception
 from holdfast.runtime.job import make_job_code, pack
-from holdfast.spark import rows
-from holdfast.spark.epoch import configure, run_epoch
-from holdfast.spark.writer import write_results
+from holdfast.spark.epoch import query_session, run_epoch
+from holdfast.spark.rows import RowSources
+from holdfast.spark.writer import Writers
 from holdfast.state.storage import LocalStateStorage
 
 _logger = logging.getLogger(__name__)
@@ -70,7 +70,10 @@ class SparkJob:
         self.on_end: Callable[[], None] | None = None
         self._last_epoch = -1
         try:
-            self._code = make_job_code(job_id, plan, str(self._directory), parameters)
+            self._rows = RowSources(query_session(session), plan)
+            self._writers = Writers(plan)
+            directory = str(self._directory)
+            self._code = make_job_code(job_id, self._writers.plan, directory, parameters)
         except BaseException:
             self._remove_directory()
             raise
@@ -79,9 +82,9 @@ class SparkJob:
         """Start the query and the thread that watches over its end."""
         self._broadcast = self._session.sparkContext.broadcast(pack(self._code))
         self._started = time.time()
-        ticks = rows.input_stream(self._session, self.plan)
         writer = (
-            ticks.writeStream.foreachBatch(self._run_epoch)
+            self._rows.stream()
+            .writeStream.foreachBatch(self._run_epoch)
             .queryName(f"{self.plan.name}-{uuid.uuid4().hex[:8]}")
             .option("checkpointLocation", str(self._directory / "spark"))
             .trigger(processingTime=f"{self._interval_ms} milliseconds")
@@ -128,16 +131,15 @@ class SparkJob:
     def _epoch(self, batch: DataFrame, epoch: int, closing: bool) -> None:
         started = time.time()
         session = batch.sparkSession
-        if self._last_epoch < 0:
-            configure(session)
-        blocks = rows.to_blocks(batch, self.plan, self._broadcast, self.job_id, epoch, closing)
+        first = self._last_epoch < 0 and not closing
+        blocks = self._rows.blocks(batch, self._broadcast, self.job_id, epoch, first)
         tasks = self._book.tasks(epoch, closing)
         outcome = run_epoch(session, self.plan, self._broadcast, tasks, blocks)
         if outcome.failures:
             raise to_exception(outcome.failures[0])
         report, unneeded = self._book.accept(epoch, outcome.acks, started, time.time() - started)
         self._last_epoch = epoch
-        write_results(session, self.plan, self._delivery.deliver(outcome.results))
+        self._writers.write(session, self._delivery.deliver(outcome.results))
         for name in unneeded:
             self._storage.delete(name)
         self.reports.append(report)

@@ -58,7 +58,7 @@ def _make_local(app_name: str, settings: dict[str, str]) -> SparkSession:
 def _prepare_workers(session: SparkSession) -> None:
     context = session.sparkContext
     package_root = str(Path(holdfast.__file__).resolve().parent.parent)
-    if context.master.startswith("local"):
+    if (context.master or "").startswith("local"):
         # the driver's interpreter, with the driver's way to find this package
         context.pythonExec = sys.executable
         known = context.environment.get("PYTHONPATH", "").split(os.pathsep)

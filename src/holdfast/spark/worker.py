@@ -1,7 +1,8 @@
 """What runs in Spark's Python workers: a level's task, and the subtasks a process keeps.
 
-The functions given to Spark are small objects: the epoch's message, and a reference to the broadcast
-job. A process unpacks a job once and keeps its subtasks, with their state, for the next epoch.
+The functions given to Spark are small objects: the epoch's message, and a reference to the
+broadcast job. A process unpacks a job once and keeps its subtasks, with their state, for the next
+epoch.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class LevelTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the subtask that this Spark partition stands for."""
         task = _decode(self._task)
-        job = _jobs.get(self._job_id, self._job)
+        job = known_jobs.get(self._job_id, self._job)
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         if task.level == 0 and ROWS_LEVEL not in job.plan.levels[0].producers:
@@ -113,10 +114,10 @@ class _Subtasks:
 
 
 def _quieten_collector() -> None:
-    """State makes many long-lived objects: scanning them again and again costs a third of the time."""
+    """State is many long-lived objects; to scan them again and again costs a third of the time."""
     if gc.get_threshold()[0] < 100_000:
         gc.set_threshold(100_000, 50, 100)
 
 
-_jobs = _Jobs()
+known_jobs = _Jobs()
 _subtasks = _Subtasks()

@@ -1,0 +1,161 @@
+"""The command: ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.environments import ENVIRONMENTS, EnvironmentFailed, prepare
+from benchmarks.report import as_json, judge, render, write_json
+from benchmarks.runner import Result, Settings, records_for, run_program
+from benchmarks.workloads import BARS, PROGRAMS, WORKLOADS, Program, Workload
+
+__all__ = ["main", "parse", "selected"]
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / ".bench"
+
+
+def _names(known: Sequence[str], what: str) -> type:
+    """Return an argparse type for a list of names between commas."""
+
+    class Names(list[str]):
+        def __init__(self, text: str) -> None:
+            names = [name.strip() for name in text.split(",") if name.strip()]
+            for name in names:
+                if name not in known:
+                    raise argparse.ArgumentTypeError(
+                        f"no {what} '{name}'; there are: {', '.join(known)}"
+                    )
+            super().__init__(names)
+
+    return Names
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Runs the same work on Holdfast and on its peers and compares their rates.",
+    )
+    parser.add_argument(
+        "--only",
+        type=_names(list(WORKLOADS), "workload"),
+        metavar="A,B",
+        default=list(WORKLOADS),
+        help="workloads to run; all unless given",
+    )
+    parser.add_argument(
+        "--peers",
+        type=_names(list(PROGRAMS), "system"),
+        metavar="A,B",
+        default=list(PROGRAMS),
+        help="systems to run, holdfast among them; all unless given",
+    )
+    parser.add_argument("--quick", action="store_true", help="few records: a test, no measurement")
+    parser.add_argument(
+        "--records",
+        type=int,
+        metavar="N",
+        help="records for the fastest systems; the slow ones get their usual share of it",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=int,
+        metavar="SECONDS",
+        default=1,
+        help="time between two snapshots of the state, on every system that has such a setting; "
+        "1 unless given",
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="PATH",
+        default=HOME / "results.json",
+        help="where the results go; .bench/results.json unless given",
+    )
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a bar is not reached")
+    parser.add_argument("--list", action="store_true", help="show what there is to run, and end")
+    return parser.parse_args(arguments)
+
+
+def selected(only: Sequence[str], peers: Sequence[str]) -> list[tuple[Workload, Program]]:
+    """Return what to run, in the order of the tables."""
+    return [
+        (workload, PROGRAMS[name])
+        for workload in WORKLOADS.values()
+        if workload.name in only
+        for name in workload.programs
+        if name in peers
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    options = parse(arguments)
+    settings = Settings(ROOT, HOME, options.quick, options.records, options.checkpoint)
+    chosen = selected(options.only, options.peers)
+    if options.list:
+        _show(chosen, settings)
+        return 0
+    HOME.mkdir(exist_ok=True)
+    results = []
+    for number, (workload, program) in enumerate(chosen, 1):
+        results.append(_one(f"[{number}/{len(chosen)}]", workload, program, settings))
+        # Written after each, so that an interrupted run leaves what it has.
+        data = as_json(results, judge(results), settings)
+        write_json(options.json, data)
+    verdicts = judge(results)
+    print(f"\n{render(results, verdicts)}\n", flush=True)
+    print(json.dumps(as_json(results, verdicts, settings)))
+    print(f"\nwritten to {options.json}", file=sys.stderr)
+    return int(options.strict and any(verdict.outcome != "pass" for verdict in verdicts))
+
+
+def _show(chosen: Sequence[tuple[Workload, Program]], settings: Settings) -> None:
+    for workload, program in chosen:
+        count = f"{records_for(workload, program, settings):,} {workload.unit}"
+        print(f"{workload.name:14} {program.name:16} {count:>18}")
+    print()
+    for bar in BARS:
+        limit = f"≥ {bar.at_least:g}" if bar.at_least is not None else f"≤ {bar.at_most:g}"
+        print(f"{bar.workload:14} {bar.text}: {limit}")
+
+
+def _one(number: str, workload: Workload, program: Program, settings: Settings) -> Result:
+    """Run one program, with a line about it on the error output."""
+    records = records_for(workload, program, settings)
+    label = f"{number} {workload.name} on {program.name}, {records:,} {workload.unit}"
+    live = sys.stderr.isatty()
+
+    def say(text: str) -> None:
+        print(f"{label}: {text}", file=sys.stderr, flush=True)
+
+    def tick(seconds: float) -> None:
+        if live:
+            print(f"\r{label}: {seconds:.0f} s", end="", file=sys.stderr, flush=True)
+
+    python = Path(sys.executable)
+    try:
+        if program.environment is not None:
+            environment = ENVIRONMENTS[program.environment]
+            python = prepare(environment, settings.home / "venvs", say)
+        if not live:
+            say("running")
+        started = time.monotonic()
+        result = run_program(python, program, workload, settings, tick)
+    except EnvironmentFailed as error:
+        result = Result(workload.name, program.name, records, failure=str(error))
+        started = time.monotonic()
+    outcome = result.failure or (
+        f"{result.measurement.warm_rate:,.0f}/s after warm-up"
+        if result.measurement is not None and result.measurement.warm_rate
+        else "done"
+    )
+    print("\r" if live else "", end="", file=sys.stderr)
+    say(f"{outcome} ({time.monotonic() - started:.0f} s)")
+    return result

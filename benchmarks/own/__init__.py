@@ -1,0 +1,1 @@
+"""The work on Holdfast, and what is measured on Holdfast alone."""

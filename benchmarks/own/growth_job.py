@@ -1,0 +1,30 @@
+"""The rate with many keys in the state; the variant is their number.
+
+First every key gets one record, so that the state holds them all. Only what follows is measured:
+the task's number of records, on keys drawn at random.
+"""
+
+from __future__ import annotations
+
+from benchmarks.measure import WARM_UP, emit, measured
+from benchmarks.own.epochs import epoch_marks, holdfast_epochs
+from benchmarks.own.jobs import CountAndTotal, Discard, environment, records
+from benchmarks.program import parse_task
+from benchmarks.records import bootstrapped
+
+
+def main() -> None:
+    """Run the task on the command line."""
+    task = parse_task()
+    keys = int(task.variant)
+    env = environment(task)
+    stream = records(env, keys + task.records, bootstrapped(keys))
+    stream.key_by(lambda r: r[0]).process(CountAndTotal()).add_sink(Discard())
+    client = env.execute_async(task.workload)
+    client.get_job_execution_result().result()
+    warm_up = keys + task.records * WARM_UP
+    emit(measured(epoch_marks(holdfast_epochs(client)), warm_up=warm_up))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Runs one program in a process of its own and reads what it measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.measure import STARTED, Measurement
+from benchmarks.workloads import Program, Workload
+
+__all__ = ["Result", "Settings", "records_for", "run_program"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds for every program of a run."""
+
+    #: The project's directory.
+    root: Path
+    #: Where environments, scratch data and results go.
+    home: Path
+    quick: bool = False
+    #: The number of records of the fastest systems, if not the workload's own.
+    records: int | None = None
+    #: Seconds between two snapshots of the state.
+    checkpoint: int = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one program: a measurement, or a failure in a line."""
+
+    workload: str
+    program: str
+    records: int
+    measurement: Measurement | None = None
+    failure: str = ""
+
+
+def records_for(workload: Workload, program: Program, settings: Settings) -> int:
+    """Return how many records a program gets: its share."""
+    if workload.unit == "epochs":
+        return workload.quick if settings.quick else workload.records
+    base = settings.records or (workload.quick if settings.quick else workload.records)
+    return max(1, round(base * program.share))
+
+
+def run_program(
+    python: Path,
+    program: Program,
+    workload: Workload,
+    settings: Settings,
+    tick: Callable[[float], None],
+) -> Result:
+    """Run a program to its end, or to its time-out.
+
+    Args:
+        python: The interpreter of its environment.
+        program: What to run.
+        workload: What to run it on.
+        settings: How.
+        tick: Is told the seconds since the start, about once a second.
+    """
+    records = records_for(workload, program, settings)
+    directory = settings.home / "runs" / f"{workload.name}-{program.name}"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    command = [str(python), "-m", program.module, workload.name, "--records", str(records)]
+    command += ["--checkpoint", str(settings.checkpoint), "--directory", str(directory)]
+    if program.variant:
+        command += ["--variant", program.variant]
+    out, err = settings.home / "stdout.txt", settings.home / "stderr.txt"
+    try:
+        code = _run(command, workload.timeout, settings.root, out, err, tick)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    measurement = _measurement(out)
+    if measurement is not None:
+        return Result(workload.name, program.name, records, measurement)
+    failure = f"stopped after {workload.timeout:.0f} s" if code is None else _failure(err, code)
+    return Result(workload.name, program.name, records, failure=failure)
+
+
+def _run(
+    command: list[str],
+    timeout: float,
+    root: Path,
+    out: Path,
+    err: Path,
+    tick: Callable[[float], None],
+) -> int | None:
+    """Run a command and return its exit code, or None when it took too long."""
+    started = time.time()
+    environment = {**os.environ, "PYTHONPATH": str(root), STARTED: str(started)}
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        process = subprocess.Popen(
+            command,
+            cwd=root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        try:
+            while time.time() - started < timeout:
+                try:
+                    return process.wait(1)
+                except subprocess.TimeoutExpired:
+                    tick(time.time() - started)
+            return None
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End what the program leaves behind: its session is the process group of that id."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+    finally:
+        process.wait()
+
+
+def _measurement(out: Path) -> Measurement | None:
+    for line in reversed(out.read_text("utf-8", errors="replace").splitlines()):
+        if line.startswith('{"measurement"'):
+            return Measurement.of(json.loads(line)["measurement"])
+    return None
+
+
+def _failure(err: Path, code: int) -> str:
+    """Return the line of the error output that most likely says what happened."""
+    lines = [line.strip() for line in err.read_text("utf-8", errors="replace").splitlines()]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    errors = [line for line in lines if "Error" in line.split(":")[0] or "Exception:" in line]
+    said = (causes or errors or [line for line in lines if line] or ["no message"])[-1]
+    return f"exit code {code}: {said[:160]}"

@@ -1,0 +1,167 @@
+"""What is run, on which systems, with how many records, and what is expected of Holdfast.
+
+`keyed_count`
+    Records of a user, an amount and a number; by user, of whom there are 100,000, a ``ValueState``
+    of count and total; one output per record.
+`word_count`
+    Sentences of eight words, split; by word, of which there are 10,000, a count; one output per
+    word. A record is a word.
+`branches`
+    One stream of records in five branches: change the amount; keep every second record; two
+    strings for each; count and total by user; the largest amount by a thousand groups. Three
+    sinks: one for the first two, one for the third, one for the last two.
+`stateless_map`
+    Change the amount, keep every second record.
+`growth`
+    Holdfast alone. Does the rate hold with fifty times the keys? Every key is there before the
+    measurement begins.
+`small_epochs`
+    Holdfast alone. Do epochs stay as quick, and memory as small, over a thousand of them?
+`epoch_floor`
+    Holdfast alone. An epoch with hardly any data, against the least that Spark asks for such a
+    job: the same stages with nothing in them.
+
+Slow systems get fewer records, a share of what the fast ones get, so that the comparison ends
+within minutes; each still runs for many times its warm-up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["BARS", "PROGRAMS", "WORKLOADS", "Bar", "Program", "Workload"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that runs workloads: one row of the table each."""
+
+    name: str
+    module: str
+    #: The peer whose virtual environment it runs in; None is Holdfast's own.
+    environment: str | None = None
+    variant: str = ""
+    #: The share of a workload's records that it gets.
+    share: float = 1.0
+
+
+PROGRAMS = {
+    each.name: each
+    for each in (
+        Program("holdfast", "benchmarks.own.throughput_job"),
+        Program("pyflink-thread", "benchmarks.peers.pyflink_job", "pyflink", "thread", 0.4),
+        Program("pyflink-process", "benchmarks.peers.pyflink_job", "pyflink", "process", 0.1),
+        Program("pyspark", "benchmarks.peers.pyspark_job", "pyspark", share=0.2),
+        Program("bytewax", "benchmarks.peers.bytewax_job", "bytewax"),
+        Program("keys-100k", "benchmarks.own.growth_job", variant="100000"),
+        Program("keys-5m", "benchmarks.own.growth_job", variant="5000000"),
+        Program("small-epochs", "benchmarks.own.epochs_job"),
+        Program("spark-floor", "benchmarks.own.floor_job"),
+    )
+}
+
+SIDE_BY_SIDE = ("holdfast", "pyflink-thread", "pyflink-process", "pyspark", "bytewax")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The same work for several programs."""
+
+    name: str
+    records: int
+    #: What ``--quick`` runs: enough to see that it works, too little for a figure.
+    quick: int
+    programs: tuple[str, ...] = SIDE_BY_SIDE
+    #: What ``records`` counts.
+    unit: str = "records"
+    #: A program that runs longer than this many seconds is stopped.
+    timeout: float = 600.0
+
+
+WORKLOADS = {
+    each.name: each
+    for each in (
+        Workload("keyed_count", 1_000_000, 100_000),
+        Workload("word_count", 1_000_000, 100_000),
+        Workload(
+            "branches",
+            400_000,
+            50_000,
+            programs=("holdfast", "pyflink-thread", "pyflink-process", "bytewax"),
+        ),
+        Workload("stateless_map", 2_000_000, 200_000),
+        Workload("growth", 1_000_000, 50_000, programs=("keys-100k", "keys-5m"), timeout=1200.0),
+        Workload(
+            "small_epochs", 1000, 50, programs=("small-epochs",), unit="epochs", timeout=1800.0
+        ),
+        Workload("epoch_floor", 100, 20, programs=("spark-floor", "small-epochs"), unit="epochs"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """An expectation: a figure of one program, divided by one of another, and its limit."""
+
+    workload: str
+    text: str
+    program: str
+    figure: str
+    #: At least this, or at most that.
+    at_least: float | None = None
+    at_most: float | None = None
+    #: The program to divide by, and its figure unless it is the same one.
+    by: str | None = None
+    by_figure: str = field(default="")
+
+
+BARS = (
+    Bar(
+        "keyed_count", "times PySpark transformWithState", "holdfast", "warm_rate", 40, by="pyspark"
+    ),
+    Bar(
+        "keyed_count",
+        "times PyFlink, thread mode",
+        "holdfast",
+        "warm_rate",
+        40,
+        by="pyflink-thread",
+    ),
+    Bar("keyed_count", "times Bytewax, two processes", "holdfast", "warm_rate", 2.5, by="bytewax"),
+    Bar("growth", "rate with 5 m keys to 100 k keys", "keys-5m", "warm_rate", 0.5, by="keys-100k"),
+    Bar(
+        "small_epochs",
+        "last hundred epochs to second hundred",
+        "small-epochs",
+        "last_seconds",
+        at_most=1.2,
+        by="small-epochs",
+        by_figure="second_seconds",
+    ),
+    Bar(
+        "small_epochs",
+        "memory of the driver, last epoch to hundredth",
+        "small-epochs",
+        "driver_last_mb",
+        at_most=1.2,
+        by="small-epochs",
+        by_figure="driver_early_mb",
+    ),
+    Bar(
+        "small_epochs",
+        "memory of the workers, last epoch to hundredth",
+        "small-epochs",
+        "workers_last_mb",
+        at_most=1.2,
+        by="small-epochs",
+        by_figure="workers_early_mb",
+    ),
+    Bar(
+        "epoch_floor",
+        "an epoch to Spark's floor",
+        "small-epochs",
+        "epoch_seconds",
+        at_most=2.0,
+        by="spark-floor",
+    ),
+)

@@ -1,0 +1,39 @@
+"""Tools to test jobs with: run a plan in this process, script its input, look at its state.
+
+Running: ``LocalExecutor`` runs a job epoch by epoch without Spark, ``collect`` and ``run_locally``
+run it to its end. Input: ``ScriptedSource`` with ``EndOfEpoch``, ``AdvanceClock`` and ``Crash``.
+Output: ``CollectingSink``. Time: ``ManualClock``. One function by itself: ``Harness`` and
+``KeyedHarness``. ``MemoryStateStorage`` keeps state files in memory.
+"""
+
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.executor import LocalExecutor, collect, run_locally
+from holdfast.testing.harness import Harness, KeyedHarness, Snapshot
+from holdfast.testing.script import (
+    AdvanceClock,
+    Crash,
+    EndOfEpoch,
+    Event,
+    ScriptedSource,
+    SimulatedCrash,
+)
+from holdfast.testing.sink import CollectingSink
+from holdfast.testing.storage import MemoryStateStorage
+
+__all__ = [
+    "AdvanceClock",
+    "CollectingSink",
+    "Crash",
+    "EndOfEpoch",
+    "Event",
+    "Harness",
+    "KeyedHarness",
+    "LocalExecutor",
+    "ManualClock",
+    "MemoryStateStorage",
+    "ScriptedSource",
+    "SimulatedCrash",
+    "Snapshot",
+    "collect",
+    "run_locally",
+]

@@ -1,0 +1,67 @@
+"""Counts how often the functions of a job are called, without a change to the job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.datastream.functions import Function
+from holdfast.graph.nodes import FunctionOperation
+from holdfast.runtime.job import JobCode
+from holdfast.runtime.operators import method_name
+
+
+@dataclass(frozen=True)
+class CountingJob(JobCode):
+    """A job whose functions count their calls.
+
+    Attributes:
+        calls: the number of calls so far, by operator name.
+    """
+
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def new_function(self, operator: int) -> Any:
+        """A function object of its own for one subtask, which counts."""
+        function = super().new_function(operator)
+        planned = self.plan.operators[operator]
+        operation = planned.node.operation
+        if not isinstance(operation, FunctionOperation):
+            return function
+
+        def count() -> None:
+            self.calls[planned.name] += 1
+
+        return _counting(function, method_name(operation.style), count)
+
+
+def counting_job(job: JobCode, calls: Counter[str]) -> CountingJob:
+    """The same job, with functions that count."""
+    return CountingJob(**vars(job), calls=calls)
+
+
+def _counting(function: Any, method: str, count: Callable[[], None]) -> Any:
+    if not isinstance(function, Function):
+        return _CountingCallable(getattr(function, method, function), count)
+    cls = type(function)
+    original = getattr(cls, method)
+
+    def call(self: Any, *args: Any) -> Any:
+        count()
+        return original(self, *args)
+
+    members = {method: call, "__slots__": (), "__module__": cls.__module__}
+    function.__class__ = type(cls)(cls.__name__, (cls,), members)
+    return function
+
+
+class _CountingCallable:
+    def __init__(self, call: Callable[..., Any], count: Callable[[], None]) -> None:
+        self._call = call
+        self._count = count
+
+    def __call__(self, *args: Any) -> Any:
+        self._count()
+        return self._call(*args)

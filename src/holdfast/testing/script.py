@@ -1,0 +1,197 @@
+"""A source whose input is a script: records, and events that happen between them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from holdfast.common import Duration, Time
+from holdfast.datastream.connectors.base import Source, SourceReader
+from holdfast.errors import JobDefinitionError
+from holdfast.testing.clock import ManualClock
+
+__all__ = ["AdvanceClock", "Crash", "EndOfEpoch", "Event", "ScriptedSource", "SimulatedCrash"]
+
+
+class SimulatedCrash(Exception):
+    """What a ``Crash`` raises in the source."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in which script an event stands."""
+
+    script: str
+    position: int
+
+
+class Event(ABC):
+    """An element of a script that is no record. An epoch that is run again meets it again."""
+
+    #: whether records before it and records after it are read in different epochs
+    parts_epochs: bool = False
+
+    @abstractmethod
+    def happen(self, place: Place) -> None:
+        """Called when the reader has come to it, in the process that reads."""
+
+
+@dataclass(frozen=True)
+class EndOfEpoch(Event):
+    """The epoch ends here, however much more its quota allows. Works on Spark, too."""
+
+    parts_epochs = True
+
+    def happen(self, place: Place) -> None:
+        """The reader sees to it."""
+
+
+@dataclass(frozen=True)
+class AdvanceClock(Event):
+    """The epoch ends here, and the clock has moved when the next one begins.
+
+    Only in this process: on Spark time goes by itself, and the source says so by an exception.
+    """
+
+    duration: int | str | timedelta | Duration | Time
+    parts_epochs = True
+
+    def happen(self, place: Place) -> None:
+        """Move the clock of the executor that runs the job."""
+        stage = _stage.get()
+        if stage is None:
+            msg = "AdvanceClock works only where the clock is a ManualClock: in a LocalExecutor"
+            raise RuntimeError(msg)
+        if place not in stage.advanced:
+            stage.advanced.add(place)
+            stage.clock.advance(self.duration)
+
+
+@dataclass(frozen=True)
+class Crash(Event):
+    """The source raises ``SimulatedCrash``; the epoch is lost. Happens once per source object.
+
+    A ``LocalExecutor`` raises the failure from the call that ran the epoch, and its next call
+    runs the epoch again. On Spark the job fails.
+    """
+
+    def happen(self, place: Place) -> None:
+        """Raise, unless it has happened."""
+        try:
+            mark = os.open(f"{place.script}-{place.position}", os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            return
+        os.close(mark)
+        msg = f"the script crashes here, at element {place.position}"
+        raise SimulatedCrash(msg)
+
+
+class ScriptedSource(Source):
+    """Reads scripts of records and events, one script per subtask.
+
+    >>> source = ScriptedSource([1, 2, EndOfEpoch(), 3, Crash(), 4, AdvanceClock("5s"), 5])
+
+    It is a source like any other, with a position, so it works on Spark as well; what its events do
+    there is said with each of them.
+    """
+
+    def __init__(self, *scripts: Sequence[Any]) -> None:
+        """Take a script, or one for each subtask; the parallelism is their number."""
+        if not scripts:
+            msg = "ScriptedSource: expected at least one script, a list of records and events"
+            raise ValueError(msg)
+        self.scripts = tuple(list(script) for script in scripts)
+        self._marks = tempfile.mkdtemp(prefix="holdfast-script-")
+        weakref.finalize(self, shutil.rmtree, self._marks, ignore_errors=True)
+
+    @property
+    def parallelism_limit(self) -> int | None:
+        """As many subtasks as scripts."""
+        return len(self.scripts)
+
+    def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
+        """A reader for the subtask's own script.
+
+        Raises:
+            JobDefinitionError: when there are not as many subtasks as scripts.
+        """
+        if parallelism != len(self.scripts):
+            msg = f"a ScriptedSource of {len(self.scripts)} scripts cannot have {parallelism} subtasks"
+            raise JobDefinitionError(msg)
+        return _ScriptReader(self.scripts[subtask], str(Path(self._marks) / str(subtask)))
+
+
+class _ScriptReader(SourceReader):
+    def __init__(self, script: list[Any], name: str) -> None:
+        self._script = script
+        self._name = name
+        self._next = 0
+
+    def restore(self, position: Any) -> None:
+        self._next = position
+
+    def read(self, limit: int) -> Iterator[Sequence[Any]]:
+        began = False
+        while limit > 0 and not self.finished:
+            element = self._script[self._next]
+            if not isinstance(element, Event):
+                batch = self._records(limit)
+                self._next += len(batch)
+                limit -= len(batch)
+                yield batch
+            elif isinstance(element, EndOfEpoch):
+                self._next += 1
+                return
+            elif began and element.parts_epochs:
+                return
+            else:
+                self._next += 1
+                element.happen(Place(self._name, self._next - 1))
+            began = True
+
+    def position(self) -> Any:
+        return self._next
+
+    @property
+    def finished(self) -> bool:
+        return self._next >= len(self._script)
+
+    def _records(self, limit: int) -> list[Any]:
+        """The records up to the next event."""
+        records = []
+        for element in self._script[self._next : self._next + limit]:
+            if isinstance(element, Event):
+                break
+            records.append(element)
+        return records
+
+
+class Stage:
+    """What the events of a script act on, in the process of a ``LocalExecutor``."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        """Give them this clock."""
+        self.clock = clock
+        self.advanced: set[Place] = set()
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Events that happen within act on this stage."""
+        token = _stage.set(self)
+        try:
+            yield
+        finally:
+            _stage.reset(token)
+
+
+_stage: ContextVar[Stage | None] = ContextVar("stage", default=None)

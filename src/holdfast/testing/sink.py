@@ -1,0 +1,97 @@
+"""A sink that keeps what it is given, for a test to look at."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+from holdfast.datastream.functions import RuntimeContext, SinkFunction
+from holdfast.errors import JobDefinitionError
+
+__all__ = ["CollectingSink"]
+
+
+class CollectingSink(SinkFunction):
+    """Keeps records in a list in this process, or in files in a directory.
+
+    Without a directory it works where the job runs in the process that made the sink, as in a
+    ``LocalExecutor``. With one it works on Spark in local mode as well. Like any plain sink function it is
+    called again when an epoch is run again; so it shows what a job does to the outside, repeats
+    included. ``collect`` has only what was accepted.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
+        """Start empty; a directory must exist."""
+        self._id = uuid.uuid4().hex
+        self._pid = os.getpid()
+        self._directory = Path(directory) if directory is not None else None
+        self._kept: list[Any] = []
+        self._file: Any = None
+        _sinks[self._id] = self
+
+    @property
+    def records(self) -> list[Any]:
+        """The records so far; in order for each subtask."""
+        if self._directory is None:
+            return self._kept
+        files = sorted(self._directory.glob(f"{self._id}-*.records"))
+        return [record for file in files for record in _read(file)]
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Make this subtask's file, if there is a directory."""
+        if self._directory is not None:
+            subtask = runtime_context.get_index_of_this_subtask()
+            name = f"{self._id}-{subtask}-{uuid.uuid4().hex}.records"
+            self._file = (self._directory / name).open("wb", buffering=0)
+        elif self._pid != os.getpid():
+            raise JobDefinitionError(
+                "a CollectingSink without a directory keeps records in the process that made it, and "
+                "this is another one; give it a directory, or use execute_and_collect"
+            )
+
+    def invoke(self, value: Any, context: SinkFunction.Context) -> None:
+        """Keep a record."""
+        if self._file is None:
+            self._kept.append(value)
+        else:
+            self._file.write(pickle.dumps(value, 5))
+
+    def close(self) -> None:
+        """Close this subtask's file."""
+        if self._file is not None:
+            self._file.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing is carried from worker to worker: what was kept stays where it is."""
+        return {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _find, (self._id, self._pid, self._directory)
+
+
+_sinks: WeakValueDictionary[str, CollectingSink] = WeakValueDictionary()
+
+
+def _find(sink_id: str, pid: int, directory: Path | None) -> CollectingSink:
+    """The sink itself, in its own process; elsewhere, and for files, an object of its own."""
+    found = _sinks.get(sink_id)
+    if found is not None and directory is None:
+        return found
+    sink = CollectingSink(directory)
+    del _sinks[sink._id]
+    sink._id, sink._pid = sink_id, pid
+    return sink
+
+
+def _read(file: Path) -> Iterator[Any]:
+    with file.open("rb") as stream:
+        while True:
+            try:
+                yield pickle.load(stream)
+            except EOFError:
+                return

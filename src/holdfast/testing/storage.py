@@ -1,0 +1,48 @@
+"""State files in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.state.errors import StateStorageError
+
+__all__ = ["MemoryStateStorage"]
+
+
+class MemoryStateStorage:
+    """A ``StateStorage`` in a dict.
+
+    Attributes:
+        files: the contents of all files, by name.
+    """
+
+    def __init__(self, *others: MemoryStateStorage) -> None:
+        """Start with the files of these storages."""
+        self.files: dict[str, bytes] = {}
+        for other in others:
+            self.files.update(other.files)
+
+    def write(self, name: str, data: bytes, durable: bool = False) -> None:
+        """Keep a file; memory is as durable as it gets."""
+        self.files[name] = bytes(data)
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Check that the files are there."""
+        for name in names:
+            self.read(name)
+
+    def read(self, name: str) -> bytes:
+        """Return the contents of a file."""
+        try:
+            return self.files[name]
+        except KeyError:
+            msg = f"cannot read state file {name!r}: there is no such file"
+            raise StateStorageError(msg) from None
+
+    def delete(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        self.files.pop(name, None)
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is such a file."""
+        return name in self.files

@@ -1,0 +1,385 @@
+"""What only the heap backend does: how it reads and writes files."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common import Row
+from holdfast.common.typeinfo import Types
+from holdfast.datastream.state import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from holdfast.errors import InternalError
+from holdfast.state import heap
+from holdfast.state.backend import (
+    Chain,
+    HeapKeyedStateBackend,
+    KeyContext,
+    LocalStateStorage,
+    RestoredHow,
+    read_blobs,
+)
+from holdfast.state.errors import (
+    StateCorruptionError,
+    StateMigrationError,
+    StateStorageError,
+    StateTypeError,
+)
+from holdfast.state.files import Op, decode_file
+
+COUNT = ValueStateDescriptor("count", Types.LONG())
+EVENTS = ListStateDescriptor("events", Types.STRING())
+SEEN = MapStateDescriptor("seen", Types.STRING(), Types.LONG())
+
+
+class Worker:
+    """A backend with a context, as one worker process has it."""
+
+    def __init__(self, storage: LocalStateStorage, key_groups: range = range(128)) -> None:
+        self.storage = storage
+        self.backend = HeapKeyedStateBackend(key_groups, 128)
+        self.context = KeyContext()
+
+    def state(self, descriptor: StateDescriptor, key: Any) -> Any:
+        self.context.key = key
+        return self.backend.keyed_state("op", descriptor, self.context)
+
+    def persist(self, stamp: str, epoch: int) -> Chain:
+        return self.backend.persist(self.storage, stamp, epoch)
+
+    def restore(self, chain: Chain) -> RestoredHow:
+        return self.backend.restore(self.storage, chain).how
+
+    def ops(self, chain: Chain) -> list[tuple[Op, int]]:
+        """Return the operations in the newest file, and on how many keys."""
+        name = chain.files[-1].name
+        file = decode_file(self.storage.read(name), name)
+        return [(c.op, c.count) for s in file.sections for c in s.chunks]
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStateStorage:
+    return LocalStateStorage(tmp_path)
+
+
+@pytest.fixture
+def worker(storage: LocalStateStorage) -> Worker:
+    return Worker(storage)
+
+
+@pytest.fixture
+def deltas_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: 0)
+
+
+def test_nothing_changed_nothing_written(worker: Worker) -> None:
+    assert worker.persist("a", 0) == Chain()
+    worker.state(COUNT, "k").update(1)
+    chain = worker.persist("b", 1)
+    worker.state(COUNT, "k").value()
+    worker.state(COUNT, "other").clear()
+    assert worker.persist("c", 2) is chain
+    assert not worker.storage.exists("c.state")
+
+
+@pytest.mark.usefixtures("deltas_only")
+def test_a_delta_holds_only_what_changed(worker: Worker) -> None:
+    for i in range(50):
+        worker.state(COUNT, f"k{i}").update(i)
+        worker.state(EVENTS, f"k{i}").add_all(["a"] * 100)
+        worker.state(SEEN, f"k{i}").put_all({f"m{j}": j for j in range(100)})
+    worker.persist("a", 0)
+    worker.state(COUNT, "k1").update(7)
+    worker.state(COUNT, "k2").clear()
+    worker.state(EVENTS, "k1").add("b")
+    worker.state(EVENTS, "k2").update(["only"])
+    worker.state(SEEN, "k1").put("m1", 0)
+    worker.state(SEEN, "k1").remove("m2")
+    worker.state(SEEN, "k2").clear()
+    chain = worker.persist("b", 1)
+    assert worker.ops(chain) == [
+        (Op.PUT, 1),
+        (Op.DELETE, 1),
+        (Op.LIST_APPEND, 1),
+        (Op.LIST_REPLACE, 1),
+        (Op.MAP_PUT, 1),
+        (Op.MAP_REMOVE, 1),
+        (Op.DELETE, 1),
+    ]
+    assert chain.files[1].size < 300
+    other = Worker(worker.storage)
+    assert other.restore(chain) is RestoredHow.REBUILT
+    assert other.state(EVENTS, "k1").get() == ["a"] * 100 + ["b"]
+    assert other.state(EVENTS, "k2").get() == ["only"]
+    assert len(other.state(SEEN, "k1")) == 99
+    assert other.state(SEEN, "k2").is_empty()
+
+
+@pytest.mark.usefixtures("deltas_only")
+def test_workers_take_turns(storage: LocalStateStorage) -> None:
+    one, two = Worker(storage), Worker(storage)
+    one.state(EVENTS, "k").add("a")
+    chain = one.persist("a", 0)
+    assert one.restore(chain) is RestoredHow.CURRENT
+    assert two.restore(chain) is RestoredHow.REBUILT
+    two.state(EVENTS, "k").add("b")
+    chain = two.persist("b", 1)
+    assert one.restore(chain) is RestoredHow.CAUGHT_UP
+    assert one.state(EVENTS, "k").get() == ["a", "b"]
+
+
+def test_a_folded_file_may_cover_more_than_what_is_missing(
+    storage: LocalStateStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folds = iter([0, 0, 0, 2])
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: next(folds))
+    one, two = Worker(storage), Worker(storage)
+    for epoch in range(2):
+        one.state(EVENTS, "k").add(f"e{epoch}")
+        one.state(COUNT, f"k{epoch}").update(epoch)
+        chain = one.persist(f"s{epoch}", epoch)
+    two.restore(chain)
+    two.state(EVENTS, "k")  # one of the two states is decoded, the other not
+    for epoch in range(2, 4):
+        one.state(EVENTS, "k").add(f"e{epoch}")
+        one.state(COUNT, "k1").clear()
+        chain = one.persist(f"s{epoch}", epoch)
+    assert [(f.since, f.until) for f in chain.files] == [(-1, 0), (0, 3)]
+    assert two.restore(chain) is RestoredHow.CAUGHT_UP
+    assert two.state(EVENTS, "k").get() == ["e0", "e1", "e2", "e3"]
+    assert two.state(COUNT, "k0").value() == 0
+    assert two.state(COUNT, "k1").value() is None
+
+
+def test_a_state_nobody_asks_for_is_carried_along(storage: LocalStateStorage) -> None:
+    one = Worker(storage)
+    one.state(COUNT, "k").update(1)
+    one.state(EVENTS, "k").add("a")
+    chain = one.persist("a", 0)
+    for epoch in range(1, 6):
+        two = Worker(storage)
+        two.restore(chain)
+        two.state(COUNT, "k").update(epoch)
+        chain = two.persist(f"s{epoch}", epoch)
+    for name in ("a", "s1", "s2"):
+        if f"{name}.state" not in [f.name for f in chain.files]:
+            storage.delete(f"{name}.state")
+    three = Worker(storage)
+    three.restore(chain)
+    assert three.state(EVENTS, "k").get() == ["a"]
+    assert three.state(COUNT, "k").value() == 5
+
+
+def test_a_failed_write_loses_nothing(worker: Worker, tmp_path: Path) -> None:
+    worker.state(COUNT, "k").update(1)
+    missing = LocalStateStorage(tmp_path / "gone")
+    with pytest.raises(StateStorageError, match="cannot write"):
+        worker.backend.persist(missing, "a", 0)
+    chain = worker.persist("b", 0)
+    other = Worker(worker.storage)
+    other.restore(chain)
+    assert other.state(COUNT, "k").value() == 1
+
+
+def test_a_failed_restore_leaves_nothing(worker: Worker) -> None:
+    worker.state(COUNT, "k").update(1)
+    chain = worker.persist("a", 0)
+    worker.storage.delete("a.state")
+    other = Worker(worker.storage)
+    state = other.state(COUNT, "k")
+    state.update(5)
+    with pytest.raises(StateStorageError, match="cannot read"):
+        other.restore(chain)
+    assert state.value() is None
+    assert other.restore(Chain()) is RestoredHow.CURRENT
+
+
+def test_back_to_nothing(worker: Worker) -> None:
+    state = worker.state(COUNT, "k")
+    state.update(1)
+    assert worker.restore(Chain()) is RestoredHow.REBUILT
+    assert state.value() is None
+
+
+def test_a_file_of_another_size_is_refused(worker: Worker) -> None:
+    worker.state(COUNT, "k").update(1)
+    chain = worker.persist("a", 0)
+    worker.storage.write("a.state", worker.storage.read("a.state") + b"x")
+    with pytest.raises(StateCorruptionError, match=r"'a\.state' .*expected \d+ bytes, found \d+"):
+        Worker(worker.storage).restore(chain)
+
+
+def test_epochs_go_forward(worker: Worker) -> None:
+    worker.state(COUNT, "k").update(1)
+    worker.persist("a", 3)
+    worker.state(COUNT, "k").update(2)
+    with pytest.raises(ValueError, match="epoch 3 cannot follow epoch 3"):
+        worker.persist("b", 3)
+
+
+def test_another_max_parallelism_is_refused(worker: Worker) -> None:
+    worker.state(COUNT, "k").update(1)
+    chain = worker.persist("a", 0)
+    other = HeapKeyedStateBackend(range(64), 64)
+    with pytest.raises(StateMigrationError, match=r"max parallelism 128; this job has 64"):
+        other.restore(worker.storage, chain)
+
+
+def test_a_key_of_another_subtask_is_refused(storage: LocalStateStorage) -> None:
+    worker = Worker(storage, range(0, 1))
+    for i in range(50):
+        worker.state(COUNT, f"k{i}").update(i)
+    with pytest.raises(InternalError, match=r"owns 0 to 0, so a record came to the wrong subtask"):
+        worker.persist("a", 0)
+
+
+def test_live_values_take_the_declared_shape_when_written(worker: Worker) -> None:
+    value = ValueStateDescriptor("v", Types.DOUBLE())
+    rows = ListStateDescriptor("l", Types.ROW_NAMED(["a"], [Types.LONG()]))
+    totals = MapStateDescriptor("m", Types.STRING(), Types.DOUBLE())
+    worker.state(value, "k").update(1)
+    worker.state(rows, "k").add((1,))
+    worker.state(totals, "k").put("x", 2)
+    chain = worker.persist("a", 0)
+    for one in (worker, Worker(worker.storage)):
+        one.restore(chain)
+        assert type(one.state(value, "k").value()) is float
+        assert one.state(rows, "k").get() == [Row(a=1)]
+        assert type(one.state(totals, "k")["x"]) is float
+    worker.state(rows, "k").add((2,))
+    worker.persist("b", 1)
+    assert worker.state(rows, "k").get() == [Row(a=1), Row(a=2)]
+
+
+def test_values_that_do_not_fit_are_named(worker: Worker) -> None:
+    worker.state(COUNT, "good").update(1)
+    worker.state(COUNT, "bad").update("one")
+    message = r"state 'count' of operator 'op', key 'bad': value is declared Long; got str: 'one'"
+    with pytest.raises(StateTypeError, match=message):
+        worker.persist("a", 0)
+
+
+def test_elements_that_do_not_fit_are_named(worker: Worker) -> None:
+    worker.state(EVENTS, "good").add_all(["a", "b"])
+    worker.state(EVENTS, "bad").add_all(["a", 3])
+    with pytest.raises(StateTypeError, match=r"state 'events' of operator 'op', key 'bad': value"):
+        worker.persist("a", 0)
+
+
+def test_map_keys_that_would_become_others_are_named(worker: Worker) -> None:
+    rows = MapStateDescriptor("m", Types.ROW([Types.LONG()]), Types.LONG())
+    worker.state(rows, "k").put((1,), 1)
+    with pytest.raises(StateTypeError, match=r"state 'm' .* the map key \(1,\) has the declared"):
+        worker.persist("a", 0)
+
+
+def test_values_that_cannot_be_pickled_are_named(worker: Worker) -> None:
+    worker.state(ValueStateDescriptor("v"), "k").update(open)
+    worker.persist("a", 0)
+    worker.state(ValueStateDescriptor("v"), "k").update(i for i in range(3))
+    with pytest.raises(StateTypeError, match=r"state 'v' of operator 'op' holds something that"):
+        worker.persist("b", 1)
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        (ListStateDescriptor("count"), r"was saved as ValueState; this job declares ListState; re"),
+        (
+            ValueStateDescriptor("count", Types.STRING()),
+            r"state 'count' of operator 'op' was saved as Long; this job declares String: Expected",
+        ),
+        (ValueStateDescriptor("count"), r"was saved as Long; this job declares no type: values"),
+    ],
+)
+def test_saved_in_one_way_declared_in_another(
+    worker: Worker, declared: StateDescriptor, message: str
+) -> None:
+    worker.state(COUNT, "k").update(1)
+    chain = worker.persist("a", 0)
+    other = Worker(worker.storage)
+    other.restore(chain)
+    with pytest.raises(StateMigrationError, match=message):
+        other.state(declared, "k")
+    assert other.state(COUNT, "k").value() == 1
+
+
+@pytest.mark.usefixtures("deltas_only")
+def test_blobs(worker: Worker) -> None:
+    worker.backend.set_blob("op", "fields", b"one")
+    worker.backend.set_blob("op", "gone", b"x")
+    chain = worker.persist("a", 0)
+    worker.backend.set_blob("op", "fields", b"one")
+    assert worker.persist("b", 1) is chain
+    worker.backend.set_blob("op", "fields", b"two")
+    worker.backend.set_blob("op", "gone", None)
+    chain = worker.persist("c", 2)
+    other = Worker(worker.storage)
+    other.restore(chain)
+    assert other.backend.get_blob("op", "fields") == b"two"
+    assert other.backend.get_blob("op", "gone") is None
+    assert read_blobs(worker.storage, chain) == {("op", "fields"): b"two"}
+
+
+def test_statistics(worker: Worker) -> None:
+    worker.state(COUNT, "k").update(1)
+    worker.state(EVENTS, "k").add("a")
+    assert worker.backend.statistics().changed == 2
+    chain = worker.persist("a", 0)
+    worker.state(COUNT, "j").update(1)
+    statistics = worker.backend.statistics()
+    assert statistics.entries == {("op", "count"): 2, ("op", "events"): 1}
+    assert (statistics.changed, statistics.files) == (1, 1)
+    assert statistics.file_bytes == chain.size
+
+
+def test_many_keys_in_many_chunks(worker: Worker) -> None:
+    for i in range(10_000):
+        worker.state(COUNT, i).update(i)
+    chain = worker.persist("a", 0)
+    assert [n for _, n in worker.ops(chain)] == [4096, 4096, 1808]
+    parts = [Worker(worker.storage, r) for r in (range(0, 40), range(40, 41), range(41, 128))]
+    found: dict[Any, Any] = {}
+    for part in parts:
+        part.backend.import_key_groups(worker.storage, [chain])
+        part.state(COUNT, 0)
+        found |= {key: value for key, _, value in part.backend.entries("op", "count")}
+    assert found == {i: i for i in range(10_000)}
+    assert sum(p.backend.statistics().entries["op", "count"] for p in parts) == 10_000
+
+
+def test_undecoded_state_of_others_is_not_taken_over_twice(storage: LocalStateStorage) -> None:
+    """Two halves carry the same undecoded chunk; each may count for its own key groups only."""
+    whole = Worker(storage)
+    for i in range(100):
+        whole.state(COUNT, i).update(i)
+    chain = whole.persist("a", 0)
+    chains = []
+    for n, key_groups in enumerate((range(0, 64), range(64, 128))):
+        half = Worker(storage, key_groups)
+        half.backend.import_key_groups(storage, [chain])
+        chains.append(half.persist(f"h{n}", 1))
+    changed = Worker(storage, range(0, 64))
+    changed.restore(chains[0])
+    for key, _, value in copy.copy(list(_entries(changed))):
+        changed.state(COUNT, key).update(value + 1000)
+    chains[0] = changed.persist("h2", 2)
+    again = Worker(storage)
+    again.backend.import_key_groups(storage, chains)
+    low = {key for key, _, _ in _entries(changed)}
+    assert 20 < len(low) < 80
+    assert {k: v for k, _, v in _entries(again)} == {
+        i: i + 1000 if i in low else i for i in range(100)
+    }
+
+
+def _entries(worker: Worker) -> Any:
+    worker.state(COUNT, 0)
+    return worker.backend.entries("op", "count")
