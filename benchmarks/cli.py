@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -97,12 +98,16 @@ def selected(only: Sequence[str], peers: Sequence[str]) -> list[tuple[Workload, 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     options = parse(arguments)
-    settings = Settings(ROOT, HOME, options.quick, options.records, options.checkpoint)
+    load = os.getloadavg()[0]
+    settings = Settings(ROOT, HOME, options.quick, options.records, options.checkpoint, load)
     chosen = selected(options.only, options.peers)
     if options.list:
         _show(chosen, settings)
         return 0
     HOME.mkdir(exist_ok=True)
+    if load > 0.5:
+        note = f"the machine is busy (load {load:.1f}): the rates will mislead"
+        print(f"note: {note}", file=sys.stderr, flush=True)
     results = []
     for number, (workload, program) in enumerate(chosen, 1):
         results.append(_one(f"[{number}/{len(chosen)}]", workload, program, settings))

@@ -151,6 +151,7 @@ def as_json(
     return {
         "machine": {
             "cores": os.cpu_count(),
+            "load_before": settings.load,
             "platform": platform.platform(),
             "python": platform.python_version(),
         },

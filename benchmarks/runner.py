@@ -31,6 +31,8 @@ class Settings:
     records: int | None = None
     #: Seconds between two snapshots of the state.
     checkpoint: int = 1
+    #: The load average before the run: what else kept the machine busy.
+    load: float = 0.0
 
 
 @dataclass(frozen=True)

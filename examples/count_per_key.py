@@ -1,12 +1,12 @@
 """Counts records per key over numbers that several source subtasks make.
 
-A million numbers come from a source that divides them over its subtasks; their last digit is the
-key. A counter per key is kept in ``ValueState`` and goes out at every ten-thousandth record of its
-key. The last lines that it prints, in any order, are the full counts:
+The source divides two hundred thousand numbers over its subtasks; the last digit is the key. A
+count per key is kept in ``ValueState`` and goes out at every five-thousandth record of its key. The
+program iterates over what goes out, and prints the last count of each key:
 
-    key 0: 100000
+    key 0: 20000
     ...
-    key 9: 100000
+    key 9: 20000
 """
 
 from collections.abc import Iterator
@@ -39,9 +39,9 @@ class CountPerKey(KeyedProcessFunction):
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     counts = (
-        env.from_source(NumberSequenceSource(1, 1_000_000), source_name="numbers")
+        env.from_source(NumberSequenceSource(1, 200_000), source_name="numbers")
         .key_by(lambda number: number % 10)
-        .process(CountPerKey(every=10_000))
+        .process(CountPerKey(every=5_000))
     )
     totals: dict[int, int] = {}
     for key, count in counts.execute_and_collect("count per key"):

@@ -1,7 +1,7 @@
 """A source, a parallel source and a sink, all written in Python.
 
 ``Countdown`` runs once; ``Dice`` is a ``ParallelSourceFunction``, so each of its subtasks runs its
-own loop and learns its share in ``open``. ``FileSink`` appends to one file per subtask: it opens the
+own loop and learns its number in ``open``. ``FileSink`` appends to a file per subtask. It opens the
 file in ``open``, since an open file cannot be carried to another process. The program reads the
 files at the end and prints, in order:
 
@@ -72,7 +72,8 @@ class FileSink(SinkFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         name = f"part-{runtime_context.get_index_of_this_subtask()}"
-        self._file = open(os.path.join(self._folder, name), "a", buffering=1)
+        path = os.path.join(self._folder, name)
+        self._file = open(path, "a", buffering=1)  # noqa: SIM115 - closed by close()
 
     def invoke(self, value: str, context: SinkFunction.Context) -> None:
         self._file.write(f"{value}\n")

@@ -1,6 +1,6 @@
 """Word count over a source that never ends, cancelled from the program.
 
-The source draws a random line every few milliseconds. The job runs in the background; after
+The source draws a random line five times a second. The job runs in the background; after
 ``--seconds`` the program cancels it, which calls the source's ``cancel`` and ends its loop. Every
 word is printed with its running count as soon as its epoch is accepted, and at the end:
 
@@ -40,7 +40,7 @@ class RandomLines(SourceFunction):
 def main(seconds: float) -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     (
-        env.add_source(RandomLines(pause=0.05), "random lines")
+        env.add_source(RandomLines(pause=0.2), "random lines")
         .flat_map(str.split)
         .map(lambda word: (word, 1))
         .key_by(lambda pair: pair[0])

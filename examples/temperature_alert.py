@@ -4,9 +4,9 @@ The last reading of each sensor is state; the threshold is a job parameter, read
 the runtime context, where the function also learns which subtask it is. Prints, with the number of
 the subtask that a sensor's key belongs to:
 
-    boiler jumped from 61.0 to 74.5 (subtask 1 of 2)
-    freezer jumped from -18.0 to -4.0 (subtask 2 of 2)
-    freezer jumped from -4.0 to -19.5 (subtask 2 of 2)
+    freezer jumped from -18.0 to -4.0 (subtask 1 of 2)
+    freezer jumped from -4.0 to -19.5 (subtask 1 of 2)
+    boiler jumped from 61.0 to 74.5 (subtask 2 of 2)
 """
 
 from collections.abc import Iterator

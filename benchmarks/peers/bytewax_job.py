@@ -142,9 +142,9 @@ def stateless_map(flow: Dataflow, records: int, marks: str) -> None:
 def branches(flow: Dataflow, records: int, marks: str) -> None:
     """Five branches, three sinks: see `benchmarks.workloads`."""
     stream = op.input("numbers", flow, IndexSource(record, records))
-    taxed = op.map("tax", stream, lambda r: (r[0], r[1] * 1.2))
+    taxed = op.map("tax", stream, lambda r: (r[0], r[1] * 1.2, r[2]))
     even = op.filter("even", stream, lambda r: r[2] % 2 == 0)
-    pair = op.flat_map("pair", stream, lambda r: (r[0], r[2]))
+    pair = op.flat_map("pair", stream, lambda r: (r[0], str(r[2])))
     by_user = op.key_on("user", stream, lambda r: r[0])
     totals = op.stateful_map("count", by_user, count_and_total)
     by_group = op.key_on("group", stream, lambda r: str(r[2] % 1000))

@@ -87,19 +87,19 @@ def numbers(spark: SparkSession, per_batch: int) -> DataFrame:
     return reader.option("numPartitions", PARALLELISM).load()
 
 
-def records(spark: SparkSession) -> DataFrame:
+def records(spark: SparkSession, batch: int) -> DataFrame:
     """Return the stream of records."""
-    return numbers(spark, BATCH).selectExpr(
+    return numbers(spark, batch).selectExpr(
         f"concat('user-', {drawn('value', KEYS)}) AS user",
         "CAST(value % 1000 AS double) AS amount",
         "value AS number",
     )
 
 
-def keyed_count(spark: SparkSession) -> DataFrame:
+def keyed_count(spark: SparkSession, batch: int) -> DataFrame:
     """Count and total per user, one output per record."""
     return (
-        records(spark)
+        records(spark, batch)
         .groupBy("user")
         .transformWithState(
             CountAndTotal(), "user string, count bigint, total double", "Update", "None"
@@ -107,11 +107,11 @@ def keyed_count(spark: SparkSession) -> DataFrame:
     )
 
 
-def word_count(spark: SparkSession) -> DataFrame:
+def word_count(spark: SparkSession, batch: int) -> DataFrame:
     """Count words; a record is a word."""
     first, last = f"value * {WORDS_PER_SENTENCE}", f"(value + 1) * {WORDS_PER_SENTENCE} - 1"
     words = f"transform(sequence({first}, {last}), i -> concat('word', {drawn('i', VOCABULARY)}))"
-    sentences = numbers(spark, BATCH // WORDS_PER_SENTENCE).selectExpr(
+    sentences = numbers(spark, batch // WORDS_PER_SENTENCE).selectExpr(
         f"concat_ws(' ', {words}) AS sentence"
     )
     return (
@@ -121,16 +121,16 @@ def word_count(spark: SparkSession) -> DataFrame:
     )
 
 
-def stateless_map(spark: SparkSession) -> DataFrame:
+def stateless_map(spark: SparkSession, batch: int) -> DataFrame:
     """Change each record with a Python function and keep every second one."""
     tax = udf(lambda amount: amount * 1.2, "double", useArrow=True)
     even = udf(lambda number: number % 2 == 0, "boolean", useArrow=True)
-    stream = records(spark)
+    stream = records(spark, batch)
     return stream.withColumn("amount", tax(stream.amount)).where(even(stream.number))
 
 
 #: The workloads, and how many records stand in a row of their source.
-QUERIES: dict[str, tuple[Callable[[SparkSession], DataFrame], int]] = {
+QUERIES: dict[str, tuple[Callable[[SparkSession, int], DataFrame], int]] = {
     "keyed_count": (keyed_count, 1),
     "word_count": (word_count, WORDS_PER_SENTENCE),
     "stateless_map": (stateless_map, 1),
@@ -151,7 +151,9 @@ def marks_of(query: StreamingQuery, per_row: int) -> list[Mark]:
 def run(task: Task, spark: SparkSession) -> list[Mark]:
     """Run micro-batches until all records are through."""
     build, per_row = QUERIES[task.workload]
-    writer = build(spark).writeStream.format("noop").outputMode("update")
+    # A small run has smaller batches, since it needs several.
+    batch = min(BATCH, task.records // 4)
+    writer = build(spark, batch).writeStream.format("noop").outputMode("update")
     query = writer.option("checkpointLocation", f"{task.directory}/checkpoint").start()
     marks: list[Mark] = []
     while not marks or marks[-1][1] < task.records:

@@ -9,6 +9,7 @@ from holdfast.common import ExecutionConfig, TypeInformation, Types
 from holdfast.common.typeinfo import type_info_of
 from holdfast.datastream.connectors.base import Sink
 from holdfast.datastream.connectors.dataframe import DataFrameSink
+from holdfast.datastream.connectors.file_system import FileSink
 from holdfast.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -28,6 +29,7 @@ from holdfast.datastream.keyed_functions import (
     Reduce,
     field_reducer,
 )
+from holdfast.errors import JobDefinitionError
 from holdfast.graph.nodes import (
     Broadcast,
     Chaining,
@@ -131,13 +133,15 @@ class _Stream:
             raise TypeError(msg)
         return self._sink("sink", "Sink", FunctionOperation(Style.SINK, sink_func))
 
-    def sink_to(self, sink: Sink | DataFrameSink) -> DataStreamSink:
+    def sink_to(self, sink: Sink | DataFrameSink | FileSink) -> DataStreamSink:
         """Give the records to a sink of ``holdfast.datastream.connectors``."""
         if isinstance(sink, DataFrameSink):
             operation = WriterOperation(sink.with_type(self._type()))
             return self._sink("writer", f"Sink: {sink.format}", operation)
+        if isinstance(sink, FileSink):
+            return self._sink("file_sink", "Sink: Files", WriterOperation(sink))
         if not isinstance(sink, Sink):
-            msg = f"sink_to: expected a Sink or a DataFrameSink; got {_kind(sink)}"
+            msg = f"sink_to: expected a Sink, a FileSink or a DataFrameSink; got {_kind(sink)}"
             raise TypeError(msg)
         return self.add_sink(sink.create_function())
 
@@ -207,6 +211,11 @@ class _Stream:
             if not isinstance(stream, _Stream):
                 msg = f"union: expected streams; got {_kind(stream)}"
                 raise TypeError(msg)
+            if stream._environment is not self._environment:
+                raise JobDefinitionError(
+                    f"union: stream '{stream.get_name()}' belongs to another environment; a job "
+                    "has one environment"
+                )
             edges += stream._values()._edges
         return DataStream(self._environment, edges)
 
@@ -373,7 +382,7 @@ class KeyedStream(_Stream):
         output_type: Any = None,
         state_type: Any = None,
     ) -> DataStream:
-        """``func(value, state) -> (result, state)``; the state is None at first, and None clears."""
+        """``func(value, state) -> (result, state)``; the state is None at first; None clears it."""
         return self._with_state("map_with_state", MapWithState, func, output_type, state_type)
 
     def flat_map_with_state(

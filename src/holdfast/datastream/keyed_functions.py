@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
@@ -135,7 +136,7 @@ class _FieldReducer(ReduceFunction):
             fields[position] = combine(value1[position], value2[position])  # type: ignore[index]
             return _like(value1, fields)
         if isinstance(value1, Row | list):
-            changed = value1.__copy__() if isinstance(value1, Row) else list(value1)
+            changed = copy.copy(value1)
             changed[position] = combine(value1[position], value2[position])  # type: ignore[index]
             return changed
         _check_basic(position)

@@ -37,7 +37,6 @@ __all__ = ["StreamExecutionEnvironment"]
 _BUFFER_TIMEOUT = "execution.buffer-timeout.interval"
 _CHAINING = "pipeline.operator-chaining.enabled"
 _JOB_NAME = "pipeline.name"
-_LARGEST_EPOCH = "holdfast.epoch.max-records"
 _DEFAULT_JOB_NAME = "Holdfast Streaming Job"
 _DEFAULT_INTERVAL_MS = 200
 

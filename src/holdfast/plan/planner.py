@@ -49,13 +49,13 @@ class _Planner:
     def __init__(self, nodes: Sequence[Node], defaults: Defaults) -> None:
         self.nodes = {node.id: node for node in nodes}
         self.defaults = defaults
-        self.uids = assign_uids(nodes)
         self.parallelism = {node.id: _parallelism(node, defaults) for node in nodes}
+        for node in nodes:
+            self._check(node)
+        self.uids = assign_uids(nodes)
         self.max_parallelism = {
             node.id: _max_parallelism(node, self.parallelism[node.id], defaults) for node in nodes
         }
-        for node in nodes:
-            self._check(node)
 
     def plan(self, name: str) -> Plan:
         levels = self._levels()

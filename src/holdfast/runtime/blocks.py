@@ -11,9 +11,10 @@ stamp. Payload: pickled records (RECORDS), or a MessagePack message (the others)
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
@@ -47,6 +48,46 @@ class Block(NamedTuple):
 
     header: Header
     data: bytes | memoryview
+
+
+class BlockQueue:
+    """Blocks that wait to leave; those beyond a bound wait on disk.
+
+    A function that makes millions of records out of one cannot be interrupted half way, so what it
+    emits may be more than should be held in memory.
+    """
+
+    def __init__(self, in_memory: int = 32 * 1024 * 1024) -> None:
+        """Hold this many bytes in memory."""
+        self._room = in_memory
+        self._blocks: list[Block] = []
+        self._later: list[Header] = []
+        self._sizes: list[int] = []
+        self._file: IO[bytes] | None = None
+
+    def append(self, block: Block) -> None:
+        """Put a block at the end."""
+        size = len(block.data)
+        if self._room > 0:
+            self._room -= size
+            self._blocks.append(block)
+            return
+        if self._file is None:
+            self._file = TemporaryFile()  # noqa: SIM115 - closed when it was read
+        self._file.write(block.data)
+        self._later.append(block.header)
+        self._sizes.append(size)
+
+    def __len__(self) -> int:
+        return len(self._blocks) + len(self._later)
+
+    def __iter__(self) -> Iterator[Block]:
+        yield from self._blocks
+        if self._file is not None:
+            with self._file as file:
+                file.seek(0)
+                for header, size in zip(self._later, self._sizes, strict=True):
+                    yield Block(header, file.read(size))
 
 
 encode_header = msgspec.msgpack.Encoder().encode

@@ -6,11 +6,13 @@ their fields and closes them. It does not know of blocks, epochs or files.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from holdfast.datastream.functions import Function
 from holdfast.graph.nodes import (
     FunctionOperation,
+    ResultKind,
     ResultOperation,
     SourceOperation,
     Style,
@@ -33,8 +35,10 @@ from holdfast.runtime.operators import (
     make_process,
     method_of,
 )
-from holdfast.runtime.results import ResultBuffer, make_result_buffer
+from holdfast.runtime.part_files import PartFiles
+from holdfast.runtime.results import PrintBuffer, ResultBuffer, WriterBuffer
 from holdfast.runtime.routing import Emit, Router, key_function
+from holdfast.runtime.staging import StagedColumns
 from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.views import KeyContext
 
@@ -126,6 +130,8 @@ class Chain:
         """Open all functions, the last of the chain first, as Flink does."""
         for instance in reversed(self.instances.values()):
             instance.open()
+        for router in self.routers:
+            router.open_functions(self.instances[router.exchange.source].context)
 
     def restore_fields(self) -> None:
         """Put the carried fields back."""
@@ -170,7 +176,21 @@ class Chain:
         if isinstance(operation, SourceOperation):
             return emit
         if isinstance(operation, ResultOperation | WriterOperation):
-            buffer = make_result_buffer(instance.operator, subtask, self._directory)
+            buffer = _result_buffer(instance.operator, subtask, self._directory, clock)
             self.results.append(buffer)
             return buffer.emit
         return instance.make_process(emit, clock)
+
+
+def _result_buffer(
+    operator: PlannedOperator, subtask: int, directory: str, clock: Clock
+) -> ResultBuffer:
+    """The buffer for an operator's kind of result."""
+    operation = operator.node.operation
+    if isinstance(operation, WriterOperation):
+        if isinstance(operation.writer, StagedColumns):
+            return WriterBuffer(operator, subtask, Path(directory) / "staging")
+        return PartFiles(operator, subtask, clock)
+    if isinstance(operation, ResultOperation) and operation.kind is ResultKind.PRINT:
+        return PrintBuffer(operator, subtask)
+    return ResultBuffer(operator, subtask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.state.views import KeyContext
 
 Clock = Callable[[], int]
+_logger = logging.getLogger(__name__)
 
 
 def wall_clock() -> int:
@@ -133,6 +135,13 @@ class OperatorContext(RuntimeContext):
         if known is not None:
             self._check_again(known[0], descriptor)
             return known[1]
+        if descriptor.ttl_config is not None:
+            _logger.warning(
+                "state '%s' of operator '%s' has a time-to-live, which this version does not "
+                "enforce: nothing expires",
+                name,
+                self._operator.name,
+            )
         handle = self._backend.keyed_state(self._operator.uid, descriptor, self._key_context)
         self._states[name] = (descriptor, handle)
         return handle

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.graph.nodes import ResultKind, ResultOperation
 from holdfast.plan.model import Plan
 from holdfast.runtime.blocks import Block, decode_records
+from holdfast.runtime.part_files import publish
 
 _END = object()
 
@@ -59,7 +60,7 @@ class Delivery:
         self._collected = collected or {}
 
     def deliver(self, blocks: Iterable[Block]) -> list[Block]:
-        """Print and hand out; returns the blocks of other kinds of results."""
+        """Print, hand out, publish files; returns the blocks that are left for Spark writers."""
         others = []
         for block in blocks:
             operation = self._plan.operators[block.header.exchange].node.operation
@@ -69,7 +70,7 @@ class Delivery:
                 _print(decode_records(block.data))
             elif block.header.exchange in self._collected:
                 self._collected[block.header.exchange].put(decode_records(block.data))
-        return others
+        return publish(others)
 
 
 def _print(lines: list[str]) -> None:

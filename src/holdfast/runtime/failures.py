@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from holdfast.errors import HoldfastError, UserFunctionError
+from holdfast.errors import HoldfastError, JobExecutionError, UserFunctionError
 from holdfast.runtime.protocol import Failure
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -65,8 +65,17 @@ def shorten(record: object) -> str:
     return text if len(text) <= _RECORD_LIMIT else text[:_RECORD_LIMIT] + "…"
 
 
-def to_exception(failure: Failure) -> UserFunctionError:
+def describe_engine_error(error: HoldfastError) -> Failure:
+    """One of our own errors, on its way to the driver; it explains itself."""
+    trace = "".join(traceback.format_exception(error))
+    return Failure(None, 0, None, str(error), trace, _pickled(error))
+
+
+def to_exception(failure: Failure) -> HoldfastError:
     """The exception that the caller of ``execute`` gets."""
+    if failure.operator is None:
+        own = _unpickled(failure.pickled)
+        return own if isinstance(own, HoldfastError) else JobExecutionError(failure.error)
     error = UserFunctionError(
         failure.operator, failure.subtask, failure.record, failure.error, failure.traceback
     )

@@ -73,9 +73,9 @@ class Acknowledgement(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A user's exception on its way to the driver."""
+    """An exception on its way to the driver; without an operator it is one of our own."""
 
-    operator: str
+    operator: str | None
     subtask: int
     record: str | None
     error: str

@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from holdfast.graph.nodes import ResultKind, ResultOperation, WriterOperation
+from holdfast.graph.nodes import ResultOperation, WriterOperation
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.blocks import Kind, encode_records
 from holdfast.runtime.routing import Outbox
@@ -107,13 +107,3 @@ class WriterBuffer(ResultBuffer):
         staged = self._writer.finish()
         if staged is not None:
             self._send(pickle.dumps(staged, 5), staged.records)
-
-
-def make_result_buffer(operator: PlannedOperator, subtask: int, directory: str) -> ResultBuffer:
-    """The buffer for an operator's kind of result."""
-    operation = operator.node.operation
-    if isinstance(operation, WriterOperation):
-        return WriterBuffer(operator, subtask, Path(directory) / "staging")
-    if isinstance(operation, ResultOperation) and operation.kind is ResultKind.PRINT:
-        return PrintBuffer(operator, subtask)
-    return ResultBuffer(operator, subtask)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import singledispatch
 from itertools import cycle
 from typing import Any
 
+from holdfast.datastream.functions import Function, RuntimeContext
 from holdfast.errors import JobDefinitionError
 from holdfast.graph.nodes import (
     Broadcast,
@@ -26,7 +27,7 @@ from holdfast.graph.nodes import (
     Shuffle,
 )
 from holdfast.plan.model import Exchange
-from holdfast.runtime.blocks import Block, Header, Kind, encode_records
+from holdfast.runtime.blocks import Block, BlockQueue, Header, Kind, encode_records
 from holdfast.runtime.failures import FailureReporter
 from holdfast.state.key_groups import KeyRouter
 
@@ -45,7 +46,7 @@ class Outbox:
         self.level = level
         self.subtask = subtask
         self.stamp = stamp
-        self.ready: list[Block] = []
+        self.ready = BlockQueue()
         self.records = 0
         self._numbers: defaultdict[tuple[int, int], int] = defaultdict(int)
 
@@ -73,10 +74,12 @@ class Outbox:
         )
         self.ready.append(Block(header, data))
 
-    def take(self) -> list[Block]:
+    def take(self) -> Iterator[Block]:
         """Everything that is ready; the box is empty afterwards."""
-        blocks, self.ready = self.ready, []
-        return blocks
+        if not self.ready:
+            return iter(())
+        blocks, self.ready = self.ready, BlockQueue()
+        return iter(blocks)
 
 
 class Router:
@@ -97,6 +100,17 @@ class Router:
         self._outbox = outbox
         for buffer in self.buffers:
             buffer.clear()
+
+    def open_functions(self, context: RuntimeContext) -> None:
+        """Open a key selector or partitioner that is a function object."""
+        partitioning = self.exchange.partitioning
+        for name in ("selector", "partitioner"):
+            function = getattr(partitioning, name, None)
+            if isinstance(function, Function):
+                try:
+                    function.open(context)
+                except Exception as error:
+                    self.report.during("open", error)
 
     def flush(self, target: int) -> None:
         """Make a block of what is buffered for a target."""

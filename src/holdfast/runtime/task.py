@@ -14,12 +14,13 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import ROWS_LEVEL
 from holdfast.runtime.blocks import Block, Kind, decode_records
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.context import Clock
-from holdfast.runtime.failures import OperatorFailed
+from holdfast.runtime.failures import OperatorFailed, describe_engine_error
 from holdfast.runtime.inbox import Inbox, Producer
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.memory import resident_bytes
@@ -59,20 +60,17 @@ class Subtask:
         # exchange, so the backend is not asked to check it.
         groups = key_group_range(0, 1, max_parallelism)
         self._backend = HeapKeyedStateBackend(groups, max_parallelism)
-        self._chain = Chain(job, self._level, subtask, attempt, self._backend, clock)
-        self._sources = [
-            SourceInstance(instance.operator, job, subtask, self._backend, sources)
-            for instance in self._chain.instances.values()
-            if isinstance(instance.operator.node.operation, SourceOperation)
-        ]
+        self._attempt = attempt
+        self._clock = clock
+        self._access = sources
         self._ended: set[Producer] = set()
         self._closed = False
-        self._opened = False
+        self._make_operators()
 
     def run(self, task: EpochTask, blocks: Iterable[Block]) -> Iterator[Block]:
         """Take the blocks of an epoch and give the blocks that go on, as they become ready.
 
-        A user's exception does not leave this method: it becomes a failure block.
+        An exception of a user's function, or one of ours, becomes a failure block.
         """
         run = _Run(self._job, task, self._subtask)
         try:
@@ -80,6 +78,9 @@ class Subtask:
         except OperatorFailed as failed:
             yield from run.fail(encode(failed.failure))
             raise FailedRun from failed
+        except HoldfastError as error:
+            yield from run.fail(encode(describe_engine_error(error)))
+            raise FailedRun from error
 
     def close(self) -> None:
         """Let go of what the operators hold, without calling users' code."""
@@ -102,10 +103,30 @@ class Subtask:
         with run.timed("persist"):  # Step 6
             self._save()
             chain = self._backend.persist(self._storage, run.stamp, task.epoch)
+            self._head = chain.stamp
         yield from run.finish(self._acknowledgement(run, chain, finished), finished)  # Step 7
 
+    def _make_operators(self) -> None:
+        self._chain = Chain(
+            self._job, self._level, self._subtask, self._attempt, self._backend, self._clock
+        )
+        self._sources = [
+            SourceInstance(instance.operator, self._job, self._subtask, self._backend, self._access)
+            for instance in self._chain.instances.values()
+            if isinstance(instance.operator.node.operation, SourceOperation)
+        ]
+        self._opened = False
+        #: the stamp of the state that the function objects stand for
+        self._head: str | None = None
+
     def _load(self, task: EpochTask) -> None:
-        self._backend.restore(self._storage, task.chains[self._subtask])
+        head = task.chains[self._subtask]
+        if self._head is not None and self._head not in head.lineage:
+            # what they did since was not accepted, and may be in any field or position of theirs
+            self.close()
+            self._make_operators()
+        self._backend.restore(self._storage, head)
+        self._head = head.stamp
         if not self._opened:
             self._chain.open()
             self._opened = True

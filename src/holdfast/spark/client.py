@@ -18,11 +18,12 @@ from holdfast.datastream.data_stream import CloseableIterator
 from holdfast.plan.model import Plan
 from holdfast.runtime.delivery import CollectedRecords
 from holdfast.runtime.epochs import EpochReport
-from holdfast.spark.job import SparkJob
+from holdfast.spark.job import JobSettings, SparkJob
 from holdfast.spark.session import get_session
 
 _LARGEST_EPOCH = "holdfast.epoch.max-records"
 _DEFAULT_LARGEST_EPOCH = 1_000_000
+_DIRECTORY = "holdfast.directory"
 
 
 def start_job(
@@ -43,9 +44,12 @@ def start_job(
             session,
             plan,
             JobID.generate().to_hex_string(),
-            interval_ms,
-            ExecutionConfig(configuration).get_global_job_parameters(),
-            configuration.get_integer(_LARGEST_EPOCH, _DEFAULT_LARGEST_EPOCH),
+            JobSettings(
+                interval_ms,
+                configuration.get_integer(_LARGEST_EPOCH, _DEFAULT_LARGEST_EPOCH),
+                settings.get(_DIRECTORY),
+                ExecutionConfig(configuration).get_global_job_parameters(),
+            ),
             collected,
         )
     )

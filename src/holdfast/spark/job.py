@@ -8,13 +8,11 @@ epoch becomes part of the job.
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -28,6 +26,7 @@ from holdfast.runtime.delivery import CollectedRecords, Delivery
 from holdfast.runtime.epochs import EpochBook, EpochReport
 from holdfast.runtime.failures import to_exception
 from holdfast.runtime.job import make_job_code, pack
+from holdfast.spark.directory import JobDirectory
 from holdfast.spark.epoch import query_session, run_epoch
 from holdfast.spark.rows import RowSources
 from holdfast.spark.writer import Writers
@@ -35,6 +34,23 @@ from holdfast.state.storage import LocalStateStorage
 
 _logger = logging.getLogger(__name__)
 _KEPT_REPORTS = 10_000
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """What the configuration says about how a job runs.
+
+    Attributes:
+        interval_ms: the interval of epochs.
+        largest_epoch: how many records a source subtask reads in one epoch at most.
+        directory: where the job's directory is made; None for the system's temporary one.
+        parameters: the global job parameters.
+    """
+
+    interval_ms: int
+    largest_epoch: int
+    directory: str | None
+    parameters: Mapping[str, str]
 
 
 class SparkJob:
@@ -45,9 +61,7 @@ class SparkJob:
         session: SparkSession,
         plan: Plan,
         job_id: str,
-        interval_ms: int,
-        parameters: Mapping[str, str],
-        largest_quota: int,
+        settings: JobSettings,
         collected: dict[int, CollectedRecords] | None = None,
     ) -> None:
         """Check that everything can be sent to the workers; nothing runs yet."""
@@ -56,13 +70,12 @@ class SparkJob:
         self.status = JobStatus.CREATED
         self.reports: list[EpochReport] = []
         self._session = session
-        self._interval_ms = interval_ms
-        self._directory = Path(tempfile.mkdtemp(prefix="holdfast-job-"))
-        (self._directory / "state").mkdir()
-        self._storage = LocalStateStorage(self._directory / "state")
+        self._interval_ms = settings.interval_ms
+        self._directory = JobDirectory(settings.directory)
+        self._storage = LocalStateStorage(self._directory.path / "state")
         self._collected = collected or {}
         self._delivery = Delivery(plan, self._collected)
-        self._book = EpochBook(job_id, plan, largest_quota)
+        self._book = EpochBook(job_id, plan, settings.largest_epoch)
         self._cancel_asked = threading.Event()
         self._over = threading.Event()
         self._error: BaseException | None = None
@@ -72,10 +85,10 @@ class SparkJob:
         try:
             self._rows = RowSources(query_session(session), plan)
             self._writers = Writers(plan)
-            directory = str(self._directory)
-            self._code = make_job_code(job_id, self._writers.plan, directory, parameters)
+            directory = str(self._directory.path)
+            self._code = make_job_code(job_id, self._writers.plan, directory, settings.parameters)
         except BaseException:
-            self._remove_directory()
+            self._directory.remove()
             raise
 
     def start(self) -> None:
@@ -86,7 +99,7 @@ class SparkJob:
             self._rows.stream()
             .writeStream.foreachBatch(self._run_epoch)
             .queryName(f"{self.plan.name}-{uuid.uuid4().hex[:8]}")
-            .option("checkpointLocation", str(self._directory / "spark"))
+            .option("checkpointLocation", str(self._directory.path / "spark"))
             .trigger(processingTime=f"{self._interval_ms} milliseconds")
         )
         self.status = JobStatus.RUNNING
@@ -186,14 +199,11 @@ class SparkJob:
             self.on_end()
 
     def _clean_up(self) -> None:
-        self._remove_directory()
+        self._directory.remove()
         try:
             self._broadcast.destroy()
         except Exception as error:
             _logger.debug("the job's broadcast could not be destroyed: %s", error)
-
-    def _remove_directory(self) -> None:
-        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _explain(error: BaseException) -> BaseException:

@@ -6,6 +6,7 @@ adopted session too. The user is not asked for environment variables.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -23,17 +24,32 @@ _shipped: set[str] = set()
 
 def get_session(app_name: str, settings: dict[str, str] | None = None) -> SparkSession:
     """The active session, or a new local one; workers are set up in both."""
-    session = SparkSession.getActiveSession() or _make_local(app_name, settings or {})
+    _quieten_bridge()
+    session = _existing() or _make_local(app_name, settings or {})
     _prepare_workers(session)
     return session
 
 
 def default_parallelism(session: SparkSession | None = None) -> int:
     """The number of cores that the session has, or that a local one would have."""
-    session = session or SparkSession.getActiveSession()
+    session = session or _existing()
     if session is not None:
         return session.sparkContext.defaultParallelism
     return os.cpu_count() or 1
+
+
+def _quieten_bridge() -> None:
+    """Py4J tells of every call in the log of a program that logs at INFO; unless it is asked to."""
+    bridge = logging.getLogger("py4j")
+    if bridge.level == logging.NOTSET:
+        bridge.setLevel(logging.WARNING)
+
+
+def _existing() -> SparkSession | None:
+    """The session of this thread, or the one that the program made in another thread."""
+    known = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    stopped = known is not None and known.sparkContext._jsc is None
+    return None if stopped else known
 
 
 def _make_local(app_name: str, settings: dict[str, str]) -> SparkSession:

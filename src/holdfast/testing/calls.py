@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.datastream.functions import Function
-from holdfast.graph.nodes import FunctionOperation
+from holdfast.graph.nodes import FunctionOperation, Style
 from holdfast.runtime.job import JobCode
-from holdfast.runtime.operators import method_name
+from holdfast.runtime.operators import method_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class CountingJob(JobCode):
         def count() -> None:
             self.calls[planned.name] += 1
 
-        return _counting(function, method_name(operation.style), count)
+        return _counting(function, operation.style, count)
 
 
 def counting_job(job: JobCode, calls: Counter[str]) -> CountingJob:
@@ -42,18 +42,19 @@ def counting_job(job: JobCode, calls: Counter[str]) -> CountingJob:
     return CountingJob(**vars(job), calls=calls)
 
 
-def _counting(function: Any, method: str, count: Callable[[], None]) -> Any:
+def _counting(function: Any, style: Style, count: Callable[[], None]) -> Any:
+    call = method_of(function, style)
     if not isinstance(function, Function):
-        return _CountingCallable(getattr(function, method, function), count)
+        return _CountingCallable(call, count)
     cls = type(function)
-    original = getattr(cls, method)
+    original = getattr(cls, call.__name__)
 
-    def call(self: Any, *args: Any) -> Any:
+    def counted(self: Any, *args: Any) -> Any:
         count()
         return original(self, *args)
 
-    members = {method: call, "__slots__": (), "__module__": cls.__module__}
-    function.__class__ = type(cls)(cls.__name__, (cls,), members)
+    members = {call.__name__: counted, "__slots__": (), "__module__": cls.__module__}
+    function.__class__ = type(cls)(cls.__name__, (cls,), members)  # type: ignore[misc]
     return function
 
 

@@ -24,6 +24,7 @@ class ManualClock:
         self._now = now
 
     def __call__(self) -> int:
+        """The time now."""
         return self._now
 
     def advance(self, duration: int | str | timedelta | Duration | Time) -> None:

@@ -126,7 +126,8 @@ class ScriptedSource(Source):
             JobDefinitionError: when there are not as many subtasks as scripts.
         """
         if parallelism != len(self.scripts):
-            msg = f"a ScriptedSource of {len(self.scripts)} scripts cannot have {parallelism} subtasks"
+            count = len(self.scripts)
+            msg = f"a ScriptedSource of {count} scripts cannot run in {parallelism} subtasks"
             raise JobDefinitionError(msg)
         return _ScriptReader(self.scripts[subtask], str(Path(self._marks) / str(subtask)))
 

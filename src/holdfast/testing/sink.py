@@ -20,9 +20,9 @@ class CollectingSink(SinkFunction):
     """Keeps records in a list in this process, or in files in a directory.
 
     Without a directory it works where the job runs in the process that made the sink, as in a
-    ``LocalExecutor``. With one it works on Spark in local mode as well. Like any plain sink function it is
-    called again when an epoch is run again; so it shows what a job does to the outside, repeats
-    included. ``collect`` has only what was accepted.
+    ``LocalExecutor``. With one it works on Spark in local mode as well. Like any sink function
+    it is called again when an epoch is run again; so it shows what a job does to the outside,
+    repeats included. ``collect`` has only what was accepted.
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
@@ -31,7 +31,7 @@ class CollectingSink(SinkFunction):
         self._pid = os.getpid()
         self._directory = Path(directory) if directory is not None else None
         self._kept: list[Any] = []
-        self._file: Any = None
+        self._file: Path | None = None
         _sinks[self._id] = self
 
     @property
@@ -43,15 +43,15 @@ class CollectingSink(SinkFunction):
         return [record for file in files for record in _read(file)]
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Make this subtask's file, if there is a directory."""
+        """Name this subtask's file, if there is a directory."""
         if self._directory is not None:
             subtask = runtime_context.get_index_of_this_subtask()
             name = f"{self._id}-{subtask}-{uuid.uuid4().hex}.records"
-            self._file = (self._directory / name).open("wb", buffering=0)
+            self._file = self._directory / name
         elif self._pid != os.getpid():
             raise JobDefinitionError(
-                "a CollectingSink without a directory keeps records in the process that made it, and "
-                "this is another one; give it a directory, or use execute_and_collect"
+                "a CollectingSink without a directory keeps records in the process that made it, "
+                "and this is another one; give it a directory, or use execute_and_collect"
             )
 
     def invoke(self, value: Any, context: SinkFunction.Context) -> None:
@@ -59,12 +59,8 @@ class CollectingSink(SinkFunction):
         if self._file is None:
             self._kept.append(value)
         else:
-            self._file.write(pickle.dumps(value, 5))
-
-    def close(self) -> None:
-        """Close this subtask's file."""
-        if self._file is not None:
-            self._file.close()
+            with self._file.open("ab") as file:
+                pickle.dump(value, file, 5)
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing is carried from worker to worker: what was kept stays where it is."""

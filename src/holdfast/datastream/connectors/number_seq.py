@@ -13,7 +13,7 @@ _BATCH = 4096
 
 
 class NumberSequenceSource(Source):
-    """The numbers from ``start`` to ``end``, both included; each subtask emits its share in order."""
+    """The numbers from ``start`` to ``end``, both included; a subtask emits its share in order."""
 
     def __init__(self, start: int, end: int) -> None:
         """Check the bounds; an empty sequence is an error as in Flink."""

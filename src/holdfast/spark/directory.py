@@ -1,0 +1,54 @@
+"""The directory of a running job: state files, staged output, the query's own log.
+
+It goes when the job ends. A job that is killed cannot remove its directory; the next job that starts
+beside it does. A lock that the system lets go of with the process tells which ones are left over.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import shutil
+import tempfile
+from pathlib import Path
+
+from holdfast.errors import JobExecutionError
+
+_PREFIX = "holdfast-job-"
+_LOCK = "lock"
+
+
+class JobDirectory:
+    """A directory that exists as long as this object is not removed."""
+
+    def __init__(self, parent: str | None = None) -> None:
+        """Make the directory, below the system's temporary directory unless told otherwise."""
+        base = Path(parent or tempfile.gettempdir())
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+            _sweep(base)
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+            (self.path / "state").mkdir()
+            self._lock = (self.path / _LOCK).open("w")
+        except OSError as error:
+            raise JobExecutionError(
+                f"cannot make a directory for the job below {base}: {error}; set "
+                "'holdfast.directory' to a place that the driver and all executors can write to"
+            ) from error
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        atexit.register(self.remove)
+
+    def remove(self) -> None:
+        """Delete everything."""
+        atexit.unregister(self.remove)
+        self._lock.close()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _sweep(base: Path) -> None:
+    """Delete the directories of jobs that were killed."""
+    for lock in base.glob(f"{_PREFIX}*/{_LOCK}"):
+        with contextlib.suppress(OSError), lock.open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)

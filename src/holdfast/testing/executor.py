@@ -1,0 +1,380 @@
+"""Runs a job in this process: the plan, runtime, blocks and state files of Spark, but no JVM."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from holdfast.datastream.connectors.dataframe import DataFrameSink
+from holdfast.datastream.data_stream import DataStream, KeyedStream
+from holdfast.datastream.state import StateDescriptor
+from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
+from holdfast.errors import InternalError, JobDefinitionError, JobExecutionError
+from holdfast.graph.nodes import ResultKind, ResultOperation, WriterOperation
+from holdfast.plan.model import Plan, PlannedOperator
+from holdfast.runtime.blocks import Block, Header, Kind, decode_header
+from holdfast.runtime.delivery import CollectedRecords, Delivery
+from holdfast.runtime.epochs import EpochBook, EpochReport
+from holdfast.runtime.failures import to_exception
+from holdfast.runtime.job import make_job_code, pack
+from holdfast.runtime.protocol import decode_acknowledgement, decode_failure
+from holdfast.state.backend import HeapKeyedStateBackend, KeyContext
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.script import Stage
+from holdfast.testing.storage import MemoryStateStorage
+from holdfast.testing.worker import EncodedBlock, LocalSources, Worker
+
+__all__ = ["LocalExecutor", "collect", "run_locally"]
+
+#: Subtasks as (level, number); True for all of them.
+Subtasks = Collection[tuple[int, int]] | bool
+
+_QUOTA = 20_000
+_encode_task = msgspec.msgpack.Encoder().encode
+
+
+class LocalExecutor:
+    """A job under a test's control, epoch by epoch.
+
+    >>> env = StreamExecutionEnvironment.get_execution_environment()
+    >>> doubled = env.from_collection([1, 2, 3]).map(lambda x: 2 * x).set_parallelism(1)
+    >>> with LocalExecutor(doubled, quota=2) as run:
+    ...     report = run.epoch()
+    ...     print(report.read, run.records)
+    ...     run.run_to_end()
+    ...     print(run.records)
+    2 [2, 4]
+    [2, 4, 6]
+
+    The driver's part is ``holdfast.runtime.epochs.EpochBook``, as on Spark; blocks are encoded and
+    decoded between levels; the job's code is pickled and unpickled for each worker; state goes to
+    files in memory after each epoch. The loops of source functions run in threads; everything else
+    in the thread that calls. A job that reads or writes Spark DataFrames cannot run here.
+
+    Attributes:
+        records: what the given stream gave in accepted epochs so far.
+        clock: the processing time of all functions.
+        storage: the state files.
+        calls: how often each operator's function was called, if that is counted, by name.
+        reports: what the accepted epochs did.
+    """
+
+    def __init__(
+        self,
+        job: StreamExecutionEnvironment | DataStream | KeyedStream,
+        *,
+        parallelism: int = 2,
+        quota: int = _QUOTA,
+        workers: int = 1,
+        seed: int | None = None,
+        clock: ManualClock | None = None,
+        count_calls: bool = False,
+    ) -> None:
+        """Plan the job; nothing runs yet.
+
+        Args:
+            job: an environment; or a stream of one, whose records are then collected.
+            parallelism: the default where the environment has none, instead of the cores there are.
+            quota: how many records a source subtask reads in an epoch.
+            workers: how many workers there are. A subtask runs in the next one with each epoch,
+                so that state, fields and metrics have to follow it.
+            seed: deals the blocks to a subtask in a random order, as a shuffle may.
+            clock: the processing time; by default one that stands at 0.
+            count_calls: count the calls of each operator's function in ``calls``.
+        """
+        self.records: list[Any] = []
+        self.clock = clock or ManualClock()
+        self.storage = MemoryStateStorage()
+        self.calls: Counter[str] = Counter()
+        self.reports: list[EpochReport] = []
+        self._environment, results = _prepare(job, self.records)
+        self.plan = _take_plan(self._environment, parallelism)
+        _check(self.plan)
+        self._quota = quota
+        self._book = EpochBook(uuid.uuid4().hex, self.plan)
+        self._delivery = Delivery(self.plan, results)
+        self._sources = LocalSources()
+        self._stage = Stage(self.clock)
+        self._random = None if seed is None else random.Random(seed)
+        parameters = self._environment.get_config().get_global_job_parameters()
+        packed = pack(make_job_code(self._book.job, self.plan, "", parameters))
+        calls = self.calls if count_calls else None
+        self._workers = [
+            Worker(packed, self.storage, self.clock, self._sources, calls) for _ in range(workers)
+        ]
+        self._epoch = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all sources have ended and everything they gave was processed."""
+        return self._book.finished
+
+    @property
+    def metrics(self) -> dict[tuple[str, int], dict[str, Any]]:
+        """The functions' metrics as of the last epoch, by operator uid and subtask."""
+        return dict(self._book.metrics)
+
+    def epoch(
+        self, quota: int | None = None, *, rerun: Subtasks = (), kill: Subtasks = ()
+    ) -> EpochReport:
+        """Run one epoch.
+
+        Args:
+            quota: how many records a source subtask reads, for this epoch only.
+            rerun: subtasks that are run twice, as Spark does with a task that it takes for lost.
+                What the first run gave is never used; its state file is left lying about.
+            kill: subtasks whose first run dies as soon as its first block has left it.
+
+        Raises:
+            UserFunctionError: when a function raises. Nothing of the epoch is kept, and all
+                workers forget what they had; the next call runs the epoch again.
+        """
+        self._book.quota = self._quota if quota is None else quota
+        return self._run(False, rerun, kill)
+
+    def run_to_end(self, timeout: float = 30.0) -> None:
+        """Run epochs until the job has finished.
+
+        Raises:
+            TimeoutError: when it has not after so many seconds.
+        """
+        self.run_until(lambda: self.finished, timeout)
+
+    def run_until(self, reached: Callable[[], bool], timeout: float = 30.0) -> None:
+        """Run epochs until ``reached()`` is true; for jobs that do not end.
+
+        Raises:
+            TimeoutError: when it is not after so many seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while not reached():
+            if time.monotonic() > deadline:
+                msg = (
+                    f"job '{self.plan.name}' is not done after {timeout} s and "
+                    f"{len(self.reports)} epochs; a source without an end needs run_until(...)"
+                )
+                raise TimeoutError(msg)
+            report = self.epoch()
+            if not report.read and self._sources:
+                time.sleep(0.001)  # a loop in another thread needs its turn
+
+    def cancel(self) -> None:
+        """Run the last epoch of a cancelled job: no records are read, functions are closed."""
+        if not self.finished:
+            self._run(True, (), ())
+
+    def state(self, operator: str, descriptor: StateDescriptor) -> dict[Any, Any]:
+        """A keyed state as it was saved with the last accepted epoch, by key.
+
+        Args:
+            operator: the operator's uid or name.
+            descriptor: the state's descriptor. Lists and maps come as list and dict; reducing
+                and aggregating states as their accumulators.
+        """
+        op = self._operator(operator)
+        groups = range(op.max_parallelism)
+        entries: dict[Any, Any] = {}
+        for chain in self._book.chains[op.level]:
+            backend = HeapKeyedStateBackend(groups, op.max_parallelism)
+            backend.restore(self.storage, chain)
+            backend.keyed_state(op.uid, descriptor, KeyContext())
+            entries.update(
+                (key, value) for key, _, value in backend.entries(op.uid, descriptor.get_name())
+            )
+        return entries
+
+    def close(self) -> None:
+        """Let go of everything, as a killed process does: functions are not closed."""
+        for worker in self._workers:
+            worker.forget()
+        self._sources.stop()
+
+    def __enter__(self) -> LocalExecutor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, closing: bool, rerun: Subtasks, kill: Subtasks) -> EpochReport:
+        if self.finished:
+            raise JobExecutionError(f"job '{self.plan.name}' has finished; it has no more epochs")
+        started = time.time()
+        try:
+            with self._stage.entered():
+                blocks = self._run_levels(closing, rerun, kill)
+            report = self._accept(blocks, started)
+        except BaseException:
+            for worker in self._workers:
+                worker.forget()
+            raise
+        self._epoch += 1
+        self.reports.append(report)
+        return report
+
+    def _run_levels(self, closing: bool, rerun: Subtasks, kill: Subtasks) -> list[EncodedBlock]:
+        """Run every subtask of every level; returns what is left for the driver."""
+        blocks: list[EncodedBlock] = []
+        for task in self._book.tasks(self._epoch, closing):
+            width = self.plan.levels[task.level].parallelism
+            order = _encode_task(task)
+            inboxes = self._deal(blocks, task.level, width)
+            blocks = []
+            for subtask, inbox in enumerate(inboxes):
+                place = (task.level, subtask)
+                turn = self._epoch + subtask
+                if _includes(kill, place):
+                    self._worker(turn).die(order, subtask, inbox)
+                if _includes(rerun, place):
+                    self._worker(turn + 1).run(order, subtask, inbox)
+                blocks += self._worker(turn).run(order, subtask, inbox)
+        return blocks
+
+    def _deal(
+        self, blocks: Iterable[EncodedBlock], level: int, width: int
+    ) -> list[list[EncodedBlock]]:
+        """The blocks for each subtask; one for a later level is passed on by one of them."""
+        inboxes: list[list[EncodedBlock]] = [[] for _ in range(width)]
+        for block in blocks:
+            header = decode_header(block.head)
+            target = header.subtask if header.level == level else header.subtask % width
+            inboxes[target].append(block)
+        if self._random is not None:
+            for inbox in inboxes:
+                self._random.shuffle(inbox)
+        return inboxes
+
+    def _accept(self, blocks: Iterable[EncodedBlock], started: float) -> EpochReport:
+        by_kind: dict[int, list[Block]] = {kind: [] for kind in Kind}
+        for head, data in blocks:
+            header = decode_header(head)
+            by_kind[header.kind].append(Block(header, data))
+        for failed in by_kind[Kind.FAILURE]:
+            raise to_exception(decode_failure(failed.data))
+        acks = [decode_acknowledgement(block.data) for block in by_kind[Kind.ACKNOWLEDGEMENT]]
+        seconds = time.time() - started
+        report, unneeded = self._book.accept(self._epoch, acks, started, seconds)
+        results = sorted(by_kind[Kind.RESULT], key=lambda block: _turn(block.header))
+        if self._delivery.deliver(results):
+            raise InternalError("there are results that only Spark can write")
+        for name in unneeded:
+            self.storage.delete(name)
+        return report
+
+    def _worker(self, turn: int) -> Worker:
+        return self._workers[turn % len(self._workers)]
+
+    def _operator(self, name: str) -> PlannedOperator:
+        found = [op for op in self.plan.operators.values() if name in (op.uid, op.name)]
+        if len(found) != 1:
+            known = ", ".join(f"'{op.name}' ({op.uid})" for op in self.plan.operators.values())
+            msg = f"{len(found)} operators have the name or uid '{name}'; there are {known}"
+            raise LookupError(msg)
+        return found[0]
+
+
+def collect(
+    stream: DataStream | KeyedStream, *, timeout: float = 30.0, **settings: Any
+) -> list[Any]:
+    """Run a stream's job in this process, to its end, and return the stream's records.
+
+    ``settings`` are those of ``LocalExecutor``.
+
+    >>> env = StreamExecutionEnvironment.get_execution_environment()
+    >>> sorted(collect(env.from_collection(["to be", "or not"]).flat_map(str.split)))
+    ['be', 'not', 'or', 'to']
+    """
+    with LocalExecutor(stream, **settings) as run:
+        run.run_to_end(timeout)
+    return run.records
+
+
+def run_locally(
+    job: StreamExecutionEnvironment | DataStream | KeyedStream,
+    *,
+    timeout: float = 30.0,
+    **settings: Any,
+) -> LocalExecutor:
+    """Run a job in this process, to its end; returns its executor to look at.
+
+    ``settings`` are those of ``LocalExecutor``.
+    """
+    with LocalExecutor(job, **settings) as run:
+        run.run_to_end(timeout)
+    return run
+
+
+class _Results(CollectedRecords):
+    """Takes collected records into a list; there is no other thread to wait for."""
+
+    def __init__(self, records: list[Any]) -> None:
+        super().__init__()
+        self._records = records
+
+    def put(self, records: list[Any]) -> None:
+        self._records.extend(records)
+
+
+def _prepare(
+    job: StreamExecutionEnvironment | DataStream | KeyedStream, records: list[Any]
+) -> tuple[StreamExecutionEnvironment, dict[int, CollectedRecords]]:
+    """The environment of a job; a stream gets a sink that collects its records."""
+    if isinstance(job, StreamExecutionEnvironment):
+        return job, {}
+    if not isinstance(job, DataStream | KeyedStream):
+        msg = f"expected an environment or a stream; got {type(job).__name__}"
+        raise TypeError(msg)
+    operation = ResultOperation(ResultKind.COLLECT)
+    node = job._add("collect", "Collect", operation, parallelism=job._source().parallelism)
+    return job.get_execution_environment(), {node: _Results(records)}
+
+
+def _take_plan(environment: StreamExecutionEnvironment, parallelism: int) -> Plan:
+    with _default_parallelism(environment, parallelism):
+        return environment._take_plan(None)
+
+
+@contextmanager
+def _default_parallelism(
+    environment: StreamExecutionEnvironment, parallelism: int
+) -> Iterator[None]:
+    """Without it the plan, and so the test, would depend on the machine's cores."""
+    given = environment._local_parallelism
+    environment._local_parallelism = given or parallelism
+    try:
+        yield
+    finally:
+        environment._local_parallelism = given
+
+
+def _check(plan: Plan) -> None:
+    for op in (*plan.rows_sources, *filter(_writes_a_dataframe, plan.operators.values())):
+        raise JobDefinitionError(
+            f"operator '{op.name}' reads or writes a Spark DataFrame, and a LocalExecutor has no "
+            "Spark; test the job with from_collection and a CollectingSink in its place"
+        )
+
+
+def _writes_a_dataframe(op: PlannedOperator) -> bool:
+    operation = op.node.operation
+    return isinstance(operation, WriterOperation) and isinstance(operation.writer, DataFrameSink)
+
+
+def _includes(subtasks: Subtasks, place: tuple[int, int]) -> bool:
+    return subtasks if isinstance(subtasks, bool) else place in subtasks
+
+
+def _turn(header: Header) -> tuple[int, int, int]:
+    return header.producer_level, header.producer, header.number

@@ -1,0 +1,88 @@
+"""Fixtures that all tests share: an environment, and the two executors of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import pytest
+
+from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
+from holdfast.testing import LocalExecutor
+
+REWRITE_GOLDEN = "--rewrite-golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        REWRITE_GOLDEN, action="store_true", help="write golden files anew instead of comparing"
+    )
+
+
+@pytest.fixture
+def env() -> StreamExecutionEnvironment:
+    """An environment of parallelism 2, with short epochs."""
+    environment = StreamExecutionEnvironment.get_execution_environment()
+    return environment.set_parallelism(2).set_buffer_timeout(10)
+
+
+class Executor(Protocol):
+    """What a semantic test needs of an executor; the same test runs in both."""
+
+    def collect(self, stream: DataStream | KeyedStream) -> list[Any]:
+        """Run the stream's job to its end and return the stream's records."""
+
+    def run(self, environment: StreamExecutionEnvironment) -> None:
+        """Run what the environment holds, to its end."""
+
+
+class InProcess:
+    """A hard life: small epochs, a change of worker with each of them, blocks in any order."""
+
+    def collect(self, stream: DataStream | KeyedStream) -> list[Any]:
+        return self._run(stream).records
+
+    def run(self, environment: StreamExecutionEnvironment) -> None:
+        self._run(environment)
+
+    def _run(self, job: StreamExecutionEnvironment | DataStream | KeyedStream) -> LocalExecutor:
+        with LocalExecutor(job, quota=3, workers=2, seed=7) as run:
+            run.run_to_end()
+        return run
+
+
+class OnSpark:
+    """The real thing."""
+
+    def collect(self, stream: DataStream | KeyedStream) -> list[Any]:
+        return list(stream.execute_and_collect())
+
+    def run(self, environment: StreamExecutionEnvironment) -> None:
+        environment.execute()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One local Spark session for all tests: two cores, tasks tried up to four times."""
+    from holdfast.spark.session import get_session
+
+    session = get_session("holdfast-tests", {"spark.master": "local[2,4]"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def in_process() -> Executor:
+    """Runs a job in this process only, for tests that would learn nothing new from Spark."""
+    return InProcess()
+
+
+@pytest.fixture(params=["in-process", pytest.param("spark", marks=pytest.mark.spark)])
+def executor(request: pytest.FixtureRequest) -> Executor:
+    """Runs a job in this process, and in another run of the test on Spark."""
+    if request.param == "in-process":
+        return InProcess()
+    request.getfixturevalue("spark")
+    return OnSpark()
+
+

@@ -1,0 +1,123 @@
+"""The driver's book: heads, quotas, acknowledgements, and the end of a job."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.errors import InternalError
+from holdfast.plan.model import Plan
+from holdfast.runtime.epochs import FIRST_QUOTA, EpochBook
+from holdfast.runtime.protocol import Acknowledgement
+from holdfast.state.chain import Chain, FileRef
+
+
+@pytest.fixture
+def plan(env: StreamExecutionEnvironment) -> Plan:
+    env.from_collection([1]).map(abs).set_parallelism(2)
+    return env._plan("job")
+
+
+def ack(
+    level: int,
+    subtask: int,
+    chain: Chain | None = None,
+    finished: bool = False,
+    saturated: bool = False,
+) -> Acknowledgement:
+    return Acknowledgement(
+        level=level,
+        subtask=subtask,
+        stamp=f"{level}-{subtask}",
+        consumed={},
+        chain=chain or Chain(),
+        finished=finished,
+        saturated=saturated,
+        records_in=level * 10,
+        records_out=0,
+        records_read=0 if level else 10,
+        seconds={"process": 1.0 + subtask},
+        metrics={"uid": {"records": subtask}},
+    )
+
+
+def chain(*names: str) -> Chain:
+    files = tuple(FileRef(name, 5, i - 1, i) for i, name in enumerate(names))
+    return Chain(files, names)
+
+
+PLACES = [(0, 0), (1, 0), (1, 1)]
+
+
+def test_tasks_name_the_heads(plan: Plan) -> None:
+    book = EpochBook("job", plan)
+    acks = [ack(*place, chain=chain(f"{place}")) for place in PLACES]
+    book.accept(0, acks, 0.0, 1.0)
+    first, second = book.tasks(1)
+    assert first.chains == (chain("(0, 0)"),)
+    assert second.chains == (chain("(1, 0)"), chain("(1, 1)"))
+    assert (second.epoch, second.level, second.closing) == (1, 1, False)
+
+
+def test_files_that_nobody_needs_are_named(plan: Plan) -> None:
+    book = EpochBook("job", plan)
+    book.accept(0, [ack(*place, chain=chain("a", "b")) for place in PLACES[:1]] + [
+        ack(*place) for place in PLACES[1:]
+    ], 0.0, 1.0)
+    new = [ack(0, 0, chain=chain("a", "c")), ack(1, 0), ack(1, 1)]
+    assert book.accept(1, new, 0.0, 1.0)[1] == ["b"]
+
+
+def test_an_acknowledgement_is_missing(plan: Plan) -> None:
+    book = EpochBook("job", plan)
+    with pytest.raises(InternalError, match=r"no acknowledgement from \[\(1, 1\)\]"):
+        book.accept(0, [ack(0, 0), ack(1, 0)], 0.0, 1.0)
+    assert book.chains == [[Chain()], [Chain(), Chain()]]
+
+
+def test_a_subtask_acknowledges_twice(plan: Plan) -> None:
+    with pytest.raises(InternalError, match="subtask 1/0 acknowledged twice"):
+        EpochBook("job", plan).accept(0, [ack(0, 0), ack(1, 0), ack(1, 0)], 0.0, 1.0)
+
+
+def test_finished_when_everybody_is(plan: Plan) -> None:
+    book = EpochBook("job", plan)
+    book.accept(0, [ack(0, 0, finished=True), ack(1, 0), ack(1, 1, finished=True)], 0.0, 1.0)
+    assert not book.finished
+    book.accept(1, [ack(*place, finished=True) for place in PLACES], 0.0, 1.0)
+    assert book.finished
+
+
+def test_report(plan: Plan) -> None:
+    book = EpochBook("job", plan)
+    acks = [ack(*place, chain=chain("f")) for place in PLACES]
+    report, _ = book.accept(3, acks, 100.0, 0.5)
+    assert (report.epoch, report.started, report.seconds) == (3, 100.0, 0.5)
+    assert (report.read, report.records, report.state_bytes) == (10, 30, 15)
+    assert report.steps == {"process": 2.0}
+    assert book.metrics == {("uid", 0): {"records": 0}, ("uid", 1): {"records": 1}}
+
+
+@pytest.mark.parametrize(
+    ("saturated", "seconds", "expected"),
+    [
+        pytest.param(False, 0.1, FIRST_QUOTA, id="no need for more"),
+        pytest.param(True, 0.1, 4 * FIRST_QUOTA, id="much faster than it may be"),
+        pytest.param(True, 1.5, 2 * FIRST_QUOTA, id="faster than it may be"),
+        pytest.param(True, 3.0, FIRST_QUOTA, id="long enough"),
+        pytest.param(True, 9.0, FIRST_QUOTA, id="too long, but it is the least there is"),
+    ],
+)
+def test_quota_follows_the_load(
+    plan: Plan, saturated: bool, seconds: float, expected: int
+) -> None:
+    book = EpochBook("job", plan)
+    book.accept(0, [ack(*place, saturated=saturated) for place in PLACES], 0.0, seconds)
+    assert book.quota == expected
+
+
+def test_quota_has_a_bound(plan: Plan) -> None:
+    book = EpochBook("job", plan, largest_quota=30_000)
+    book.accept(0, [ack(*place, saturated=True) for place in PLACES], 0.0, 0.1)
+    assert book.quota == 30_000
+    assert EpochBook("job", plan, largest_quota=10).quota == 10
