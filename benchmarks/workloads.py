@@ -48,7 +48,7 @@ class Program:
 PROGRAMS = {
     each.name: each
     for each in (
-        Program("holdfast", "benchmarks.own.throughput_job"),
+        Program("holdfast", "benchmarks.own.throughput_job", share=5.0),
         Program("pyflink-thread", "benchmarks.peers.pyflink_job", "pyflink", "thread", 0.4),
         Program("pyflink-process", "benchmarks.peers.pyflink_job", "pyflink", "process", 0.1),
         Program("pyspark", "benchmarks.peers.pyspark_job", "pyspark", share=0.2),

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypedDict
 
 from benchmarks.measure import Mark
 from holdfast.common.job_client import JobClient
 
-__all__ = ["Epoch", "epoch_marks", "holdfast_epochs", "run_epochs"]
+__all__ = ["Epoch", "epoch_marks", "holdfast_epochs", "periods", "run_epochs"]
 
 
 class Epoch(TypedDict):
@@ -23,9 +24,9 @@ class Epoch(TypedDict):
     epoch: int
     #: How many records the sources read in it.
     records: int
-    #: From Spark's trigger to its commit of the micro-batch.
+    #: How long it took, without Spark's logs of the micro-batch before and after it.
     seconds: float
-    #: When it was triggered, as `time.time` counts.
+    #: When it began, as `time.time` counts.
     started: float
 
 
@@ -33,14 +34,14 @@ def holdfast_epochs(job_client: JobClient) -> list[Epoch]:
     """Return all epochs of a job that have ended so far, in order."""
     client: Any = job_client
     return [
-        Epoch(
-            epoch=int(each["epoch"]),
-            records=int(each["records"]),
-            seconds=float(each["seconds"]),
-            started=float(each["started"]),
-        )
+        Epoch(epoch=each.epoch, records=each.read, seconds=each.seconds, started=each.started)
         for each in client.get_epochs()
     ]
+
+
+def periods(epochs: list[Epoch]) -> list[float]:
+    """Return the times from the beginning of an epoch to that of the next: all that it costs."""
+    return [after["started"] - each["started"] for each, after in pairwise(epochs)]
 
 
 def epoch_marks(epochs: list[Epoch], per_record: int = 1) -> list[Mark]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.measure import Measurement, emit
 from benchmarks.memory import Memory, memory_now
-from benchmarks.own.epochs import run_epochs
+from benchmarks.own.epochs import periods, run_epochs
 from benchmarks.own.jobs import CountAndTotal, Discard, environment
 from benchmarks.program import parse_task
 from benchmarks.records import record
@@ -71,7 +71,7 @@ def main() -> None:
     part = min(HUNDRED, task.records // 5)
     watch = Watch(part, task.records)
     epochs = run_epochs(client, task.records, watch)
-    seconds = [epoch["seconds"] for epoch in epochs]
+    seconds = periods(epochs)
     figures = {
         "epoch_seconds": median(seconds[len(seconds) // 2 :]),
         "second_seconds": median(seconds[part : 2 * part]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -236,3 +237,37 @@ def test_close_is_called_when_a_job_is_cancelled(env: StreamExecutionEnvironment
         run.cancel()
     assert Closes.closed == [1]
     assert run.records == [0]
+
+
+class Slotted(MapFunction):
+    __slots__ = ("lock", "seen")
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.plain = 0
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.lock = threading.Lock()
+
+    def map(self, value: int) -> tuple[int, int]:
+        with self.lock:
+            self.seen += 1
+            self.plain += 1
+        return self.seen, self.plain
+
+
+@dataclass(frozen=True)
+class Frozen(MapFunction):
+    seen: list[int]
+
+    def map(self, value: int) -> list[int]:
+        self.seen.append(value)
+        return list(self.seen)
+
+
+def test_fields_in_slots_and_of_frozen_dataclasses(env: StreamExecutionEnvironment) -> None:
+    numbers = env.set_parallelism(1).from_collection(range(3))
+    both = numbers.map(Slotted()).union(numbers.map(Frozen([])))
+    with LocalExecutor(both, quota=1, workers=2) as run:
+        run.run_to_end()
+    assert run.records == [(1, 1), [0], (2, 2), [0, 1], (3, 3), [0, 1, 2]]

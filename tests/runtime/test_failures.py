@@ -295,8 +295,24 @@ class FailsOnce(MapFunction):
 
 def test_a_record_that_cannot_be_pickled(env: StreamExecutionEnvironment) -> None:
     env.from_collection([1]).map(lambda x: lambda: x).name("maker").rebalance().map(lambda f: f())
-    with pytest.raises(Exception, match="maker"):
+    with pytest.raises(UserFunctionError, match="this record cannot be pickled") as caught:
         run_locally(env)
+    assert caught.value.operator == "maker"
+    assert "<lambda>" in (caught.value.record or "")
+
+
+def test_a_result_that_cannot_be_pickled(env: StreamExecutionEnvironment) -> None:
+    stream = env.from_collection([1, 2]).map(lambda x: (lambda: x) if x == 2 else x)
+    with pytest.raises(UserFunctionError, match="this record cannot be pickled") as caught:
+        run_locally(stream)
+    assert caught.value.operator == "Collect"
+
+
+def test_a_record_that_cannot_be_printed(env: StreamExecutionEnvironment) -> None:
+    env.from_collection([Element()]).print().name("printer")
+    with pytest.raises(UserFunctionError, match="Element whose repr raises") as caught:
+        run_locally(env)
+    assert caught.value.operator == "printer"
 
 
 @pytest.mark.spark

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -17,6 +18,10 @@ from holdfast.runtime.protocol import Failure
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _RECORD_LIMIT = 300
+_NOT_SENT = (
+    "\n  this record cannot be pickled, and so cannot be sent to the next operator; give it a "
+    "class that a module defines, or send what it is made from"
+)
 
 
 class OperatorFailed(HoldfastError):
@@ -43,6 +48,15 @@ class FailureReporter:
     def during(self, phase: str, error: BaseException) -> NoReturn:
         """Raise for an exception outside of a record, such as in ``open``."""
         raise OperatorFailed(self._describe(None, error, f" in {phase}()")) from error
+
+    def sending(self, records: Sequence[object], error: Exception) -> NoReturn:
+        """Raise for records that could not be pickled; names the first of them."""
+        for record in records:
+            try:
+                pickle.dumps(record, 5)
+            except Exception as cause:
+                raise OperatorFailed(self._describe(shorten(record), cause, _NOT_SENT)) from cause
+        raise error
 
     def _describe(self, record: str | None, error: BaseException, where: str = "") -> Failure:
         summary = "".join(traceback.format_exception_only(error)).strip()

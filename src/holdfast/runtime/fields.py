@@ -61,6 +61,9 @@ class FieldCarrier:
 
     def _fields(self) -> Any:
         state = self._function.__getstate__()
+        if isinstance(state, tuple) and not hasattr(self._function, "__setstate__"):
+            # what Python gives for a class with __slots__: other fields, and those
+            state = {name: value for part in state for name, value in (part or {}).items()}
         if not isinstance(state, dict):
             return state
         return {name: value for name, value in state.items() if name not in self._left_out}
@@ -98,8 +101,9 @@ class FieldCarrier:
 def _set_state(function: Any, fields: Any) -> None:
     if hasattr(function, "__setstate__"):
         function.__setstate__(fields)
-    elif fields:
-        function.__dict__.update(fields)
+    else:
+        for name, value in (fields or {}).items():
+            object.__setattr__(function, name, value)
 
 
 def _dumps(value: Any, context: OperatorContext) -> bytes:

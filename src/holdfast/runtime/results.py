@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.graph.nodes import ResultOperation, WriterOperation
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.blocks import Kind, encode_records
+from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.routing import Outbox
 from holdfast.runtime.staging import StagingWriter
 
@@ -25,6 +26,7 @@ class ResultBuffer:
         """Make an empty buffer."""
         self.operator = operator
         self.subtask = subtask
+        self._report = FailureReporter(operator.name, subtask)
         self._records: list[Any] = []
         self._outbox: Outbox | None = None
         self._driver_level = 0
@@ -44,7 +46,11 @@ class ResultBuffer:
     def flush(self) -> None:
         """Send what is buffered."""
         if self._records:
-            self._send(encode_records(self._records), len(self._records))
+            try:
+                data = encode_records(self._records)
+            except Exception as error:
+                self._report.sending(self._records, error)
+            self._send(data, len(self._records))
             self._records.clear()
 
     def finish(self) -> None:
@@ -72,7 +78,11 @@ class PrintBuffer(ResultBuffer):
 
     def emit(self, record: Any) -> None:
         """Take a record as the line it will be."""
-        super().emit(f"{self._label}{record}")
+        try:
+            line = f"{self._label}{record}"
+        except Exception as error:
+            self._report.at(record, error)
+        super().emit(line)
 
 
 class WriterBuffer(ResultBuffer):

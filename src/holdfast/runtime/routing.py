@@ -117,7 +117,10 @@ class Router:
         buffer = self.buffers[target]
         if buffer:
             assert self._outbox is not None
-            size = self._outbox.send_records(self.exchange, target, buffer)
+            try:
+                size = self._outbox.send_records(self.exchange, target, buffer)
+            except Exception as error:
+                self.report.sending(buffer, error)
             self._adapt(size, len(buffer))
             buffer.clear()
 

@@ -50,6 +50,7 @@ class SourceThread:
         self, function: SourceFunction, context: RuntimeContext, report: FailureReporter
     ) -> None:
         """Open the function and start its loop."""
+        _open(function, context, report)
         self._function = function
         self._report = report
         self._queue: deque[Any] = deque()
@@ -58,7 +59,6 @@ class SourceThread:
         self._error: BaseException | None = None
         self._epoch = -1
         self._spool = _Spool()
-        self._open(context)
         self._thread = threading.Thread(target=self._run, name="holdfast-source", daemon=True)
         self._thread.start()
 
@@ -114,12 +114,6 @@ class SourceThread:
             if time.monotonic() > deadline:
                 return
 
-    def _open(self, context: RuntimeContext) -> None:
-        try:
-            self._function.open(context)
-        except Exception as error:
-            self._report.during("open", error)
-
     def _run(self) -> None:
         try:
             self._function.run(_Context(self))
@@ -132,6 +126,13 @@ class SourceThread:
         """Pass on the loop's exception once everything it emitted before was read."""
         if self._error is not None and not self._queue:
             self._report.during("run", self._error)
+
+
+def _open(function: SourceFunction, context: RuntimeContext, report: FailureReporter) -> None:
+    try:
+        function.open(context)
+    except Exception as error:
+        report.during("open", error)
 
 
 class LocalSource(LiveSource):

@@ -65,6 +65,8 @@ class Subtask:
         self._access = sources
         self._ended: set[Producer] = set()
         self._closed = False
+        #: the stamp of the state that the function objects stand for
+        self._head: str | None = None
         self._make_operators()
 
     def run(self, task: EpochTask, blocks: Iterable[Block]) -> Iterator[Block]:
@@ -116,8 +118,6 @@ class Subtask:
             if isinstance(instance.operator.node.operation, SourceOperation)
         ]
         self._opened = False
-        #: the stamp of the state that the function objects stand for
-        self._head: str | None = None
 
     def _load(self, task: EpochTask) -> None:
         head = task.chains[self._subtask]

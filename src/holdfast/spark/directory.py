@@ -1,7 +1,7 @@
 """The directory of a running job: state files, staged output, the query's own log.
 
-It goes when the job ends. A job that is killed cannot remove its directory; the next job that starts
-beside it does. A lock that the system lets go of with the process tells which ones are left over.
+It goes when the job ends. A job that is killed cannot remove its directory; the next job that
+starts beside it does. A lock that the system lets go of with the process tells which are left over.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import holdfast
@@ -73,17 +74,23 @@ def _make_local(app_name: str, settings: dict[str, str]) -> SparkSession:
 
 def _prepare_workers(session: SparkSession) -> None:
     context = session.sparkContext
-    package_root = str(Path(holdfast.__file__).resolve().parent.parent)
-    if (context.master or "").startswith("local"):
-        # the driver's interpreter, with the driver's way to find this package
+    if _uses_default_python(context):
         context.pythonExec = sys.executable
-        known = context.environment.get("PYTHONPATH", "").split(os.pathsep)
-        if package_root not in known:
-            path = os.pathsep.join(part for part in (package_root, *known) if part)
-            context.environment["PYTHONPATH"] = path
-    elif context.applicationId not in _shipped:
+    package_root = str(Path(holdfast.__file__).resolve().parent.parent)
+    known = context.environment.get("PYTHONPATH", "").split(os.pathsep)
+    if package_root not in known:
+        path = os.pathsep.join(part for part in (package_root, *known) if part)
+        context.environment["PYTHONPATH"] = path
+    local = (context.master or "").startswith("local")
+    if not local and context.applicationId not in _shipped:
         _shipped.add(context.applicationId)
         context.addPyFile(_zip_package(package_root))
+
+
+def _uses_default_python(context: SparkContext) -> bool:
+    """Whether nobody has chosen the workers' interpreter; it must be the driver's then."""
+    chosen = context.getConf().get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    return chosen is None or context.pythonExec == "python3"
 
 
 def _zip_package(package_root: str) -> str:

@@ -54,7 +54,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._tables: dict[_TableId, Table[Any]] = {}
         self._blobs: dict[BlobId, bytes] = {}
         self._dirty_blobs: set[BlobId] = set()
-        #: sections of states that are not declared yet, each with the `until` of its file
+        #: sections of states that are not declared yet, each with the `until` of the file of
+        #: the chain that holds it
         self._unread: dict[_TableId, list[tuple[int, Section]]] = {}
         #: by `until`: what each file of the chain but the base changed
         self._steps: dict[int, _Step] = {}
@@ -292,6 +293,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             del self._steps[until]
         if step is not None:
             self._steps[file.until] = step
+        for entries in self._unread.values():
+            entries[:] = [(file.until if u > file.since else u, section) for u, section in entries]
         for table in self._tables.values():
             table.dirty.clear()
         self._dirty_blobs.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 from holdfast.datastream.functions import Function
@@ -49,6 +50,7 @@ def _counting(function: Any, style: Style, count: Callable[[], None]) -> Any:
     cls = type(function)
     original = getattr(cls, call.__name__)
 
+    @wraps(original)
     def counted(self: Any, *args: Any) -> Any:
         count()
         return original(self, *args)

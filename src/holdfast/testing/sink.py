@@ -28,9 +28,8 @@ class CollectingSink(SinkFunction):
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
         """Start empty; a directory must exist."""
         self._id = uuid.uuid4().hex
-        self._pid = os.getpid()
         self._directory = Path(directory) if directory is not None else None
-        self._kept: list[Any] = []
+        self._kept: list[Any] | None = []
         self._file: Path | None = None
         _sinks[self._id] = self
 
@@ -38,7 +37,7 @@ class CollectingSink(SinkFunction):
     def records(self) -> list[Any]:
         """The records so far; in order for each subtask."""
         if self._directory is None:
-            return self._kept
+            return self._kept or []
         files = sorted(self._directory.glob(f"{self._id}-*.records"))
         return [record for file in files for record in _read(file)]
 
@@ -46,9 +45,8 @@ class CollectingSink(SinkFunction):
         """Name this subtask's file, if there is a directory."""
         if self._directory is not None:
             subtask = runtime_context.get_index_of_this_subtask()
-            name = f"{self._id}-{subtask}-{uuid.uuid4().hex}.records"
-            self._file = self._directory / name
-        elif self._pid != os.getpid():
+            self._file = self._directory / f"{self._id}-{subtask}-{uuid.uuid4().hex}.records"
+        elif self._kept is None:
             raise JobDefinitionError(
                 "a CollectingSink without a directory keeps records in the process that made it, "
                 "and this is another one; give it a directory, or use execute_and_collect"
@@ -56,31 +54,29 @@ class CollectingSink(SinkFunction):
 
     def invoke(self, value: Any, context: SinkFunction.Context) -> None:
         """Keep a record."""
-        if self._file is None:
-            self._kept.append(value)
-        else:
+        if self._file is not None:
             with self._file.open("ab") as file:
                 pickle.dump(value, file, 5)
+        elif self._kept is not None:
+            self._kept.append(value)
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing is carried from worker to worker: what was kept stays where it is."""
         return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _find, (self._id, self._pid, self._directory)
+        return _make, (self._id, self._directory)
 
 
 _sinks: WeakValueDictionary[str, CollectingSink] = WeakValueDictionary()
 
 
-def _find(sink_id: str, pid: int, directory: Path | None) -> CollectingSink:
-    """The sink itself, in its own process; elsewhere, and for files, an object of its own."""
-    found = _sinks.get(sink_id)
-    if found is not None and directory is None:
-        return found
-    sink = CollectingSink(directory)
-    del _sinks[sink._id]
-    sink._id, sink._pid = sink_id, pid
+def _make(sink_id: str, directory: Path | None) -> CollectingSink:
+    """The sink of a subtask: adds to the list of the original, if that is in this process."""
+    sink = CollectingSink.__new__(CollectingSink)
+    original = _sinks.get(sink_id)
+    sink._id, sink._directory, sink._file = sink_id, directory, None
+    sink._kept = None if original is None else original._kept
     return sink
 
 
