@@ -4,10 +4,10 @@
 what runs as nested calls in one subtask, and every exchange is a shuffle. The branches share the
 stages, and the source is read once. Prints the plan, then the three kinds of output, among it:
 
-    job 'several branches': 3 levels, 9 exchanges
-    large> (7, 900)
-    total by customer 7: 1000
-    total by country NO: 1040
+    job 'several branches': 3 levels, 8 exchanges
+    large:1> (7, 900)
+    1> total by customer 7: 1000
+    2> total by country NO: 1040
 """
 
 from holdfast.datastream import DataStream, StreamExecutionEnvironment

@@ -8,17 +8,16 @@ output. Without arguments it counts the lines below and prints:
     ...
     ('kelp', 3)
 
-``--input FILE`` counts a text file of yours; ``--output DIRECTORY`` writes the counts there as
-CSV, with Spark, instead of printing them.
+``--input PATH`` counts a text file, or all files of a directory; ``--output DIRECTORY`` writes the
+lines into part files there instead of printing them.
 """
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 
-from holdfast.common import Types
+from holdfast.common import Encoder, Types, WatermarkStrategy
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.datastream.connectors.dataframe import DataFrameSink
+from holdfast.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 
 LINES = [
     "kelp holds on to the rock",
@@ -32,19 +31,24 @@ def split(line: str) -> Iterator[str]:
 
 
 def main(input_path: str | None, output_path: str | None) -> None:
-    lines = Path(input_path).read_text().splitlines() if input_path else LINES
-
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(1)
+    if input_path:
+        text = StreamFormat.text_line_format()
+        source = FileSource.for_record_stream_format(text, input_path).build()
+        lines = env.from_source(source, WatermarkStrategy.no_watermarks(), "files")
+    else:
+        lines = env.from_collection(LINES, Types.STRING())
+
     counts = (
-        env.from_collection(lines, Types.STRING())
-        .flat_map(split, Types.STRING())
+        lines.flat_map(split, Types.STRING())
         .map(lambda word: (word, 1), Types.TUPLE([Types.STRING(), Types.INT()]))
         .key_by(lambda pair: pair[0])
         .reduce(lambda a, b: (a[0], a[1] + b[1]))
     )
     if output_path:
-        counts.sink_to(DataFrameSink("csv", output_path, schema="word string, count int"))
+        encoder = Encoder.simple_string_encoder()
+        counts.sink_to(FileSink.for_row_format(output_path, encoder).build())
     else:
         counts.print()
     env.execute("word count")
@@ -52,7 +56,7 @@ def main(input_path: str | None, output_path: str | None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Count words.")
-    parser.add_argument("--input", help="a text file; a few lines of its own by default")
-    parser.add_argument("--output", help="a directory for CSV files; standard output by default")
+    parser.add_argument("--input", help="a text file or a directory; some lines of its own if not")
+    parser.add_argument("--output", help="a directory for the counts; standard output if not")
     arguments = parser.parse_args()
     main(arguments.input, arguments.output)

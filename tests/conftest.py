@@ -84,5 +84,3 @@ def executor(request: pytest.FixtureRequest) -> Executor:
         return InProcess()
     request.getfixturevalue("spark")
     return OnSpark()
-
-

@@ -162,7 +162,7 @@ def test_every_kind_of_state(env: StreamExecutionEnvironment, executor: Executor
 
 
 def test_count_per_key(env: StreamExecutionEnvironment) -> None:
-    words = env.from_collection("to be or not to be".split())
+    words = env.from_collection(["to", "be", "or", "not", "to", "be"])
     counts = words.key_by(lambda word: word).process(CountPerKeyFunction()).uid("counts")
     with LocalExecutor(counts, quota=2, workers=2) as run:
         run.run_to_end()

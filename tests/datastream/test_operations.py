@@ -54,7 +54,7 @@ class Point:
 
 class Named(NamedTuple):
     key: str
-    count: int
+    total: int
 
 
 # Functions of each form.
@@ -303,7 +303,7 @@ def test_partitionings(env: StreamExecutionEnvironment, executor: Executor) -> N
     assert got["broadcast"] == {i: list(range(40)) for i in range(3)}
     assert got["global"] == {0: list(range(40))}
     assert set(got["shuffle"]) == {0, 1, 2}
-    assert sorted(sum(got["shuffle"].values(), [])) == list(range(40))
+    assert sorted(n for part in got["shuffle"].values() for n in part) == list(range(40))
 
 
 def test_forward_stays_in_its_subtask(env: StreamExecutionEnvironment) -> None:
@@ -376,7 +376,9 @@ def test_outputs_take_the_declared_shape(
     named = Types.ROW_NAMED(["word", "count"], [Types.STRING(), Types.LONG()])
     rows = env.from_collection([("a", 1), ("b", 2)], type_info=named)
     summed = rows.key_by(lambda row: row.word).sum("count")
-    tuples = summed.map(lambda row: [row.word, row["count"]], Types.TUPLE([Types.STRING(), Types.LONG()]))
+    tuples = summed.map(
+        lambda row: [row.word, row["count"]], Types.TUPLE([Types.STRING(), Types.LONG()])
+    )
     got = executor.collect(summed.union(tuples))
     assert sorted(repr(record) for record in got) == [
         "('a', 1)",
@@ -402,7 +404,7 @@ def test_types_go_on_where_records_stay_the_same(env: StreamExecutionEnvironment
 
 
 def test_a_class_of_the_test_itself(env: StreamExecutionEnvironment) -> None:
-    local = namedtuple("local", "x")  # noqa: PYI024
+    local = namedtuple("local", "x")
     got = collect(env.from_collection([1, 2]).map(lambda x: local(x).x))
     assert sorted(got) == [1, 2]
 
@@ -474,7 +476,9 @@ def test_print_format(
     executor.run(env)
     lines = capsys.readouterr().out.splitlines()
     for label in ("", "label> ", "1> ", "both:1> "):
-        printed = [line for line in lines if line in (f"{label}7", f"{label}{Row(a=1)}", f"{label}text")]
+        printed = [
+            line for line in lines if line in (f"{label}7", f"{label}{Row(a=1)}", f"{label}text")
+        ]
         assert printed == [f"{label}7", f"{label}{Row(a=1)}", f"{label}text"]
     assert len(lines) == 12
 

@@ -51,7 +51,7 @@ def test_explicit_forward_between_different_parallelisms(env: StreamExecutionEnv
 
 
 def test_nothing_to_execute(env: StreamExecutionEnvironment) -> None:
-    with pytest.raises(JobDefinitionError, match="nothing to execute.*add a source"):
+    with pytest.raises(JobDefinitionError, match=r"nothing to execute.*add a source"):
         env.explain()
 
 
@@ -159,7 +159,9 @@ class MakesItsLockInOpen(MapFunction):
 def test_function_with_a_field_that_cannot_be_pickled(env: StreamExecutionEnvironment) -> None:
     function = HoldsASocket()
     env.from_collection([1]).map(function).name("connect")
-    message = r"function of operator 'connect'.* its field 'connection' \(socket\.socket\).*open\(\)"
+    message = (
+        r"function of operator 'connect'.* its field 'connection' \(socket\.socket\).*open\(\)"
+    )
     with function.connection, pytest.raises(PickleError, match=message):
         LocalExecutor(env)
 

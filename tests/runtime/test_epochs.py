@@ -61,9 +61,13 @@ def test_tasks_name_the_heads(plan: Plan) -> None:
 
 def test_files_that_nobody_needs_are_named(plan: Plan) -> None:
     book = EpochBook("job", plan)
-    book.accept(0, [ack(*place, chain=chain("a", "b")) for place in PLACES[:1]] + [
-        ack(*place) for place in PLACES[1:]
-    ], 0.0, 1.0)
+    book.accept(
+        0,
+        [ack(*place, chain=chain("a", "b")) for place in PLACES[:1]]
+        + [ack(*place) for place in PLACES[1:]],
+        0.0,
+        1.0,
+    )
     new = [ack(0, 0, chain=chain("a", "c")), ack(1, 0), ack(1, 1)]
     assert book.accept(1, new, 0.0, 1.0)[1] == ["b"]
 
@@ -108,9 +112,7 @@ def test_report(plan: Plan) -> None:
         pytest.param(True, 9.0, FIRST_QUOTA, id="too long, but it is the least there is"),
     ],
 )
-def test_quota_follows_the_load(
-    plan: Plan, saturated: bool, seconds: float, expected: int
-) -> None:
+def test_quota_follows_the_load(plan: Plan, saturated: bool, seconds: float, expected: int) -> None:
     book = EpochBook("job", plan)
     book.accept(0, [ack(*place, saturated=saturated) for place in PLACES], 0.0, seconds)
     assert book.quota == expected

@@ -102,6 +102,8 @@ def test_headers_round_trip(header: Header) -> None:
     assert decode_header(encode_header(header)) == header
 
 
-@given(st.lists(st.one_of(st.none(), st.integers(), st.text(), st.tuples(st.floats(allow_nan=False)))))
+@given(
+    st.lists(st.one_of(st.none(), st.integers(), st.text(), st.tuples(st.floats(allow_nan=False))))
+)
 def test_records_round_trip(records: list[object]) -> None:
     assert decode_records(memoryview(encode_records(records))) == records

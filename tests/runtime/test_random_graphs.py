@@ -105,7 +105,9 @@ def stream_of(env: StreamExecutionEnvironment, graph: tuple[list[list[Any]], lis
         stream = step.operation.on_stream(first.union(*others) if others else first)
         fixed = step.operation.name in ("broadcast",)
         streams.append(
-            stream if step.parallelism is None or fixed else stream.set_parallelism(step.parallelism)
+            stream
+            if step.parallelism is None or fixed
+            else stream.set_parallelism(step.parallelism)
         )
     return streams[0].union(*streams[1:])
 

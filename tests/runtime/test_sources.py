@@ -92,7 +92,7 @@ def test_a_loop_without_an_end(env: StreamExecutionEnvironment) -> None:
 def test_a_job_that_does_not_end_in_time(env: StreamExecutionEnvironment) -> None:
     with (
         LocalExecutor(env.add_source(CountsForEver()), quota=5) as run,
-        pytest.raises(TimeoutError, match="is not done after 0.0 s"),
+        pytest.raises(TimeoutError, match=r"is not done after 0\.0 s"),
     ):
         run.run_to_end(timeout=0.0)
 

@@ -67,7 +67,7 @@ def test_a_lost_file_is_named(env: StreamExecutionEnvironment) -> None:
     with LocalExecutor(sums(env), quota=5, workers=2) as run:
         run.epoch()
         run.storage.files.clear()
-        with pytest.raises(StateStorageError, match="cannot read state file '0-.*no such file"):
+        with pytest.raises(StateStorageError, match=r"cannot read state file '0-.*no such file"):
             run.epoch()
 
 
@@ -118,3 +118,16 @@ def test_an_exploding_record_does_not_stay_in_memory(env: StreamExecutionEnviron
         tracemalloc.stop()
     assert records == count
     assert peak < 50_000_000 < count * size
+
+
+@pytest.mark.parametrize("size", [1, 5_000])
+def test_many_blocks_in_any_order(env: StreamExecutionEnvironment, size: int) -> None:
+    """More records than a block takes; every receiver still reads in the order sent."""
+    count = 30_000 if size == 1 else 600
+    numbers = env.from_source(NumberSequenceSource(0, count - 1)).set_parallelism(1)
+    padded = numbers.map(lambda n: (n, bytes(size))).set_parallelism(1)
+    received = padded.key_by(lambda pair: pair[0] % 7).map(lambda pair: pair[0])
+    with LocalExecutor(received, quota=count, seed=11) as run:
+        run.run_to_end()
+    for key in range(7):
+        assert [n for n in run.records if n % 7 == key] == list(range(key, count, 7))

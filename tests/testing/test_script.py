@@ -80,7 +80,7 @@ def test_crash_and_again(env: StreamExecutionEnvironment) -> None:
     stream = env.from_source(source)
     stream.add_sink(seen).set_parallelism(1)
     with LocalExecutor(stream.key_by(lambda _: 0).sum(), workers=2) as run:
-        with pytest.raises(UserFunctionError, match="SimulatedCrash: .* at element 3 in read"):
+        with pytest.raises(UserFunctionError, match=r"SimulatedCrash: .* at element 3 in read"):
             run.run_to_end()
         assert run.records == [1]
         run.run_to_end()
@@ -150,5 +150,5 @@ def test_no_script() -> None:
 @pytest.mark.spark
 def test_a_clock_that_cannot_be_moved(env: StreamExecutionEnvironment, spark: Any) -> None:
     env.from_source(ScriptedSource([1, AdvanceClock("5s")])).print()
-    with pytest.raises(UserFunctionError, match="AdvanceClock works only .* in a LocalExecutor"):
+    with pytest.raises(UserFunctionError, match=r"AdvanceClock works only .* in a LocalExecutor"):
         env.execute()

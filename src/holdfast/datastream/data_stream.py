@@ -204,6 +204,14 @@ class _Stream:
         _check_function("filter", func, FilterFunction)
         return self._apply("filter", "Filter", Style.FILTER, func, self._type())
 
+    def project(self, *field_indexes: int) -> DataStream:
+        """Keep some fields of tuples or rows, in the given order, as a tuple."""
+        if not field_indexes or not all(isinstance(index, int) for index in field_indexes):
+            msg = f"project: expected field indexes; got {field_indexes!r}"
+            raise TypeError(msg)
+        values = self._values()
+        return values._apply("project", "Projection", Style.MAP, _Projection(field_indexes), None)
+
     def union(self, *streams: DataStream | KeyedStream) -> DataStream:
         """The records of all these streams, in no order between them; same types expected."""
         edges = self._values()._edges
@@ -275,13 +283,6 @@ class DataStream(_Stream, _OperatorSettings):
             msg = f"process: a DataStream takes a ProcessFunction; got {_kind(func)}"
             raise TypeError(msg)
         return self._apply("process", "Process", Style.PROCESS, func, output_type)
-
-    def project(self, *field_indexes: int) -> DataStream:
-        """Keep some fields of tuples or rows, in the given order, as a tuple."""
-        if not field_indexes or not all(isinstance(index, int) for index in field_indexes):
-            msg = f"project: expected field indexes; got {field_indexes!r}"
-            raise TypeError(msg)
-        return self._apply("project", "Projection", Style.MAP, _Projection(field_indexes), None)
 
     def rebalance(self) -> DataStream:
         """Send records round robin to all subtasks of the next operator."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common import (
@@ -23,6 +24,7 @@ from holdfast.datastream.connectors.function import FunctionSource
 from holdfast.datastream.data_stream import CloseableIterator, DataStream
 from holdfast.datastream.execution_mode import RuntimeExecutionMode
 from holdfast.datastream.functions import SourceFunction
+from holdfast.datastream.shipment import Shipment
 from holdfast.graph.graph import Graph
 from holdfast.graph.nodes import Edge, SourceOperation
 from holdfast.plan.explain import explain, to_json
@@ -51,7 +53,7 @@ class StreamExecutionEnvironment:
         self._configuration = Configuration(configuration)
         self._config = ExecutionConfig(self._configuration)
         self._graph = Graph()
-        self._python_files: list[str] = []
+        self._shipment = Shipment()
         self._local_parallelism: int | None = None
 
     @staticmethod
@@ -132,7 +134,29 @@ class StreamExecutionEnvironment:
 
     def add_python_file(self, file_path: str) -> None:
         """Send a module, a package or a zip file to the workers of a cluster."""
-        self._python_files.append(file_path)
+        self._shipment.python_files.append(file_path)
+
+    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
+        """Send an archive; ``pyspark.SparkFiles.get(target_dir)`` finds it unpacked on a worker."""
+        target = target_dir or PurePath(archive_path).name
+        self._shipment.archives.append((archive_path, target))
+
+    def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> None:
+        """Send a file; ``pyspark.SparkFiles.get(name)`` finds it on a worker."""
+        self._shipment.cached_files[name] = file_path
+
+    def set_python_requirements(
+        self, requirements_file_path: str, requirements_cache_dir: str | None = None
+    ) -> None:
+        """Install the packages of a requirements file for the workers when a job starts.
+
+        With a cache directory they are installed from there only, without a network.
+        """
+        self._shipment.requirements = (requirements_file_path, requirements_cache_dir)
+
+    def set_python_executable(self, python_exec: str) -> None:
+        """The interpreter of the workers; it must have what the driver's has."""
+        self._shipment.python_executable = python_exec
 
     # Sources
 
@@ -195,7 +219,7 @@ class StreamExecutionEnvironment:
         from holdfast.spark.client import start_job
 
         plan = self._take_plan(job_name)
-        return start_job(plan, self._configuration, self._interval(plan), self._python_files)
+        return start_job(plan, self._configuration, self._interval(plan), self._shipment)
 
     def get_execution_plan(self) -> str:
         """The plan of the next execution, as Flink's JSON."""
@@ -212,7 +236,7 @@ class StreamExecutionEnvironment:
         from holdfast.spark.client import collect_job
 
         plan = self._take_plan(job_name)
-        return collect_job(plan, self._configuration, self._interval(plan), node)
+        return collect_job(plan, self._configuration, self._interval(plan), self._shipment, node)
 
     def _add_source(
         self, source: Source, name: str, type_info: Any, parallelism: int | None

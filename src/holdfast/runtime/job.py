@@ -7,7 +7,7 @@ one that cannot be pickled is found before anything runs, with the member that i
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
@@ -85,9 +85,9 @@ def make_job_code(
     )
 
 
-def pack(job: JobCode) -> bytes:
-    """The job as bytes."""
-    return cloudpickle.dumps(_Parcel(tuple(sys.path), cloudpickle.dumps(job)))  # type: ignore[no-any-return]
+def pack(job: JobCode, paths: Iterable[str] = ()) -> bytes:
+    """The job as bytes; the workers import from these paths too."""
+    return cloudpickle.dumps(_Parcel((*paths, *sys.path), cloudpickle.dumps(job)))  # type: ignore[no-any-return]
 
 
 def unpack(data: bytes) -> JobCode:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from holdfast.common import (
@@ -15,6 +14,7 @@ from holdfast.common import (
     JobStatus,
 )
 from holdfast.datastream.data_stream import CloseableIterator
+from holdfast.datastream.shipment import Shipment
 from holdfast.plan.model import Plan
 from holdfast.runtime.delivery import CollectedRecords
 from holdfast.runtime.epochs import EpochReport
@@ -30,15 +30,13 @@ def start_job(
     plan: Plan,
     configuration: Configuration,
     interval_ms: int,
-    python_files: Sequence[str] = (),
+    shipment: Shipment,
     collected: dict[int, CollectedRecords] | None = None,
 ) -> SparkJobClient:
     """Start a plan as a job."""
     settings = configuration.to_dict()
     spark_settings = {key: value for key, value in settings.items() if key.startswith("spark.")}
     session = get_session(plan.name, spark_settings)
-    for file in python_files:
-        session.sparkContext.addPyFile(file)
     client = SparkJobClient(
         SparkJob(
             session,
@@ -49,6 +47,7 @@ def start_job(
                 configuration.get_integer(_LARGEST_EPOCH, _DEFAULT_LARGEST_EPOCH),
                 settings.get(_DIRECTORY),
                 ExecutionConfig(configuration).get_global_job_parameters(),
+                shipment,
             ),
             collected,
         )
@@ -58,11 +57,11 @@ def start_job(
 
 
 def collect_job(
-    plan: Plan, configuration: Configuration, interval_ms: int, node: int
+    plan: Plan, configuration: Configuration, interval_ms: int, shipment: Shipment, node: int
 ) -> CloseableIterator:
     """Start a plan and iterate over the records of one of its result operators."""
     records = CollectedRecords()
-    client = start_job(plan, configuration, interval_ms, (), {node: records})
+    client = start_job(plan, configuration, interval_ms, shipment, {node: records})
 
     def close() -> None:
         records.close()

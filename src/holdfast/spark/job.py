@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.common.job_status import JobStatus
+from holdfast.datastream.shipment import Shipment
 from holdfast.errors import HoldfastError, JobCancelledError, JobExecutionError
 from holdfast.plan.model import Plan
 from holdfast.runtime.delivery import CollectedRecords, Delivery
@@ -29,6 +30,7 @@ from holdfast.runtime.job import make_job_code, pack
 from holdfast.spark.directory import JobDirectory
 from holdfast.spark.epoch import query_session, run_epoch
 from holdfast.spark.rows import RowSources
+from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
 from holdfast.state.storage import LocalStateStorage
 
@@ -45,12 +47,14 @@ class JobSettings:
         largest_epoch: how many records a source subtask reads in one epoch at most.
         directory: where the job's directory is made; None for the system's temporary one.
         parameters: the global job parameters.
+        shipment: what the workers get besides the job.
     """
 
     interval_ms: int
     largest_epoch: int
     directory: str | None
     parameters: Mapping[str, str]
+    shipment: Shipment
 
 
 class SparkJob:
@@ -83,6 +87,9 @@ class SparkJob:
         self.on_end: Callable[[], None] | None = None
         self._last_epoch = -1
         try:
+            self._paths = deliver_shipment(
+                session.sparkContext, settings.shipment, self._directory.path
+            )
             self._rows = RowSources(query_session(session), plan)
             self._writers = Writers(plan)
             directory = str(self._directory.path)
@@ -93,7 +100,7 @@ class SparkJob:
 
     def start(self) -> None:
         """Start the query and the thread that watches over its end."""
-        self._broadcast = self._session.sparkContext.broadcast(pack(self._code))
+        self._broadcast = self._session.sparkContext.broadcast(pack(self._code, self._paths))
         self._started = time.time()
         writer = (
             self._rows.stream()

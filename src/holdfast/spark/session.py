@@ -66,6 +66,11 @@ def _make_local(app_name: str, settings: dict[str, str]) -> SparkSession:
         .config("spark.driver.memory", "2g")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.driver.host", "127.0.0.1")
+        # every epoch is a job: keep the history of a few of them
+        .config("spark.ui.retainedJobs", "100")
+        .config("spark.ui.retainedStages", "100")
+        .config("spark.ui.retainedTasks", "1000")
+        .config("spark.sql.ui.retainedExecutions", "20")
     )
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -203,8 +203,9 @@ class ListTable(Table[dict[Any, int]]):
     def apply(self, op: Op, keys: list[Any], columns: Columns) -> None:
         """Carry out an operation.
 
-        An append cuts the list to the length it had before: a state that has some of the appended
-        elements already (see `FileRef`) does not get them twice.
+        An append cuts the list to the length it had before, so that a state that has some of the
+        appended elements already (see `FileRef`) does not get them twice. If that state has lost
+        the list since, a later operation of the same file says so.
         """
         entries = self.entries
         if op is Op.DELETE:
@@ -215,7 +216,7 @@ class ListTable(Table[dict[Any, int]]):
             prefixes, lengths, elements = columns
             tails = _split(lengths, elements)
             for key, prefix, tail in zip(keys, prefixes, tails, strict=True):
-                entries[key][prefix:] = tail
+                entries.setdefault(key, [])[prefix:] = tail
 
 
 class MapTable(Table[dict[Any, "set[Any] | None"]]):

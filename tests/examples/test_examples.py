@@ -1,0 +1,140 @@
+"""Runs every program in examples/; one that is added there is run without a change here.
+
+All but one run in this process, one after another, over one Spark session. The demonstration runs
+in a process of its own, as a user would start it.
+"""
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DEMO = EXAMPLES / "keyed_state_demo.py"
+
+#: lines that must be in the output
+EXPECTED = {
+    "all_state_kinds": [
+        "ada: last=e4, scores=[3, 9, 6], wins={'bob': 1, 'eve': 1}, best=9, average=6.0",
+        "bob: last=d4, scores=[5], wins={}, best=5, average=5.0",
+    ],
+    "basic_operations": [
+        "map> ('shanghai', 25.2)",
+        "flat_map> shanghai",
+        "filter> Reading(city='shanghai', degrees=25.2)",
+        "project> ('berlin',)",
+        "sum> ('berlin', 37.0)",
+        "max_by> ('nairobi', 24.1)",
+        "reduce> ('shanghai', '25.2 23.9')",
+        "union> 18.5",
+    ],
+    "count_per_key": [f"key {key}: 20000" for key in range(10)],
+    "count_window_average": ["(1, 4)", "(1, 5)"],
+    "custom_source_and_sink": [
+        *(f"countdown {number}" for number in range(1, 6)),
+        "dice of subtask 0: 2 rolls",
+        "dice of subtask 1: 2 rolls",
+    ],
+    "dataframe_in_and_out": [
+        "ann bought 5, 5 in all",
+        "ann bought 7, 12 in all",
+        "zoe bought 30, 30 in all",
+        "from the stream: ann #1, ann #2, zoe #1",
+    ],
+    "errors": [
+        "the job failed in operator 'parse', subtask 0, at record '7,five'",
+        "it was: ValueError",
+        "refused: operator 'orphan' has parallelism 300, above its max parallelism 128",
+    ],
+    "metrics": ["parsed: 97", "broken: 3", "lines: 100"],
+    "several_branches": [
+        "job 'several branches': 3 levels, 8 exchanges",
+        "large:1> (7, 900)",
+        "1> total by customer 7: 1000",
+        "2> total by country NO: 1040",
+        "smallest and largest: 40 1200",
+    ],
+    "state_access": ["('hi', 1)", "('hi', 3)", "('hi', 7)", "('hello', 8)"],
+    "streaming_word_count": ["cancelled after 3 s: JobStatus.CANCELED"],
+    "temperature_alert": [
+        "boiler jumped from 61.0 to 74.5 (subtask 2 of 2)",
+        "freezer jumped from -18.0 to -4.0 (subtask 1 of 2)",
+        "freezer jumped from -4.0 to -19.5 (subtask 1 of 2)",
+    ],
+    "with_state": [
+        "visit> ann comes for the 2nd time",
+        "sessions> ('ann', ['home', 'cart', 'pay'])",
+        "changes> ('ann', 'cart')",
+    ],
+    "word_count": ["('kelp', 1)", "('kelp', 3)", "('the', 5)"],
+}
+ARGUMENTS = {"streaming_word_count": ["--seconds", "3"]}
+
+
+def run(path, monkeypatch, *arguments):
+    """Run a program as ``__main__`` in this process."""
+    monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+    runpy.run_path(str(path), run_name="__main__")
+
+
+def in_process():
+    return sorted(path for path in EXAMPLES.glob("*.py") if path != DEMO)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("path", in_process(), ids=lambda path: path.stem)
+def test_example(path, spark, monkeypatch, capsys):
+    run(path, monkeypatch, *ARGUMENTS.get(path.stem, []))
+    lines = capsys.readouterr().out.splitlines()
+    missing = [line for line in EXPECTED.get(path.stem, []) if line not in lines]
+    assert not missing, "\n".join(lines)
+
+
+@pytest.mark.spark
+def test_count_window_average_gives_nothing_else(spark, monkeypatch, capsys):
+    run(EXAMPLES / "count_window_average.py", monkeypatch)
+    assert capsys.readouterr().out.splitlines() == ["(1, 4)", "(1, 5)"]
+
+
+@pytest.mark.spark
+def test_word_count_from_files_to_files(spark, monkeypatch, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "one.txt").write_text("a b a\nb\n")
+    (tmp_path / "in" / "two.txt").write_text("a")
+    output = tmp_path / "out"
+    arguments = ["--input", str(tmp_path / "in"), "--output", str(output)]
+    run(EXAMPLES / "word_count.py", monkeypatch, *arguments)
+    files = [file for file in output.rglob("*") if file.is_file()]
+    lines = sorted(line for file in files for line in file.read_text().splitlines())
+    assert lines == ["('a', 1)", "('a', 2)", "('a', 3)", "('b', 1)", "('b', 2)"]
+
+
+@pytest.mark.spark
+def test_the_demonstration_as_a_user_starts_it():
+    done = subprocess.run(
+        [sys.executable, str(DEMO), "--orders", "40000", "--customers", "500"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "TERM": "dumb"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a worker process was killed" in done.stdout
+    assert "nothing lost, nothing counted twice" in done.stdout
+
+
+def test_every_expectation_is_of_an_example():
+    names = {path.stem for path in in_process()}
+    assert EXPECTED.keys() <= names
+    assert ARGUMENTS.keys() <= names
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_every_example_says_what_it_shows(path):
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith('"""')
+    assert lines[0].rstrip('"').endswith(".")
