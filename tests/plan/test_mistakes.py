@@ -184,7 +184,8 @@ def test_lambda_over_a_global_lock(env: StreamExecutionEnvironment) -> None:
 def test_key_selector_over_a_lock(env: StreamExecutionEnvironment) -> None:
     lock = threading.Lock()
     env.from_collection([1]).key_by(lambda x: lock.locked() or x).sum().name("total")
-    with pytest.raises(PickleError, match=r"key selector of operator '.*' cannot be sent"):
+    message = r"the key selector of operator 'total' .* the variable 'lock' \(_thread\.lock\)"
+    with pytest.raises(PickleError, match=message):
         LocalExecutor(env)
 
 
@@ -192,13 +193,26 @@ def test_partitioner_over_a_lock(env: StreamExecutionEnvironment) -> None:
     lock = threading.Lock()
     stream = env.from_collection([1]).name("numbers")
     stream.partition_custom(lambda key, n: int(lock.locked()), abs).map(abs)
-    with pytest.raises(PickleError, match="cannot be sent to the workers"):
+    with pytest.raises(PickleError, match=r"the partitioner of operator 'Map' .* variable 'lock'"):
         LocalExecutor(env)
 
 
 def test_source_that_cannot_be_pickled(env: StreamExecutionEnvironment) -> None:
     env.from_collection([threading.Lock()]).name("locks").print()
-    with pytest.raises(PickleError, match="'locks' cannot be sent to the workers"):
+    message = r"the source of operator 'locks' .*: its field 'records' \(builtins\.list\) cannot be"
+    with pytest.raises(PickleError, match=message):
+        LocalExecutor(env)
+
+
+def test_lambda_over_an_object_with_a_lock(env: StreamExecutionEnvironment) -> None:
+    class Client:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+    client = Client()
+    env.from_collection([1]).map(lambda x: (client, x)).name("caller")
+    message = r"its field 'lock' \(_thread\.lock\) of the variable 'client' cannot be pickled"
+    with pytest.raises(PickleError, match=message):
         LocalExecutor(env)
 
 

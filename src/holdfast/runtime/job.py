@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 
 from holdfast.errors import PickleError
-from holdfast.graph.nodes import FunctionOperation
+from holdfast.graph.nodes import FunctionOperation, SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
 
 
@@ -74,7 +74,8 @@ def make_job_code(
             bare = replace(op.node, operation=replace(operation, function=None))
             op = replace(op, node=bare)
         operators[op.id] = op
-        _pickle("the source or the key selector", op, op)
+        for what, part in _other_parts(op):
+            _pickle(what, part, op)
     return JobCode(
         job_id,
         replace(plan, operators=operators),
@@ -115,13 +116,25 @@ def _adopt_main_classes(job: JobCode) -> None:
         setattr(module, name, cls)
 
 
+def _other_parts(op: PlannedOperator) -> Iterator[tuple[str, Any]]:
+    """What of the user's an operator has besides its function."""
+    operation = op.node.operation
+    if isinstance(operation, SourceOperation):
+        yield "the source", operation.source
+    for edge in op.node.inputs:
+        yield "the key selector", getattr(edge.partitioning, "selector", None)
+        yield "the partitioner", getattr(edge.partitioning, "partitioner", None)
+    yield "the settings", op
+
+
 def _pickle(what: str, value: Any, op: PlannedOperator) -> bytes:
     try:
         return cloudpickle.dumps(value)  # type: ignore[no-any-return]
     except Exception as error:
+        at_fault = _member_at_fault(value) or repr(value)
         raise PickleError(
             f"{what} of operator '{op.name}' cannot be sent to the workers: "
-            f"{_member_at_fault(value)} cannot be pickled ({type(error).__name__}: {error}); "
+            f"{at_fault} cannot be pickled ({type(error).__name__}: {error}); "
             "create it in open() instead, or leave it out with __getstate__"
         ) from error
 
@@ -134,11 +147,21 @@ def _can_pickle(value: Any) -> bool:
     return True
 
 
-def _member_at_fault(value: Any) -> str:
-    for owner, name, member in _members(value):
+def _member_at_fault(value: Any, depth: int = 3) -> str:
+    """The innermost member that cannot be pickled, and where it is."""
+    for owner, name, member in _members(value) if depth else ():
         if not _can_pickle(member):
-            return f"{owner} '{name}' ({type(member).__module__}.{type(member).__qualname__})"
-    return f"{value!r}"
+            inner = _member_at_fault(member, depth - 1)
+            return (
+                f"{owner} '{name}' ({_type_name(member)})"
+                if not inner
+                else (f"{inner} of {owner} '{name}'")
+            )
+    return ""
+
+
+def _type_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _members(value: Any) -> Iterator[tuple[str, str, Any]]:

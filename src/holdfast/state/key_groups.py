@@ -1,7 +1,8 @@
 """Key groups: which subtask a key belongs to.
 
-A key's hash decides its key group, ``key_hash(key) % max_parallelism``; a subtask owns a contiguous
-range of key groups. State files are grouped by key group, so the hash is part of what is saved:
+A key's hash, spread, decides its key group: ``(key_hash(key) * 0x9E3779B1 mod 2**32 >> 16) %
+max_parallelism``. (A crc32 alone puts ``k0`` to ``k9`` into one half of the key groups.) A subtask
+owns a contiguous range of key groups. State files are grouped by key group, so the hash is part of what is saved:
 **it must never change**, between processes, machines or versions of Python.
 
     texts           crc32 of UTF-8
@@ -53,6 +54,8 @@ _MASK: Final = (1 << 64) - 1
 #: 2**64 divided by the golden ratio: neighbouring numbers land far from each other
 _MIX: Final = 0x9E3779B97F4A7C15
 _SHIFT: Final = 33
+#: the same for 32 bits
+_SPREAD: Final = 0x9E3779B1
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
@@ -72,7 +75,7 @@ def key_hash(key: Any) -> int:
 
 def key_group(key: Any, max_parallelism: int) -> int:
     """Return the key group of a key."""
-    return key_hash(key) % max_parallelism
+    return (key_hash(key) * _SPREAD >> 16 & 0xFFFF) % max_parallelism
 
 
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> range:
@@ -93,8 +96,8 @@ def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
 
 def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.uint16]:
     """Return the key group of each key; fast if they are all texts or all integers."""
-    hashes = _hashes(keys)
-    return (hashes % np.uint32(max_parallelism)).astype(np.uint16)
+    spread = (_hashes(keys) * np.uint32(_SPREAD)) >> np.uint32(16)
+    return (spread % np.uint32(max_parallelism)).astype(np.uint16)
 
 
 class KeyRouter(dict[Any, int]):
@@ -116,7 +119,8 @@ class KeyRouter(dict[Any, int]):
     def __missing__(self, key: Any) -> int:
         if len(self) >= _ROUTER_LIMIT:
             self.clear()
-        target = key_hash(key) % self._max_parallelism * self._parallelism // self._max_parallelism
+        group = key_group(key, self._max_parallelism)
+        target = group * self._parallelism // self._max_parallelism
         self[key] = target
         return target
 
