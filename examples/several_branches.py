@@ -2,7 +2,8 @@
 
 ``env.explain()`` shows what the graph is cut into: the levels are Spark stages, a chain is
 what runs as nested calls in one subtask, and every exchange is a shuffle. The branches share the
-stages, and the source is read once. Prints the plan, then the three kinds of output, among it:
+stages, and the source is read once. Prints the plan and the three kinds of output, with the number
+of the subtask in front of a printed record:
 
     job 'several branches': 3 levels, 8 exchanges
     large:1> (7, 900)

@@ -1,8 +1,8 @@
 """An alert when two readings of one sensor in a row differ by more than a threshold.
 
 The last reading of each sensor is state; the threshold is a job parameter, read in ``open`` from
-the runtime context, where the function also learns which subtask it is. Prints, with the number of
-the subtask that a sensor's key belongs to:
+the runtime context, where the function also learns which subtask it is: all readings of a sensor
+go to one. Prints, for instance:
 
     freezer jumped from -18.0 to -4.0 (subtask 1 of 2)
     freezer jumped from -4.0 to -19.5 (subtask 1 of 2)

@@ -6,6 +6,7 @@ HoldfastError
 ├── JobExecutionError         the job ran and failed
 │   ├── UserFunctionError     a user's function raised; carries operator, record and traceback
 │   ├── JobCancelledError     somebody cancelled the job that was waited for
+│   ├── DisagreementError     Spark computed a stage again, differently; the epoch is run again
 │   └── InternalError         the engine itself broke a promise (please report it)
 └── StateError                (holdfast.state.errors) saved state cannot be read or written
 
@@ -33,6 +34,10 @@ class JobExecutionError(HoldfastError, RuntimeError):
 
 class JobCancelledError(JobExecutionError):
     """The job was cancelled before it came to an end."""
+
+
+class DisagreementError(JobExecutionError):
+    """Subtasks consumed different runs of one producer, so their epoch cannot be accepted."""
 
 
 class InternalError(JobExecutionError):

@@ -329,10 +329,10 @@ def test_rescale_serves_every_receiver(
 
 def test_same_key_same_subtask(env: StreamExecutionEnvironment, in_process: Executor) -> None:
     numbers = env.from_source(NumberSequenceSource(0, 199)).set_parallelism(3)
-    subtasks = numbers.key_by(lambda x: x % 17).map(WithSubtask()).set_parallelism(4)
+    subtasks = numbers.key_by(lambda x: x % 97).map(WithSubtask()).set_parallelism(4)
     owners: dict[int, set[int]] = {}
     for subtask, number in in_process.collect(subtasks):
-        owners.setdefault(number % 17, set()).add(subtask)
+        owners.setdefault(number % 97, set()).add(subtask)
     assert all(len(subtasks) == 1 for subtasks in owners.values())
     assert len(set.union(*owners.values())) == 4
 

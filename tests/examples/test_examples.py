@@ -15,7 +15,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES / "keyed_state_demo.py"
 
-#: lines that must be in the output
+#: what must stand in some line of the output; which subtask a key belongs to is not told
 EXPECTED = {
     "all_state_kinds": [
         "ada: last=e4, scores=[3, 9, 6], wins={'bob': 1, 'eve': 1}, best=9, average=6.0",
@@ -52,17 +52,17 @@ EXPECTED = {
     "metrics": ["parsed: 97", "broken: 3", "lines: 100"],
     "several_branches": [
         "job 'several branches': 3 levels, 8 exchanges",
-        "large:1> (7, 900)",
-        "1> total by customer 7: 1000",
-        "2> total by country NO: 1040",
+        "> (7, 900)",
+        "> total by customer 7: 1000",
+        "> total by country NO: 1040",
         "smallest and largest: 40 1200",
     ],
     "state_access": ["('hi', 1)", "('hi', 3)", "('hi', 7)", "('hello', 8)"],
     "streaming_word_count": ["cancelled after 3 s: JobStatus.CANCELED"],
     "temperature_alert": [
-        "boiler jumped from 61.0 to 74.5 (subtask 2 of 2)",
-        "freezer jumped from -18.0 to -4.0 (subtask 1 of 2)",
-        "freezer jumped from -4.0 to -19.5 (subtask 1 of 2)",
+        "boiler jumped from 61.0 to 74.5 (subtask",
+        "freezer jumped from -18.0 to -4.0 (subtask",
+        "freezer jumped from -4.0 to -19.5 (subtask",
     ],
     "with_state": [
         "visit> ann comes for the 2nd time",
@@ -88,9 +88,9 @@ def in_process():
 @pytest.mark.parametrize("path", in_process(), ids=lambda path: path.stem)
 def test_example(path, spark, monkeypatch, capsys):
     run(path, monkeypatch, *ARGUMENTS.get(path.stem, []))
-    lines = capsys.readouterr().out.splitlines()
-    missing = [line for line in EXPECTED.get(path.stem, []) if line not in lines]
-    assert not missing, "\n".join(lines)
+    output = capsys.readouterr().out
+    missing = [text for text in EXPECTED.get(path.stem, []) if text not in output]
+    assert not missing, output
 
 
 @pytest.mark.spark

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.errors import InternalError
+from holdfast.errors import DisagreementError, InternalError
 from holdfast.plan.model import Plan
 from holdfast.runtime.epochs import FIRST_QUOTA, EpochBook
 from holdfast.runtime.protocol import Acknowledgement
@@ -80,8 +81,20 @@ def test_an_acknowledgement_is_missing(plan: Plan) -> None:
 
 
 def test_a_subtask_acknowledges_twice(plan: Plan) -> None:
-    with pytest.raises(InternalError, match="subtask 1/0 acknowledged twice"):
+    with pytest.raises(DisagreementError, match="subtask 1/0 acknowledged twice"):
         EpochBook("job", plan).accept(0, [ack(0, 0), ack(1, 0), ack(1, 0)], 0.0, 1.0)
+
+
+def test_consumers_read_different_runs_of_a_producer(plan: Plan) -> None:
+    acks = [
+        ack(0, 0),
+        msgspec.structs.replace(ack(1, 0), consumed={"0/0": "0-0"}),
+        msgspec.structs.replace(ack(1, 1), consumed={"0/0": "another run"}),
+    ]
+    book = EpochBook("job", plan)
+    with pytest.raises(DisagreementError, match="1/1 read run another run of its producer 0/0"):
+        book.accept(0, acks, 0.0, 1.0)
+    assert book.chains == EpochBook("job", plan).chains, "nothing was taken over"
 
 
 def test_finished_when_everybody_is(plan: Plan) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import InternalError
+from holdfast.errors import DisagreementError, InternalError
 from holdfast.runtime.blocks import (
     Block,
     Header,
@@ -86,7 +86,9 @@ def test_a_gap() -> None:
 
 def test_two_runs_of_one_producer() -> None:
     inbox = Inbox(1, 0)
-    with pytest.raises(InternalError, match=r"two runs of its producer \(0, 0\): run and again"):
+    with pytest.raises(
+        DisagreementError, match=r"two runs of its producer \(0, 0\): run and again"
+    ):
         list(inbox.in_order([block(0), block(1, stamp="again")]))
 
 

@@ -177,6 +177,46 @@ def test_a_state_nobody_asks_for_is_carried_along(storage: LocalStateStorage) ->
     assert three.state(COUNT, "k").value() == 5
 
 
+def test_a_state_that_is_asked_for_after_its_file_was_folded(
+    storage: LocalStateStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folds = iter([0, 0, 1, 1])
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: next(folds))
+    one, two = Worker(storage), Worker(storage)
+    one.state(COUNT, "k").update(1)
+    chain = one.persist("a", 0)
+    one.state(EVENTS, "k").add("a")
+    chain = one.persist("b", 1)
+    two.restore(chain)
+    two.state(COUNT, "k").update(2)
+    two.persist("c", 2)
+    two.state(EVENTS, "k")
+    two.state(COUNT, "k").update(3)
+    chain = two.persist("d", 3)
+    three = Worker(storage)
+    three.restore(chain)
+    assert three.state(EVENTS, "k").get() == ["a"]
+
+
+def test_an_undecoded_append_to_a_list_that_is_gone(
+    storage: LocalStateStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folds = iter([0, 0, 0, 2])
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: next(folds))
+    one, two = Worker(storage), Worker(storage)
+    one.state(EVENTS, "k").add("a")
+    one.persist("a", 0)
+    one.state(EVENTS, "k").add("b")
+    one.persist("b", 1)
+    one.state(EVENTS, "k").clear()
+    chain = one.persist("c", 2)
+    two.restore(chain)
+    two.state(COUNT, "k").update(1)
+    chain = two.persist("d", 3)  # carries both changes of the list, as they were written
+    assert one.restore(chain) is RestoredHow.CAUGHT_UP
+    assert one.state(EVENTS, "k").get() == []
+
+
 def test_a_failed_write_loses_nothing(worker: Worker, tmp_path: Path) -> None:
     worker.state(COUNT, "k").update(1)
     missing = LocalStateStorage(tmp_path / "gone")

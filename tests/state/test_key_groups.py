@@ -86,9 +86,12 @@ GOLDEN = {
     ("a", 1): 1115821959,
 }
 
+GOLDEN_GROUPS = {"user-1": 97, "grün": 105, 1: 53, -7: 60, 2.5: 34, None: 108, ("a", 1): 18}
+
 
 def test_hashes_are_what_saved_state_relies_on() -> None:
     assert {key: key_hash(key) for key in GOLDEN} == GOLDEN
+    assert {key: key_group(key, 128) for key in GOLDEN_GROUPS} == GOLDEN_GROUPS
 
 
 def test_hashes_do_not_depend_on_the_process() -> None:

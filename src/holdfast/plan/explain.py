@@ -32,10 +32,22 @@ def _operator_lines(
     by_chain = sorted(operators, key=lambda op: (op.chain, op.id))
     for _, members in groupby(by_chain, key=lambda op: op.chain):
         chain = list(members)
-        yield "  chain: " + " -> ".join(op.name for op in chain)
+        yield f"  chain: {_draw(plan, chain[0])}"
         for op in chain:
             yield f"    {_describe(op)}"
             yield from (f"      {line}" for line in _outputs(plan, op))
+
+
+def _draw(plan: Plan, op: PlannedOperator) -> str:
+    """An operator with those of its chain after it: ``a -> b``, or ``a -> (b, c)`` at a branch."""
+    after = [
+        _draw(plan, plan.operators[target])
+        for target in op.calls
+        if plan.operators[target].chain == op.chain
+    ]
+    if not after:
+        return op.name
+    return f"{op.name} -> {after[0] if len(after) == 1 else '(' + ', '.join(after) + ')'}"
 
 
 def _describe(op: PlannedOperator) -> str:

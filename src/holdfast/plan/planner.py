@@ -84,6 +84,11 @@ class _Planner:
         return Plan(name, operators, tuple(exchanges), _make_levels(operators, exchanges))
 
     def _check(self, node: Node) -> None:
+        read = {edge.source for other in self.nodes.values() for edge in other.inputs}
+        if _reads_rows(node) and node.id not in read:
+            raise JobDefinitionError(
+                f"nothing reads from '{node.name}'; add an operator or a sink to the stream"
+            )
         if not node.inputs and not node.is_source:
             raise JobDefinitionError(f"operator '{node.name}' has no input")
         for edge in node.inputs:

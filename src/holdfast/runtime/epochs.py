@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import InternalError
+from holdfast.errors import DisagreementError, InternalError
 from holdfast.plan.model import Plan
 from holdfast.runtime.protocol import Acknowledgement, EpochTask
 from holdfast.state.chain import Chain
@@ -85,9 +85,12 @@ class EpochBook:
         """Make an epoch part of the job (step 8); returns a report, and files nobody needs now.
 
         Raises:
+            DisagreementError: when subtasks consumed different runs of a producer: the epoch must
+                be run again from the heads before it.
             InternalError: when not every subtask acknowledged exactly once.
         """
         by_place = self._by_place(acks)
+        _check_agreement(by_place)
         unneeded = self._advance(by_place)
         report = self._report(epoch, by_place, started, seconds)
         self._adapt_quota(by_place, seconds)
@@ -98,7 +101,7 @@ class EpochBook:
         by_place: dict[tuple[int, int], Acknowledgement] = {}
         for ack in acks:
             if (ack.level, ack.subtask) in by_place:
-                raise InternalError(f"subtask {ack.level}/{ack.subtask} acknowledged twice")
+                raise DisagreementError(f"subtask {ack.level}/{ack.subtask} acknowledged twice")
             by_place[ack.level, ack.subtask] = ack
         expected = {(lv.index, i) for lv in self.plan.levels for i in range(lv.parallelism)}
         if set(by_place) != expected:
@@ -150,3 +153,19 @@ class EpochBook:
         elif seconds < _SHORT_EPOCH and any(ack.saturated for ack in acks.values()):
             self.quota = self.quota * 2 if seconds > _SHORT_EPOCH / 2 else self.quota * 4
         self.quota = min(self.quota, self.largest_quota)
+
+
+def _check_agreement(acks: dict[tuple[int, int], Acknowledgement]) -> None:
+    """Every consumer must have read the same run of each producer: the one that acknowledged.
+
+    Spark may compute a stage again after part of it was read, when an executor is lost. If the
+    second run differs from the first, what was read of both may not become state.
+    """
+    stamps = {f"{level}/{subtask}": ack.stamp for (level, subtask), ack in acks.items()}
+    for ack in acks.values():
+        for producer, stamp in ack.consumed.items():
+            if stamps.setdefault(producer, stamp) != stamp:
+                raise DisagreementError(
+                    f"subtask {ack.level}/{ack.subtask} read run {stamp} of its producer "
+                    f"{producer}, others read run {stamps[producer]}"
+                )

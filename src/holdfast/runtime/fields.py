@@ -54,9 +54,9 @@ class FieldCarrier:
             return
         stream = io.BytesIO(data)
         self._context.get_metrics_group().restore(pickle.load(stream))
-        fields = _Unpickler(stream, self._context).load()
+        fields, left_out = _Unpickler(stream, self._context).load()
         if self._carries:
-            _set_state(self._function, fields)
+            _set_state(self._function, fields, left_out)
         self._last = data
 
     def _fields(self) -> Any:
@@ -71,12 +71,12 @@ class FieldCarrier:
     def _dump_fields(self) -> bytes:
         fields = self._fields() if self._carries else None
         try:
-            return _dumps(fields, self._context)
+            return _dumps((fields, sorted(self._left_out)), self._context)
         except Exception:
             if not isinstance(fields, dict):
                 raise
             kept = {name: value for name, value in fields.items() if self._can_carry(name, value)}
-            return _dumps(kept, self._context)
+            return _dumps((kept, sorted(self._left_out)), self._context)
 
     def _can_carry(self, name: str, value: Any) -> bool:
         try:
@@ -98,12 +98,18 @@ class FieldCarrier:
             )
 
 
-def _set_state(function: Any, fields: Any) -> None:
+def _set_state(function: Any, fields: Any, left_out: list[str]) -> None:
+    """Make the object's fields those that were saved; what is not carried is ``open``'s."""
     if hasattr(function, "__setstate__"):
         function.__setstate__(fields)
-    else:
-        for name, value in (fields or {}).items():
-            object.__setattr__(function, name, value)
+        return
+    fields = fields or {}
+    chosen: Any = type(function).__getstate__
+    if chosen is object.__getstate__:
+        for name in set(getattr(function, "__dict__", ())) - set(fields) - set(left_out):
+            object.__delattr__(function, name)
+    for name, value in fields.items():
+        object.__setattr__(function, name, value)
 
 
 def _dumps(value: Any, context: OperatorContext) -> bytes:

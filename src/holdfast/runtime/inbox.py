@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from holdfast.errors import InternalError
+from holdfast.errors import DisagreementError, InternalError
 from holdfast.runtime.blocks import Block, Kind
 from holdfast.runtime.protocol import Control, decode_control
 
@@ -71,7 +71,7 @@ class Inbox:
     def _check_stamp(self, producer: Producer, stamp: str) -> None:
         known = self.stamps.setdefault(producer, stamp)
         if known != stamp:
-            raise InternalError(
+            raise DisagreementError(
                 f"subtask {self._subtask} of level {self._level} got blocks of two runs of its "
                 f"producer {producer}: {known} and {stamp}"
             )

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import singledispatch
 from itertools import cycle
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.datastream.functions import Function, RuntimeContext
 from holdfast.errors import JobDefinitionError
@@ -29,7 +29,7 @@ from holdfast.graph.nodes import (
 from holdfast.plan.model import Exchange
 from holdfast.runtime.blocks import Block, BlockQueue, Header, Kind, encode_records
 from holdfast.runtime.failures import FailureReporter
-from holdfast.state.key_groups import KeyRouter
+from holdfast.state.key_groups import KeyRouter, unusable_key
 
 Emit = Callable[[Any], None]
 
@@ -233,6 +233,8 @@ def _(partitioning: Hash, router: Router) -> Emit:
     def emit(record: Any) -> None:
         try:
             target = targets[selector(record)]
+        except TypeError as error:
+            _explain_key(selector, record, error, report)
         except Exception as error:
             report.at(record, error)
         buffer = buffers[target]
@@ -265,6 +267,17 @@ def _(partitioning: Custom, router: Router) -> Emit:
 def key_function(selector: Any) -> Callable[[Any], Any]:
     """The callable behind a key selector."""
     return getattr(selector, "get_key", selector)  # type: ignore[no-any-return]
+
+
+def _explain_key(
+    selector: Callable[[Any], Any], record: Any, error: TypeError, report: FailureReporter
+) -> NoReturn:
+    """A key that Python cannot hash gets a message that says what to do."""
+    try:
+        better = unusable_key(selector(record))
+    except Exception:
+        better = None
+    report.at(record, better or error)
 
 
 def _check_target(target: Any, count: int) -> int:

@@ -21,14 +21,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.common.job_status import JobStatus
 from holdfast.datastream.shipment import Shipment
-from holdfast.errors import HoldfastError, JobCancelledError, JobExecutionError
+from holdfast.errors import (
+    DisagreementError,
+    HoldfastError,
+    JobCancelledError,
+    JobExecutionError,
+)
 from holdfast.plan.model import Plan
 from holdfast.runtime.delivery import CollectedRecords, Delivery
 from holdfast.runtime.epochs import EpochBook, EpochReport
 from holdfast.runtime.failures import to_exception
 from holdfast.runtime.job import make_job_code, pack
 from holdfast.spark.directory import JobDirectory
-from holdfast.spark.epoch import query_session, run_epoch
+from holdfast.spark.epoch import EpochOutcome, query_session, run_epoch
 from holdfast.spark.rows import RowSources
 from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
@@ -36,6 +41,7 @@ from holdfast.state.storage import LocalStateStorage
 
 _logger = logging.getLogger(__name__)
 _KEPT_REPORTS = 10_000
+_TRIES = 4
 
 
 @dataclass(frozen=True)
@@ -149,23 +155,40 @@ class SparkJob:
             raise
 
     def _epoch(self, batch: DataFrame, epoch: int, closing: bool) -> None:
-        started = time.time()
-        session = batch.sparkSession
-        first = self._last_epoch < 0 and not closing
-        blocks = self._rows.blocks(batch, self._broadcast, self.job_id, epoch, first)
-        tasks = self._book.tasks(epoch, closing)
-        outcome = run_epoch(session, self.plan, self._broadcast, tasks, blocks)
-        if outcome.failures:
-            raise to_exception(outcome.failures[0])
-        report, unneeded = self._book.accept(epoch, outcome.acks, started, time.time() - started)
+        outcome, report, unneeded = self._agree(batch, epoch, closing)
         self._last_epoch = epoch
-        self._writers.write(session, self._delivery.deliver(outcome.results))
+        self._writers.write(batch.sparkSession, self._delivery.deliver(outcome.results))
         for name in unneeded:
             self._storage.delete(name)
         self.reports.append(report)
         del self.reports[:-_KEPT_REPORTS]
         if self._book.finished or closing:
             self._over.set()
+
+    def _agree(
+        self, batch: DataFrame, epoch: int, closing: bool
+    ) -> tuple[EpochOutcome, EpochReport, list[str]]:
+        """Run an epoch until its subtasks agree on what they read (step 8)."""
+        for attempt in range(1, _TRIES + 1):
+            started = time.time()
+            try:
+                outcome = self._run_once(batch, epoch, closing)
+                seconds = time.time() - started
+                return outcome, *self._book.accept(epoch, outcome.acks, started, seconds)
+            except DisagreementError as error:
+                if attempt == _TRIES:
+                    raise
+                _logger.warning("epoch %d is discarded and run again: %s", epoch, error)
+        raise AssertionError
+
+    def _run_once(self, batch: DataFrame, epoch: int, closing: bool) -> EpochOutcome:
+        first = self._last_epoch < 0 and not closing
+        blocks = self._rows.blocks(batch, self._broadcast, self.job_id, epoch, first)
+        tasks = self._book.tasks(epoch, closing)
+        outcome = run_epoch(batch.sparkSession, self.plan, self._broadcast, tasks, blocks)
+        if outcome.failures:
+            raise to_exception(outcome.failures[0])
+        return outcome
 
     def _watch(self) -> None:
         """Wait until the last epoch is done or the query has failed; then leave nothing behind."""

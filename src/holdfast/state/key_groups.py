@@ -1,9 +1,9 @@
 """Key groups: which subtask a key belongs to.
 
-A key's hash, spread, decides its key group: ``(key_hash(key) * 0x9E3779B1 mod 2**32 >> 16) %
-max_parallelism``. (A crc32 alone puts ``k0`` to ``k9`` into one half of the key groups.) A subtask
-owns a contiguous range of key groups. State files are grouped by key group, so the hash is part of what is saved:
-**it must never change**, between processes, machines or versions of Python.
+A key's hash, mixed by the last steps of MurmurHash3, decides its key group, modulo the max
+parallelism. (A crc32 alone puts ``k0`` to ``k9`` into one half of the key groups.) A subtask owns a
+contiguous range of key groups. State files are grouped by key group, so the hash is part of
+what is saved: **it must never change**, between processes, machines or versions of Python.
 
     texts           crc32 of UTF-8
     bytes           crc32
@@ -54,8 +54,9 @@ _MASK: Final = (1 << 64) - 1
 #: 2**64 divided by the golden ratio: neighbouring numbers land far from each other
 _MIX: Final = 0x9E3779B97F4A7C15
 _SHIFT: Final = 33
-#: the same for 32 bits
-_SPREAD: Final = 0x9E3779B1
+_MASK_32: Final = (1 << 32) - 1
+_MURMUR_1: Final = 0x85EBCA6B
+_MURMUR_2: Final = 0xC2B2AE35
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
@@ -75,7 +76,10 @@ def key_hash(key: Any) -> int:
 
 def key_group(key: Any, max_parallelism: int) -> int:
     """Return the key group of a key."""
-    return (key_hash(key) * _SPREAD >> 16 & 0xFFFF) % max_parallelism
+    mixed = key_hash(key)
+    mixed = (mixed ^ mixed >> 16) * _MURMUR_1 & _MASK_32
+    mixed = (mixed ^ mixed >> 13) * _MURMUR_2 & _MASK_32
+    return (mixed ^ mixed >> 16) % max_parallelism
 
 
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> range:
@@ -96,8 +100,11 @@ def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
 
 def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.uint16]:
     """Return the key group of each key; fast if they are all texts or all integers."""
-    spread = (_hashes(keys) * np.uint32(_SPREAD)) >> np.uint32(16)
-    return (spread % np.uint32(max_parallelism)).astype(np.uint16)
+    mixed = _hashes(keys)
+    mixed = (mixed ^ mixed >> np.uint32(16)) * np.uint32(_MURMUR_1)
+    mixed = (mixed ^ mixed >> np.uint32(13)) * np.uint32(_MURMUR_2)
+    mixed = mixed ^ mixed >> np.uint32(16)
+    return (mixed % np.uint32(max_parallelism)).astype(np.uint16)
 
 
 class KeyRouter(dict[Any, int]):

@@ -153,7 +153,7 @@ def _by_key_group(
         return
     order = np.argsort(groups, kind="stable")
     groups = groups[order]
-    ordered = [keys[i] for i in order.tolist()]
+    ordered = list(map(keys.__getitem__, order.tolist()))
     for start in range(0, len(keys), _CHUNK):
         part = ordered[start : start + _CHUNK]
         yield int(groups[start]), int(groups[start + len(part) - 1]), part

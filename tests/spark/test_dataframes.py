@@ -1,0 +1,164 @@
+"""Spark DataFrames as sources, Spark writers and part files as sinks."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common import Encoder, Row, Types
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.connectors.dataframe import DataFrameSink
+from holdfast.datastream.connectors.file_system import (
+    BucketAssigner,
+    FileSink,
+    FileSource,
+    OutputFileConfig,
+    StreamFormat,
+)
+from holdfast.errors import JobDefinitionError, JobExecutionError, UserFunctionError
+
+pytestmark = pytest.mark.spark
+
+COUNTS = Types.ROW_NAMED(["word", "count"], [Types.STRING(), Types.LONG()])
+
+
+@dataclasses.dataclass
+class Reading:
+    sensor: str
+    value: float
+
+
+def test_a_batch_frame_is_a_bounded_source(spark: Any, env: StreamExecutionEnvironment) -> None:
+    frame = spark.range(1000).selectExpr("id", "id % 3 as k", "named_struct('a', id) as inner")
+    stream = env.from_dataframe(frame).map(lambda row: (row.k, row.inner.a, row["id"]))
+    records = stream.key_by(lambda r: r[0]).sum(1).execute_and_collect()
+    totals: dict[int, int] = {}
+    for key, total, _ in records:
+        totals[key] = max(total, totals.get(key, 0))
+    assert totals == {k: sum(range(k, 1000, 3)) for k in range(3)}
+
+
+def test_rows_are_rows(spark: Any, env: StreamExecutionEnvironment) -> None:
+    frame = spark.createDataFrame(
+        [(1, ["x"], {"k": 2}), (2, None, None)], "a int, b array<string>, c map<string,int>"
+    )
+    records = sorted(env.from_dataframe(frame).execute_and_collect(), key=lambda row: row.a)
+    assert records == [Row(a=1, b=["x"], c={"k": 2}), Row(a=2, b=None, c=None)]
+
+
+def test_a_streaming_frame_keeps_state_over_epochs(
+    spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    for part in range(3):
+        frame = spark.range(part * 10, part * 10 + 10).selectExpr("id % 2 as k")
+        frame.coalesce(1).write.mode("append").json(str(tmp_path / "in"))
+    reader = spark.readStream.schema("k long").option("maxFilesPerTrigger", 1)
+    rows = env.from_dataframe(reader.json(str(tmp_path / "in")))
+    counts = rows.key_by(lambda row: row.k).map_with_state(
+        lambda row, count: ((row.k, (count or 0) + 1), (count or 0) + 1)
+    )
+    records = counts.execute_and_collect()
+    assert sorted(next(records) for _ in range(30)) == [
+        (k, n + 1) for k in (0, 1) for n in range(15)
+    ]
+    records.close()
+
+
+def test_frames_beside_other_sources(spark: Any, env: StreamExecutionEnvironment) -> None:
+    rows = env.from_dataframe(spark.range(5)).map(lambda row: row.id)
+    numbers = env.from_collection([10, 11]).union(rows)
+    assert sorted(numbers.execute_and_collect()) == [0, 1, 2, 3, 4, 10, 11]
+
+
+def test_an_error_in_a_key_selector_over_rows(spark: Any, env: StreamExecutionEnvironment) -> None:
+    keyed = env.from_dataframe(spark.range(3), "numbers").key_by(lambda row: row.nothing)
+    with pytest.raises(UserFunctionError, match="'Source: numbers'"):
+        list(keyed.map(lambda row: row).execute_and_collect())
+
+
+def test_a_spark_writer_with_a_declared_type(
+    spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    words = env.from_collection(["a", "b", "a"]).map(lambda word: (word, 1), COUNTS)
+    counts = words.key_by(lambda row: row.word).sum("count")
+    counts.sink_to(DataFrameSink("parquet", str(tmp_path / "out"), partition_by=["word"]))
+    env.execute()
+    written = spark.read.parquet(str(tmp_path / "out"))
+    assert sorted((r["word"], r["count"]) for r in written.collect()) == [
+        ("a", 1),
+        ("a", 2),
+        ("b", 1),
+    ]
+
+
+def test_a_spark_writer_of_dataclasses_and_of_a_schema(
+    spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    readings = env.from_collection([Reading("s1", 1.5), Reading("s2", 2.5)], Reading)
+    readings.sink_to(DataFrameSink("json", str(tmp_path / "json")))
+    readings.map(lambda r: {"name": r.sensor}).sink_to(
+        DataFrameSink(
+            "csv", str(tmp_path / "csv"), schema="name string", options={"header": "true"}
+        )
+    )
+    env.execute()
+    rows = spark.read.json(str(tmp_path / "json")).collect()
+    assert sorted((r.sensor, r.value) for r in rows) == [("s1", 1.5), ("s2", 2.5)]
+    names = spark.read.option("header", True).csv(str(tmp_path / "csv")).collect()
+    assert sorted(r.name for r in names) == ["s1", "s2"]
+
+
+def test_a_writer_needs_columns(env: StreamExecutionEnvironment) -> None:
+    with pytest.raises(TypeError, match="declare the stream's type"):
+        env.from_collection([1]).sink_to(DataFrameSink("parquet", "/nowhere"))
+    with pytest.raises(ValueError, match="mode must be one of append"):
+        DataFrameSink("parquet", "/nowhere", mode="upsert")
+
+
+def test_a_type_without_columns(spark: Any, env: StreamExecutionEnvironment) -> None:
+    env.from_collection([1], Types.LONG()).sink_to(DataFrameSink("parquet", "/nowhere"))
+    with pytest.raises(JobDefinitionError, match="needs named columns"):
+        env.execute()
+
+
+def test_a_format_that_spark_does_not_know(
+    spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    env.from_collection([("a", 1)], COUNTS).sink_to(DataFrameSink("nonsense", str(tmp_path)))
+    with pytest.raises(JobExecutionError, match=r"could not write nonsense"):
+        env.execute()
+
+
+def test_part_files_appear_with_their_epoch(
+    spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("to be\nor not\nto be\n")
+    lines = FileSource.for_record_stream_format(
+        StreamFormat.text_line_format(), source.as_uri()
+    ).process_static_file_set()
+    sink = (
+        FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder())
+        .with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
+        .with_output_file_config(
+            OutputFileConfig.builder().with_part_prefix("words").with_part_suffix(".txt").build()
+        )
+    )
+    env.from_source(lines.build()).flat_map(str.split).sink_to(sink.build())
+    env.execute()
+    files = list((tmp_path / "out").iterdir())
+    assert all(f.name.startswith("words-") and f.suffix == ".txt" for f in files)
+    written = "".join(f.read_text() for f in files).split()
+    assert sorted(written) == ["be", "be", "not", "or", "to", "to"]
+
+
+def test_a_missing_input_file() -> None:
+    builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "/no/such")
+    with pytest.raises(FileNotFoundError, match="no file or directory /no/such"):
+        builder.build()
+    elsewhere = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "s3://b/k")
+    with pytest.raises(ValueError, match="only local paths"):
+        elsewhere.build()
