@@ -82,6 +82,7 @@ def stream_to_program(spark: SparkSession, folder: Path) -> None:
 
 def main() -> None:
     spark = SparkSession.builder.master("local[2]").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
     with tempfile.TemporaryDirectory() as folder:
         batch_to_parquet(spark, Path(folder))
         stream_to_program(spark, Path(folder))

@@ -48,6 +48,7 @@ from holdfast.spark.client import SparkJobClient
 
 CATEGORIES = ("books", "garden", "music", "toys")
 TOP = 5
+NOTABLE = 1_000_000
 
 
 class Order(NamedTuple):
@@ -119,7 +120,7 @@ class KeepAccount(KeyedProcessFunction):
 
 
 class TopSpenders(KeyedProcessFunction):
-    """Keeps the best customers in a map, and says so when another one takes the lead."""
+    """Keeps the best customers in a map; says when another one leads with a notable sum."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self._best: MapState[str, int] = runtime_context.get_map_state(
@@ -135,7 +136,7 @@ class TopSpenders(KeyedProcessFunction):
         for customer, _ in ranking[TOP:]:
             del self._best[customer]
         leader, cents = ranking[0]
-        if leader != self._leader.value():
+        if cents >= NOTABLE and leader != self._leader.value():
             self._leader.update(leader)
             yield f"{leader} takes the lead with {cents / 100:,.2f}"
 

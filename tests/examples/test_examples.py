@@ -127,6 +127,19 @@ def test_the_demonstration_as_a_user_starts_it():
     assert "nothing lost, nothing counted twice" in done.stdout
 
 
+def test_the_demonstration_notices_what_is_wrong():
+    demo = runpy.run_path(str(DEMO))
+    account, differences = demo["Account"], demo["differences"]
+    first, second = account("c", 1, 10, 10, 10, 0, 0, 0), account("c", 2, 30, 20, 10, 20, 0, 0)
+    other = account("c", 2, 31, 20, 10, 20, 0, 0)
+    expected = {"c": second}
+    assert list(differences({"c": [first, second]}, expected)) == []
+    assert "2 orders were counted as [1]" in next(differences({"c": [first]}, expected))
+    assert "as [1, 2, 2]" in next(differences({"c": [first, second, second]}, expected))
+    assert "found" in next(differences({"c": [first, other]}, expected))
+    assert "no orders" in next(differences({"c": [first, second], "d": [first]}, expected))
+
+
 def test_every_expectation_is_of_an_example():
     names = {path.stem for path in in_process()}
     assert EXPECTED.keys() <= names

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.common import ExecutionConfig, TypeInformation, Types
 from holdfast.common.typeinfo import type_info_of
@@ -145,6 +146,14 @@ class _Stream:
             raise TypeError(msg)
         return self.add_sink(sink.create_function())
 
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None = None) -> CloseableIterator: ...
+    @overload
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, *, limit: int
+    ) -> list[Any]: ...
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None, limit: int) -> list[Any]: ...
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator | list[Any]:
@@ -157,7 +166,7 @@ class _Stream:
         if limit is None:
             return iterator
         with iterator:
-            return [record for record, _ in zip(iterator, range(limit), strict=False)]
+            return list(islice(iterator, limit))
 
     def _source(self) -> Node:
         return self._environment._graph[self._edges[0].source]

@@ -30,6 +30,7 @@ class JobCode:
         directory: where its state files are.
         parameters: the global job parameters.
         main_classes: classes of the user's script, so that their instances can be records.
+        one_host: whether all workers are on the driver's machine.
     """
 
     id: str
@@ -38,6 +39,7 @@ class JobCode:
     directory: str
     parameters: Mapping[str, str] = field(default_factory=dict)
     main_classes: Mapping[str, type] = field(default_factory=dict)
+    one_host: bool = True
 
     def new_function(self, operator: int) -> Any:
         """A function object of its own for one subtask."""
@@ -58,7 +60,11 @@ class _Parcel:
 
 
 def make_job_code(
-    job_id: str, plan: Plan, directory: str, parameters: Mapping[str, str] | None = None
+    job_id: str,
+    plan: Plan,
+    directory: str,
+    parameters: Mapping[str, str] | None = None,
+    one_host: bool = True,
 ) -> JobCode:
     """Take the functions out of the plan and pickle them.
 
@@ -83,6 +89,7 @@ def make_job_code(
         directory,
         dict(parameters or {}),
         main_classes(),
+        one_host,
     )
 
 

@@ -14,6 +14,7 @@ import json
 import os
 import pickle
 import secrets
+import socket
 import subprocess
 import sys
 import threading
@@ -104,6 +105,7 @@ def _start(
     registration: Path, job: JobCode, operator: PlannedOperator, subtask: int, attempt: int
 ) -> None:
     order = cloudpickle.dumps((operator, subtask, attempt, dict(job.parameters), job.directory))
+    host = "127.0.0.1" if job.one_host else socket.gethostname()
     process = subprocess.Popen(
         [
             sys.executable,
@@ -111,6 +113,7 @@ def _start(
             "holdfast.runtime.source_host",
             str(registration),
             str(os.getppid()),
+            host,
         ],
         stdin=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
@@ -171,9 +174,8 @@ class _Host:
             self._thread.stop()
 
 
-def _register(registration: Path, port: int, key: bytes) -> bool:
+def _register(registration: Path, host: str, port: int, key: bytes) -> bool:
     """Become the source of this subtask; False if another process is already."""
-    host = "127.0.0.1"
     text = json.dumps({"host": host, "port": port, "key": key.hex(), "pid": os.getpid()})
     draft = registration.with_suffix(f".{os.getpid()}")
     draft.touch(mode=0o600)
@@ -208,12 +210,12 @@ def _is_alive(pid: int) -> bool:
 
 def main() -> None:
     """Run the loop that standard input describes until the job is over."""
-    registration, anchor = Path(sys.argv[1]), int(sys.argv[2])
+    registration, anchor, host_name = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     classes, order = pickle.loads(sys.stdin.buffer.read())
     vars(sys.modules["__main__"]).update(cloudpickle.loads(classes))
     key = secrets.token_bytes(32)
-    with Listener(("127.0.0.1", 0), backlog=16, authkey=key) as listener:
-        if not _register(registration, listener.address[1], key):
+    with Listener((host_name, 0), backlog=16, authkey=key) as listener:
+        if not _register(registration, host_name, listener.address[1], key):
             return
         host = _Host(order)
         threading.Thread(target=_accept, args=(listener, host), daemon=True).start()

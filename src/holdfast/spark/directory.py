@@ -28,15 +28,17 @@ class JobDirectory:
         try:
             base.mkdir(parents=True, exist_ok=True)
             _sweep(base)
-            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-            (self.path / "state").mkdir()
-            self._lock = (self.path / _LOCK).open("w")
+            # NB: locked before it has the name by which others look for what is left over
+            draft = Path(tempfile.mkdtemp(prefix=".holdfast-new-", dir=base))
+            (draft / "state").mkdir()
+            self._lock = (draft / _LOCK).open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self.path = draft.rename(base / draft.name.replace(".holdfast-new-", _PREFIX))
         except OSError as error:
             raise JobExecutionError(
                 f"cannot make a directory for the job below {base}: {error}; set "
                 "'holdfast.directory' to a place that the driver and all executors can write to"
             ) from error
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
         atexit.register(self.remove)
 
     def remove(self) -> None:

@@ -35,6 +35,7 @@ from holdfast.runtime.job import make_job_code, pack
 from holdfast.spark.directory import JobDirectory
 from holdfast.spark.epoch import EpochOutcome, query_session, run_epoch
 from holdfast.spark.rows import RowSources
+from holdfast.spark.session import is_local
 from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
 from holdfast.state.storage import LocalStateStorage
@@ -99,7 +100,9 @@ class SparkJob:
             self._rows = RowSources(query_session(session), plan)
             self._writers = Writers(plan)
             directory = str(self._directory.path)
-            self._code = make_job_code(job_id, self._writers.plan, directory, settings.parameters)
+            self._code = make_job_code(
+                job_id, self._writers.plan, directory, settings.parameters, is_local(session)
+            )
         except BaseException:
             self._directory.remove()
             raise

@@ -31,6 +31,11 @@ def get_session(app_name: str, settings: dict[str, str] | None = None) -> SparkS
     return session
 
 
+def is_local(session: SparkSession) -> bool:
+    """Whether all workers are on the driver's machine."""
+    return (session.sparkContext.master or "").startswith("local")
+
+
 def default_parallelism(session: SparkSession | None = None) -> int:
     """The number of cores that the session has, or that a local one would have."""
     session = session or _existing()
@@ -86,8 +91,7 @@ def _prepare_workers(session: SparkSession) -> None:
     if package_root not in known:
         path = os.pathsep.join(part for part in (package_root, *known) if part)
         context.environment["PYTHONPATH"] = path
-    local = (context.master or "").startswith("local")
-    if not local and context.applicationId not in _shipped:
+    if not is_local(session) and context.applicationId not in _shipped:
         _shipped.add(context.applicationId)
         context.addPyFile(_zip_package(package_root))
 

@@ -130,12 +130,21 @@ class _FileReader(SourceReader):
 
     def _read_file(self, file: str, limit: int) -> Iterator[list[str]]:
         charset = self._source._format.charset_name
+        offset = self._offsets.get(file, 0)
         with Path(file).open("rb") as stream:
-            stream.seek(self._offsets.get(file, 0))
-            while raw := stream.readlines(_READ_BYTES)[:limit]:
-                self._offsets[file] = self._offsets.get(file, 0) + sum(map(len, raw))
-                stream.seek(self._offsets[file])
+            stream.seek(offset)
+            while limit > 0 and (raw := self._whole_lines(stream.readlines(_READ_BYTES))[:limit]):
+                offset += sum(map(len, raw))
+                limit -= len(raw)
+                stream.seek(offset)
+                self._offsets[file] = offset
                 yield [line.decode(charset).rstrip("\r\n") for line in raw]
+
+    def _whole_lines(self, lines: list[bytes]) -> list[bytes]:
+        """A last line without a line break waits for the rest of it while files may grow."""
+        if lines and self._source._monitors and not lines[-1].endswith(b"\n"):
+            lines.pop()
+        return lines
 
 
 class BucketAssigner(ABC):
