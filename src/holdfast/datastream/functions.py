@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ListStateDescriptor,
         MapState,
         MapStateDescriptor,
+        OperatorStateStore,
         ReducingState,
         ReducingStateDescriptor,
         ValueState,
@@ -33,13 +34,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AggregateFunction",
+    "CheckpointListener",
+    "CheckpointedFunction",
     "FilterFunction",
     "FlatMapFunction",
     "FoldFunction",
     "Function",
+    "FunctionInitializationContext",
+    "FunctionSnapshotContext",
     "KeySelector",
     "KeyedProcessFunction",
     "KeyedStateStore",
+    "ListCheckpointed",
     "MapFunction",
     "NullByteKeySelector",
     "ParallelSourceFunction",
@@ -127,6 +133,85 @@ class Function(ABC):  # noqa: B024 - nothing to implement, but not to be made by
 
     def close(self) -> None:
         """Called once after the last record. Not when the process is killed."""
+
+
+class FunctionSnapshotContext(ABC):
+    """What ``snapshot_state`` is told of the checkpoint."""
+
+    @abstractmethod
+    def get_checkpoint_id(self) -> int:
+        """The id of the checkpoint; later checkpoints have higher ids."""
+
+    @abstractmethod
+    def get_checkpoint_timestamp(self) -> int:
+        """When the checkpoint was triggered, in milliseconds."""
+
+    @abstractmethod
+    def set_raw_operator_state(self, data: bytes) -> None:
+        """Save bytes that the runtime does not look into."""
+
+
+class FunctionInitializationContext(ABC):
+    """What ``initialize_state`` is given."""
+
+    @abstractmethod
+    def is_restored(self) -> bool:
+        """Whether the state comes from a checkpoint."""
+
+    @abstractmethod
+    def get_operator_state_store(self) -> OperatorStateStore:
+        """State that belongs to the subtask."""
+
+    @abstractmethod
+    def get_keyed_state_store(self) -> KeyedStateStore:
+        """State that belongs to keys; only on a keyed stream."""
+
+    @abstractmethod
+    def get_raw_operator_state_inputs(self) -> tuple[bytes, ...]:
+        """The raw bytes that came to this subtask, one per subtask that had saved some."""
+
+
+class CheckpointedFunction(ABC):
+    """A function that takes part in checkpoints; any kind of function can be one."""
+
+    @abstractmethod
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        """Called at the barrier of a checkpoint, between two records: bring the state up to date.
+
+        An exception aborts the checkpoint, not the job.
+        """
+
+    @abstractmethod
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        """Called once per attempt, before ``open``."""
+
+
+class ListCheckpointed(ABC):
+    """The short form: a function whose state is a list, dealt out over the subtasks on restore."""
+
+    @abstractmethod
+    def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Any]:
+        """The state at the barrier of a checkpoint."""
+
+    @abstractmethod
+    def restore_state(self, state: list[Any]) -> None:
+        """Called before ``open`` in an attempt that begins at a checkpoint."""
+
+
+class CheckpointListener(ABC):
+    """A function that is told of the end of checkpoints.
+
+    Ids strictly increase, and a completed checkpoint contains all earlier ones. A notification
+    comes after the fact, and may not come at all when the job fails meanwhile. An exception fails
+    the job, but not the checkpoint.
+    """
+
+    @abstractmethod
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete and will be restored from if the job fails now."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up; the next one covers the longer span."""
 
 
 class MapFunction(Function):

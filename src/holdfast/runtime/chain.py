@@ -6,6 +6,7 @@ their fields and closes them. It does not know of blocks, epochs or files.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from holdfast.graph.nodes import (
     WriterOperation,
 )
 from holdfast.plan.model import Level, Plan, PlannedOperator
+from holdfast.runtime.checkpointing import OPERATOR_STATE, initialize, notify, snapshot
 from holdfast.runtime.context import (
     Clock,
     KeyedRecordContext,
@@ -40,6 +42,7 @@ from holdfast.runtime.results import PrintBuffer, ResultBuffer, WriterBuffer
 from holdfast.runtime.routing import Emit, Router, key_function
 from holdfast.runtime.staging import StagedColumns
 from holdfast.state.backend import KeyedStateBackend
+from holdfast.state.operator_state import Image, decode_image, encode_image
 from holdfast.state.views import KeyContext
 
 
@@ -78,6 +81,25 @@ class OperatorInstance:
                 self.report.during("open", error)
             finally:
                 self.context.opening(False)
+
+    def initialize(self, restored: bool, image: Image | None) -> None:
+        """Begin an attempt: hand out the operator state, call ``initialize_state``."""
+        self.context.operator_states.load(image or {})
+        try:
+            initialize(self.function, restored, self.context.operator_states, self.context)
+        except Exception as error:
+            self.report.during("initialize_state", error)
+
+    def snapshot(self, checkpoint: int, timestamp: int) -> None:
+        """Take part in a checkpoint; raises what ``snapshot_state`` raises."""
+        snapshot(self.function, checkpoint, timestamp, self.context.operator_states)
+
+    def notify(self, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
+        """Tell the function of checkpoints that ended."""
+        try:
+            notify(self.function, completed, aborted)
+        except Exception as error:
+            self.report.during("notify_checkpoint_complete", error)
 
     def close(self) -> None:
         """Call the function's ``close``."""
@@ -126,6 +148,26 @@ class Chain:
         self.inputs: dict[int, Emit] = {}
         self._wire(job.plan, subtask, clock)
 
+    def initialize(self, restored: bool, images: Mapping[str, Image]) -> None:
+        """Begin an attempt, the last function of the chain first."""
+        for instance in reversed(self.instances.values()):
+            instance.initialize(restored, images.get(instance.operator.uid))
+
+    def snapshot(self, checkpoint: int, timestamp: int) -> str | None:
+        """Take part in a checkpoint, the last function first; why that failed, or None."""
+        for instance in reversed(self.instances.values()):
+            try:
+                instance.snapshot(checkpoint, timestamp)
+            except Exception as error:
+                return f"snapshot_state of '{instance.operator.name}': {error!r}"
+        return None
+
+    def notify(self, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
+        """Tell listeners of checkpoints that ended, the last function first."""
+        if completed or aborted:
+            for instance in reversed(self.instances.values()):
+                instance.notify(completed, aborted)
+
     def open(self) -> None:
         """Open all functions, the last of the chain first, as Flink does."""
         for instance in reversed(self.instances.values()):
@@ -136,8 +178,11 @@ class Chain:
     def restore_fields(self) -> None:
         """Put the carried fields back."""
         for instance in self.instances.values():
-            data = self._backend.get_blob(instance.operator.uid, FIELDS)
-            instance.carrier.restore(data)
+            uid = instance.operator.uid
+            image = self._backend.get_blob(uid, OPERATOR_STATE)
+            if instance.function is not None and image is not None:
+                instance.context.operator_states.load(decode_image(image))
+            instance.carrier.restore(self._backend.get_blob(uid, FIELDS))
 
     def save_fields(self) -> None:
         """Put the fields where they are persisted with the state."""
@@ -145,6 +190,10 @@ class Chain:
             data = instance.carrier.save()
             if data is not None:
                 self._backend.set_blob(instance.operator.uid, FIELDS, data)
+            states = instance.context.operator_states
+            if instance.function is not None and states.used:
+                image = encode_image(states.image())
+                self._backend.set_blob(instance.operator.uid, OPERATOR_STATE, image)
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The users' metrics, by operator uid."""

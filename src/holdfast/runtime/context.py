@@ -16,6 +16,7 @@ from holdfast.datastream.functions import (
 from holdfast.errors import JobDefinitionError
 from holdfast.metrics import MetricGroup
 from holdfast.plan.model import PlannedOperator
+from holdfast.state.operator_state import OperatorStates
 
 if TYPE_CHECKING:
     from holdfast.datastream.state import (
@@ -67,6 +68,7 @@ class OperatorContext(RuntimeContext):
         self._metrics = MetricGroup()
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
         self._opening = False
+        self.operator_states = OperatorStates(operator.name)
 
     def get_task_name(self) -> str:
         return self._operator.name
@@ -116,13 +118,27 @@ class OperatorContext(RuntimeContext):
         """Within ``open`` every descriptor is a new state, so one name twice is a mistake."""
         self._opening = is_opening
 
-    def name_of(self, handle: object) -> str:
-        """The name of the state that a handle of this operator stands for."""
-        return next(name for name, (_, known) in self._states.items() if known is handle)
-
     def state_named(self, name: str) -> Any:
-        """The handle of a registered state, for fields that are carried to this process."""
+        """The handle of a keyed state that the function has asked for."""
         return self._states[name][1]
+
+    def reference(self, handle: object) -> tuple[str, StateDescriptor]:
+        """How a handle in a field is found again in another process."""
+        for descriptor, known in self._states.values():
+            if known is handle:
+                return ("keyed", descriptor)
+        found = self.operator_states.reference(handle)
+        if found is None:
+            msg = f"operator '{self._operator.name}' holds a state of another operator"
+            raise JobDefinitionError(msg)
+        return found
+
+    def by_reference(self, kind: str, descriptor: StateDescriptor) -> Any:
+        """The handle that a reference stands for."""
+        if kind == "keyed":
+            known = self._states.get(descriptor.get_name())
+            return known[1] if known else self._keyed(descriptor)
+        return self.operator_states.by_reference(kind, descriptor)
 
     def _keyed(self, descriptor: StateDescriptor) -> Any:
         name = descriptor.get_name()

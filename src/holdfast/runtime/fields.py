@@ -44,7 +44,8 @@ class FieldCarrier:
         metrics = self._context.get_metrics_group().dump()
         if not metrics and not self._carries:
             return None
-        self._last = pickle.dumps(metrics, 5) + self._dump_fields()
+        attempt = self._context.get_attempt_number()
+        self._last = pickle.dumps((attempt, metrics), 5) + self._dump_fields()
         self._warn_if_large(len(self._last))
         return self._last
 
@@ -53,7 +54,10 @@ class FieldCarrier:
         if data is None or data == self._last:
             return
         stream = io.BytesIO(data)
-        self._context.get_metrics_group().restore(pickle.load(stream))
+        attempt, metrics = pickle.load(stream)
+        if attempt != self._context.get_attempt_number():
+            return  # a function object lives as long as its attempt
+        self._context.get_metrics_group().restore(metrics)
         fields, left_out = _Unpickler(stream, self._context).load()
         if self._carries:
             _set_state(self._function, fields, left_out)
@@ -127,7 +131,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if obj is self._context:
             return ("context", "")
         if isinstance(obj, State):
-            return ("state", self._context.name_of(obj))
+            return ("state", self._context.reference(obj))
         if isinstance(obj, MetricGroup):
             return ("group", obj.path)
         return ("metric", obj.path) if isinstance(obj, Metric) else None
@@ -143,6 +147,6 @@ class _Unpickler(pickle.Unpickler):
         if kind == "context":
             return self._context
         if kind == "state":
-            return self._context.state_named(place)
+            return self._context.by_reference(*place)
         metrics = self._context.get_metrics_group()
         return metrics.group_at(place) if kind == "group" else metrics.metric_at(place)

@@ -21,6 +21,9 @@ class EpochTask(msgspec.Struct, frozen=True):
         chains: the head of the state of each subtask.
         quota: how many records each source subtask may read.
         closing: no records are read; functions are closed.
+        restored: whether this attempt began at a checkpoint.
+        checkpoint: the id of the checkpoint whose barrier ends this epoch, or None.
+        completed, aborted: checkpoints that ended since listeners were last told.
     """
 
     job: str
@@ -30,6 +33,11 @@ class EpochTask(msgspec.Struct, frozen=True):
     chains: tuple[Chain, ...]
     quota: int
     closing: bool = False
+    restored: bool = False
+    checkpoint: int | None = None
+    checkpoint_timestamp: int = 0
+    completed: tuple[int, ...] = ()
+    aborted: tuple[int, ...] = ()
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -54,6 +62,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
         saturated: a source of it reached its quota; there is more to read.
         seconds: time by protocol step: load, process, persist.
         metrics: the user's metrics, by operator uid.
+        snapshot_failure: why a function could not take part in the checkpoint, if one could not.
     """
 
     level: int
@@ -70,6 +79,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     metrics: dict[str, dict[str, Any]]
     rss: int = 0
     process: int = 0
+    snapshot_failure: str | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):

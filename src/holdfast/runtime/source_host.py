@@ -34,7 +34,7 @@ from holdfast.runtime.failures import FailureReporter, OperatorFailed
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.protocol import Failure, decode_failure, encode
 from holdfast.runtime.source_thread import SourceThread
-from holdfast.runtime.sources import LiveSource, SourceAccess
+from holdfast.runtime.sources import Beginning, LiveSource, ReadRequest, SourceAccess
 
 _START_SECONDS = 60.0
 _WATCH_SECONDS = 0.5
@@ -47,13 +47,15 @@ class HostedSources(SourceAccess):
         """Processes of another attempt are not talked to."""
         self._attempt = attempt
 
-    def connect(self, job: JobCode, operator: PlannedOperator, subtask: int) -> LiveSource:
+    def connect(
+        self, job: JobCode, operator: PlannedOperator, subtask: int, beginning: Beginning
+    ) -> LiveSource:
         """Connect to the process of a subtask; start it if there is none."""
         folder = Path(job.directory) / "sources"
         folder.mkdir(parents=True, exist_ok=True)
         registration = folder / f"{operator.uid}-{subtask}-{self._attempt}.json"
         if not registration.exists():
-            _start(registration, job, operator, subtask, self._attempt)
+            _start(registration, job, operator, subtask, self._attempt, beginning)
         return HostedSource(registration)
 
 
@@ -65,18 +67,19 @@ class HostedSource(LiveSource):
         self._finished = False
         self._connection = _connect(registration)
 
-    def read(self, epoch: int, limit: int) -> Iterator[Sequence[Any]]:
+    def read(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
         """Decoded batches; a loop's exception is raised here as an operator's failure."""
         try:
-            self._connection.send(("read", epoch, limit))
+            self._connection.send(request)
             while data := self._connection.recv_bytes():
                 yield decode_records(data)
-            self._finished, failure = self._connection.recv()
+            answer = self._connection.recv()
         except (EOFError, OSError) as error:
             raise InternalError(
                 "the process of a source function has died; the job has to go back to its last "
                 "checkpoint, or start again"
             ) from error
+        self._finished, failure, self.image, self.snapshot_failure = answer
         if failure is not None:
             raise OperatorFailed(decode_failure(failure))
 
@@ -102,9 +105,14 @@ def _connect(registration: Path) -> Connection:
 
 
 def _start(
-    registration: Path, job: JobCode, operator: PlannedOperator, subtask: int, attempt: int
+    registration: Path,
+    job: JobCode,
+    operator: PlannedOperator,
+    subtask: int,
+    attempt: int,
+    beginning: Beginning,
 ) -> None:
-    order = cloudpickle.dumps((operator, subtask, attempt, dict(job.parameters), job.directory))
+    order = cloudpickle.dumps((operator, subtask, attempt, dict(job.parameters), beginning))
     host = "127.0.0.1" if job.one_host else socket.gethostname()
     process = subprocess.Popen(
         [
@@ -137,15 +145,15 @@ class _Host:
     """Serves the reads of one source subtask."""
 
     def __init__(self, order: bytes) -> None:
-        operator, subtask, attempt, parameters, directory = cloudpickle.loads(order)
-        self.directory = Path(directory)
+        operator, subtask, attempt, parameters, beginning = cloudpickle.loads(order)
         self._failure: Failure | None = None
         self._thread: SourceThread | None = None
         self._lock = threading.Lock()
         context = OperatorContext(operator, subtask, attempt, None, None, parameters)  # type: ignore[arg-type]
         try:
             report = FailureReporter(operator.name, subtask)
-            self._thread = SourceThread(operator.node.operation.source.function, context, report)
+            function = operator.node.operation.source.function
+            self._thread = SourceThread(function, context, report, beginning)
         except OperatorFailed as failed:
             self._failure = failed.failure
 
@@ -153,20 +161,27 @@ class _Host:
         """Answer one worker until it hangs up."""
         with contextlib.suppress(EOFError, OSError), connection:
             while True:
-                _, epoch, limit = connection.recv()
+                request = connection.recv()
                 with self._lock:
-                    self._answer(connection, epoch, limit)
+                    self._answer(connection, request)
 
-    def _answer(self, connection: Connection, epoch: int, limit: int) -> None:
+    def _answer(self, connection: Connection, request: ReadRequest) -> None:
         failure = self._failure
         try:
-            for data in self._thread.read(epoch, limit) if self._thread else ():
+            for data in self._thread.read(request) if self._thread else ():
                 connection.send_bytes(data)
         except OperatorFailed as failed:
             failure = failed.failure
         connection.send_bytes(b"")
-        finished = self._thread is not None and self._thread.finished
-        connection.send((finished, encode(failure) if failure else None))
+        thread = self._thread
+        connection.send(
+            (
+                thread is not None and thread.finished,
+                encode(failure) if failure else None,
+                thread and thread.image,
+                thread and thread.snapshot_failure,
+            )
+        )
 
     def stop(self) -> None:
         """Cancel the loop."""

@@ -15,10 +15,13 @@ from collections.abc import Iterator, Sequence
 from tempfile import SpooledTemporaryFile
 from typing import Any
 
-from holdfast.datastream.functions import RuntimeContext, SourceContext, SourceFunction
+from holdfast.datastream.functions import SourceContext, SourceFunction
 from holdfast.runtime.blocks import decode_records, encode_records
+from holdfast.runtime.checkpointing import initialize, notify, snapshot
+from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.failures import FailureReporter
-from holdfast.runtime.sources import LiveSource
+from holdfast.runtime.sources import Beginning, LiveSource, ReadRequest
+from holdfast.state.operator_state import decode_image, encode_image
 
 _CAPACITY = 100_000
 _BATCH = 4096
@@ -31,9 +34,9 @@ class SourceCancelled(BaseException):
 
 
 class _Context(SourceContext):
-    def __init__(self, thread: SourceThread) -> None:
+    def __init__(self, thread: SourceThread, lock: threading.RLock) -> None:  # type: ignore[valid-type]
         self._thread = thread
-        self._lock = threading.RLock()
+        self._lock: Any = lock
 
     def collect(self, value: Any) -> None:
         with self._lock:
@@ -47,12 +50,20 @@ class SourceThread:
     """Runs one source function and hands out what it emits, epoch by epoch."""
 
     def __init__(
-        self, function: SourceFunction, context: RuntimeContext, report: FailureReporter
+        self,
+        function: SourceFunction,
+        context: OperatorContext,
+        report: FailureReporter,
+        beginning: Beginning = Beginning(),  # noqa: B008 - immutable
     ) -> None:
-        """Open the function and start its loop."""
-        _open(function, context, report)
+        """Initialize and open the function and start its loop."""
+        self._states = context.operator_states
+        if beginning.image is not None:
+            self._states.load(decode_image(beginning.image))
+        _open(function, context, report, beginning.restored)
         self._function = function
         self._report = report
+        self._lock = threading.RLock()
         self._queue: deque[Any] = deque()
         self._space = threading.Event()
         self._cancelled = False
@@ -71,22 +82,31 @@ class SourceThread:
             raise SourceCancelled
         self._queue.append(value)
 
-    def read(self, epoch: int, limit: int) -> Iterator[bytes]:
+    def read(self, request: ReadRequest) -> Iterator[bytes]:
         """The encoded batches of an epoch: what was given before, then what is there now."""
-        if epoch != self._epoch:
+        if request.epoch != self._epoch:
             self._spool.close()
             self._spool = _Spool()
-            self._epoch = epoch
+            self._epoch = request.epoch
+            self._notify(request)
         yield from self._spool.replay()
         if self._spool.complete:
             return
-        left = limit - self._spool.records
-        for batch in self._take(left):
-            data = encode_records(batch)
-            self._spool.add(data, len(batch))
-            yield data
+        yield from self._spooled(self._take(request.limit - self._spool.records))
+        if request.checkpoint is not None:
+            yield from self._snapshot(request.checkpoint, request.timestamp)
         self._spool.complete = True
         self._check()
+
+    @property
+    def image(self) -> bytes | None:
+        """The function's operator state at the barrier of the epoch that was read last."""
+        return self._spool.image
+
+    @property
+    def snapshot_failure(self) -> str | None:
+        """Why the function could not take part in that epoch's checkpoint, if it could not."""
+        return self._spool.failure
 
     @property
     def finished(self) -> bool:
@@ -102,7 +122,36 @@ class SourceThread:
         self._spool.close()
         self._function.close()
 
-    def _take(self, limit: int) -> Iterator[list[Any]]:
+    def _spooled(self, batches: Iterator[list[Any]]) -> Iterator[bytes]:
+        for batch in batches:
+            data = encode_records(batch)
+            self._spool.add(data, len(batch))
+            yield data
+
+    def _snapshot(self, checkpoint: int, timestamp: int) -> Iterator[bytes]:
+        """Cut the stream where emission and state agree: under the lock, with the queue empty.
+
+        The loop may hold the lock while it waits for space, so the queue is emptied meanwhile.
+        """
+        while not self._lock.acquire(timeout=0.01):
+            yield from self._spooled(self._take(_CAPACITY))
+        try:
+            yield from self._spooled(self._take(len(self._queue), patient=True))
+            try:
+                snapshot(self._function, checkpoint, timestamp, self._states)
+            except Exception as error:
+                self._spool.failure = f"snapshot_state: {error!r}"
+            self._spool.image = encode_image(self._states.image()) if self._states.used else None
+        finally:
+            self._lock.release()
+
+    def _notify(self, request: ReadRequest) -> None:
+        try:
+            notify(self._function, request.completed, request.aborted)
+        except Exception as error:
+            self._report.during("notify_checkpoint_complete", error)
+
+    def _take(self, limit: int, patient: bool = False) -> Iterator[list[Any]]:
         deadline = time.monotonic() + _LONGEST_READ
         queue = self._queue
         while queue and limit > 0:
@@ -111,12 +160,12 @@ class SourceThread:
             self._space.set()
             limit -= count
             yield batch
-            if time.monotonic() > deadline:
+            if not patient and time.monotonic() > deadline:
                 return
 
     def _run(self) -> None:
         try:
-            self._function.run(_Context(self))
+            self._function.run(_Context(self, self._lock))
         except SourceCancelled:
             pass
         except BaseException as error:
@@ -128,7 +177,13 @@ class SourceThread:
             self._report.during("run", self._error)
 
 
-def _open(function: SourceFunction, context: RuntimeContext, report: FailureReporter) -> None:
+def _open(
+    function: SourceFunction, context: OperatorContext, report: FailureReporter, restored: bool
+) -> None:
+    try:
+        initialize(function, restored, context.operator_states, context)
+    except Exception as error:
+        report.during("initialize_state", error)
     try:
         function.open(context)
     except Exception as error:
@@ -142,9 +197,12 @@ class LocalSource(LiveSource):
         """Read from this thread."""
         self.thread = thread
 
-    def read(self, epoch: int, limit: int) -> Iterator[Sequence[Any]]:
+    def read(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
         """Decoded batches."""
-        return (decode_records(data) for data in self.thread.read(epoch, limit))
+        for data in self.thread.read(request):
+            yield decode_records(data)
+        self.image = self.thread.image
+        self.snapshot_failure = self.thread.snapshot_failure
 
     @property
     def finished(self) -> bool:
@@ -163,6 +221,8 @@ class _Spool:
         self._sizes: list[int] = []
         self.records = 0
         self.complete = False
+        self.image: bytes | None = None
+        self.failure: str | None = None
 
     def add(self, data: bytes, count: int) -> None:
         self._file.seek(0, 2)

@@ -5,25 +5,53 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from holdfast.datastream.connectors.base import SourceReader
 from holdfast.datastream.connectors.function import FunctionSource
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import PlannedOperator
+from holdfast.runtime.checkpointing import OPERATOR_STATE
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.job import JobCode
 from holdfast.state.backend import KeyedStateBackend
+from holdfast.state.operator_state import Image, encode_image
 
 POSITION = "position"
 
 
+class ReadRequest(msgspec.Struct, frozen=True):
+    """What a loop is asked for in one epoch.
+
+    Attributes:
+        checkpoint: the checkpoint whose barrier ends the epoch, or None.
+        completed, aborted: checkpoints that ended, for a loop that listens.
+    """
+
+    epoch: int
+    limit: int
+    checkpoint: int | None = None
+    timestamp: int = 0
+    completed: tuple[int, ...] = ()
+    aborted: tuple[int, ...] = ()
+
+
 class LiveSource(ABC):
-    """A running source function, wherever its loop is."""
+    """A running source function, wherever its loop is.
+
+    Attributes:
+        image: after a read with a barrier, the function's operator state at that place.
+        snapshot_failure: after such a read, why the function could not take part, if it could not.
+    """
+
+    image: bytes | None = None
+    snapshot_failure: str | None = None
 
     @abstractmethod
-    def read(self, epoch: int, limit: int) -> Iterator[Sequence[Any]]:
+    def read(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
         """The records of an epoch; the same ones again when the epoch is read again."""
 
     @property
@@ -36,12 +64,21 @@ class LiveSource(ABC):
         """Let go of the connection; the loop goes on."""
 
 
+class Beginning(NamedTuple):
+    """What the loop of a source begins with: whether from a checkpoint, and its state there."""
+
+    restored: bool = False
+    image: bytes | None = None
+
+
 class SourceAccess(ABC):
     """How a subtask finds the loops of its source functions."""
 
     @abstractmethod
-    def connect(self, job: JobCode, operator: PlannedOperator, subtask: int) -> LiveSource:
-        """The running loop of a subtask; started if it does not run yet."""
+    def connect(
+        self, job: JobCode, operator: PlannedOperator, subtask: int, beginning: Beginning
+    ) -> LiveSource:
+        """The running loop of a subtask; started from its beginning if it does not run yet."""
 
 
 class SourceInstance:
@@ -65,8 +102,9 @@ class SourceInstance:
         self._live: LiveSource | None = None
         self._connect: Callable[[], LiveSource] | None = None
         self._finished = False
+        self._beginning = Beginning()
         if isinstance(operation.source, FunctionSource):
-            self._connect = lambda: access.connect(job, operator, subtask)
+            self._connect = lambda: access.connect(job, operator, subtask, self._beginning)
         else:
             self._reader = operation.source.create_reader(subtask, operator.parallelism)
 
@@ -79,11 +117,15 @@ class SourceInstance:
         if self._reader is not None:
             self._reader.restore(position)
 
-    def read(self, epoch: int, limit: int) -> Iterator[Sequence[Any]]:
-        """Batches of an epoch, at most ``limit`` records in all."""
+    def begin(self, restored: bool, image: Image | None) -> None:
+        """Begin an attempt with this operator state."""
+        self._beginning = Beginning(restored, encode_image(image) if image else None)
+
+    def read(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
+        """Batches of an epoch."""
         if self._finished:
             return
-        batches = self._batches(epoch, limit)
+        batches = self._batches(request)
         while True:
             try:
                 batch = next(batches, None)
@@ -108,6 +150,13 @@ class SourceInstance:
         position = self._reader.position() if self._reader is not None else None
         data = pickle.dumps((self.finished, position), 5)
         self._backend.set_blob(self.operator.uid, POSITION, data)
+        if self._live is not None and self._live.image is not None:
+            self._backend.set_blob(self.operator.uid, OPERATOR_STATE, self._live.image)
+
+    @property
+    def snapshot_failure(self) -> str | None:
+        """Why the loop could not take part in the epoch's checkpoint, if it could not."""
+        return self._live.snapshot_failure if self._live is not None else None
 
     def close(self) -> None:
         """Let go of connections."""
@@ -117,10 +166,10 @@ class SourceInstance:
             self._live.close()
             self._live = None
 
-    def _batches(self, epoch: int, limit: int) -> Iterator[Sequence[Any]]:
+    def _batches(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
         if self._reader is not None:
-            return iter(self._reader.read(limit))
+            return iter(self._reader.read(request.limit))
         if self._live is None:
             assert self._connect is not None
             self._live = self._connect()
-        return self._live.read(epoch, limit)
+        return self._live.read(request)

@@ -19,6 +19,7 @@ from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import ROWS_LEVEL
 from holdfast.runtime.blocks import Block, Kind, decode_records
 from holdfast.runtime.chain import Chain
+from holdfast.runtime.checkpointing import OPERATOR_STATE
 from holdfast.runtime.context import Clock
 from holdfast.runtime.failures import OperatorFailed, describe_engine_error
 from holdfast.runtime.inbox import Inbox, Producer
@@ -26,9 +27,10 @@ from holdfast.runtime.job import JobCode
 from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, encode
 from holdfast.runtime.routing import Emit, Outbox
-from holdfast.runtime.sources import SourceAccess, SourceInstance
-from holdfast.state.backend import HeapKeyedStateBackend, StateStorage
+from holdfast.runtime.sources import ReadRequest, SourceAccess, SourceInstance
+from holdfast.state.backend import HeapKeyedStateBackend, StateStorage, read_blobs
 from holdfast.state.key_groups import key_group_range
+from holdfast.state.operator_state import Image, decode_image, redistribute
 
 _PROGRESS = "progress"
 _SLICE = 1024
@@ -93,6 +95,7 @@ class Subtask:
         with run.timed("load"):  # Step 2
             self._load(task)
             self._connect(run)
+        self._chain.notify(task.completed, task.aborted)  # Step 3
         yield from self._process(task, run, blocks)  # Step 4
         if run.upstream_failed:
             yield from run.fail(None)
@@ -101,10 +104,16 @@ class Subtask:
         if (finished or task.closing) and not self._closed:
             self._closed = True
             self._chain.close()
+        if task.checkpoint is not None:  # Step 5
+            failures = [self._chain.snapshot(task.checkpoint, task.checkpoint_timestamp)]
+            failures += [source.snapshot_failure for source in self._sources]
+            run.snapshot_failure = next((failure for failure in failures if failure), None)
+        self._flush()
         yield from run.outbox.take()
         with run.timed("persist"):  # Step 6
-            self._save()
-            chain = self._backend.persist(self._storage, run.stamp, task.epoch)
+            self._save(task)
+            durable = task.checkpoint is not None
+            chain = self._backend.persist(self._storage, run.stamp, task.epoch, durable)
             self._head = chain.stamp
         yield from run.finish(self._acknowledgement(run, chain, finished), finished)  # Step 7
 
@@ -127,14 +136,35 @@ class Subtask:
             self._make_operators()
         self._backend.restore(self._storage, head)
         self._head = head.stamp
+        progress = self._backend.get_blob("", _PROGRESS)
+        ended, initialized, closed = pickle.loads(progress) if progress else ((), -1, -1)
+        self._ended = set(ended)
+        self._closed = closed == task.attempt
+        begins = initialized != task.attempt
+        if begins:
+            images = self._images(task) if task.restored else {}
+            self._chain.initialize(task.restored, images)
+            for source in self._sources:
+                source.begin(task.restored, images.get(source.operator.uid))
         if not self._opened:
             self._chain.open()
             self._opened = True
-        self._chain.restore_fields()
-        progress = self._backend.get_blob("", _PROGRESS)
-        self._ended, self._closed = pickle.loads(progress) if progress else (set(), False)
+        if not begins:
+            self._chain.restore_fields()
         for source in self._sources:
             source.restore()
+
+    def _images(self, task: EpochTask) -> dict[str, Image]:
+        """The operator state that this subtask gets of what all subtasks had saved."""
+        saved = [read_blobs(self._storage, chain) for chain in task.chains]
+        images: dict[str, Image] = {}
+        for instance in self._chain.instances.values():
+            operator = instance.operator
+            place = (operator.uid, OPERATOR_STATE)
+            parts = [decode_image(blobs[place]) if place in blobs else {} for blobs in saved]
+            dealt = redistribute(parts[: operator.parallelism], operator.parallelism)
+            images[operator.uid] = dealt[self._subtask]
+        return images
 
     def _connect(self, run: _Run) -> None:
         for router in self._chain.routers:
@@ -155,7 +185,6 @@ class Subtask:
         if not task.closing and not run.upstream_failed:
             for source in self._sources:
                 yield from self._read(source, task, run)
-        self._flush()
         run.stop("process")
 
     def _take_records(self, run: _Run, block: Block) -> Iterator[Block]:
@@ -167,7 +196,15 @@ class Subtask:
     def _read(self, source: SourceInstance, task: EpochTask, run: _Run) -> Iterator[Block]:
         emit = self._chain.inputs[source.operator.id]
         left = task.quota
-        for records in source.read(task.epoch, task.quota):
+        request = ReadRequest(
+            task.epoch,
+            task.quota,
+            task.checkpoint,
+            task.checkpoint_timestamp,
+            task.completed,
+            task.aborted,
+        )
+        for records in source.read(request):
             left -= len(records)
             yield from _feed(records, emit, run.outbox)
         run.records_read += task.quota - left
@@ -200,12 +237,12 @@ class Subtask:
         rows = [c for (level, _), c in run.inbox.controls.items() if level == ROWS_LEVEL]
         return bool(rows) and all(control.ended for control in rows)
 
-    def _save(self) -> None:
+    def _save(self, task: EpochTask) -> None:
         for source in self._sources:
             source.save()
-        if self._ended or self._closed:
-            progress = (self._ended, self._closed)
-            self._backend.set_blob("", _PROGRESS, pickle.dumps(progress, 5))
+        closed = task.attempt if self._closed else -1
+        progress = (sorted(self._ended), task.attempt, closed)
+        self._backend.set_blob("", _PROGRESS, pickle.dumps(progress, 5))
         self._chain.save_fields()
 
     def _acknowledgement(self, run: _Run, chain: Any, finished: bool) -> Acknowledgement:
@@ -224,6 +261,7 @@ class Subtask:
             metrics=self._chain.metrics(),
             rss=resident_bytes(),
             process=os.getpid(),
+            snapshot_failure=run.snapshot_failure,
         )
 
 
@@ -247,6 +285,7 @@ class _Run:
         self.records_read = 0
         self.saturated = False
         self.upstream_failed = False
+        self.snapshot_failure: str | None = None
         self.seconds: dict[str, float] = {}
         self._plan = job.plan
         self._level = task.level

@@ -18,7 +18,7 @@ from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.job import JobCode, unpack
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.source_thread import LocalSource, SourceThread
-from holdfast.runtime.sources import LiveSource, SourceAccess
+from holdfast.runtime.sources import Beginning, LiveSource, SourceAccess
 from holdfast.runtime.task import FailedRun, Subtask
 from holdfast.state.storage import StateStorage
 from holdfast.testing.calls import counting_job
@@ -113,11 +113,13 @@ class LocalSources(SourceAccess):
         """None runs yet."""
         self._threads: dict[tuple[str, int], SourceThread] = {}
 
-    def connect(self, job: JobCode, operator: PlannedOperator, subtask: int) -> LiveSource:
+    def connect(
+        self, job: JobCode, operator: PlannedOperator, subtask: int, beginning: Beginning
+    ) -> LiveSource:
         """The loop of a subtask; all workers share it."""
         place = (operator.uid, subtask)
         if place not in self._threads:
-            self._threads[place] = _start(job, operator, subtask)
+            self._threads[place] = _start(job, operator, subtask, beginning)
         return LocalSource(self._threads[place])
 
     def __bool__(self) -> bool:
@@ -129,10 +131,12 @@ class LocalSources(SourceAccess):
             self._threads.popitem()[1].stop()
 
 
-def _start(job: JobCode, operator: PlannedOperator, subtask: int) -> SourceThread:
+def _start(
+    job: JobCode, operator: PlannedOperator, subtask: int, beginning: Beginning
+) -> SourceThread:
     operation = operator.node.operation
     assert isinstance(operation, SourceOperation)
     assert isinstance(operation.source, FunctionSource)
     context = OperatorContext(operator, subtask, 0, None, None, job.parameters)  # type: ignore[arg-type]
     report = FailureReporter(operator.name, subtask)
-    return SourceThread(operation.source.function, context, report)
+    return SourceThread(operation.source.function, context, report, beginning)

@@ -1,0 +1,89 @@
+"""A function's part in checkpoints: its state at the start, at a barrier, and what it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.datastream.functions import (
+    CheckpointedFunction,
+    CheckpointListener,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    KeyedStateStore,
+    ListCheckpointed,
+)
+from holdfast.datastream.state import ListStateDescriptor, OperatorStateStore
+from holdfast.state.operator_state import OperatorStates
+
+#: the blob that holds an operator's state in one subtask
+OPERATOR_STATE = "operator-state"
+
+_LIST = ListStateDescriptor("list-checkpointed")
+
+
+class SnapshotContext(FunctionSnapshotContext):
+    """One checkpoint, as one function sees it."""
+
+    def __init__(self, checkpoint: int, timestamp: int, states: OperatorStates) -> None:
+        self._checkpoint = checkpoint
+        self._timestamp = timestamp
+        self._states = states
+
+    def get_checkpoint_id(self) -> int:
+        return self._checkpoint
+
+    def get_checkpoint_timestamp(self) -> int:
+        return self._timestamp
+
+    def set_raw_operator_state(self, data: bytes) -> None:
+        self._states.raw_output = bytes(data)
+
+
+class InitializationContext(FunctionInitializationContext):
+    """The beginning of an attempt, as one function sees it."""
+
+    def __init__(self, restored: bool, states: OperatorStates, keyed: KeyedStateStore) -> None:
+        self._restored = restored
+        self._states = states
+        self._keyed = keyed
+
+    def is_restored(self) -> bool:
+        return self._restored
+
+    def get_operator_state_store(self) -> OperatorStateStore:
+        return self._states
+
+    def get_keyed_state_store(self) -> KeyedStateStore:
+        return self._keyed
+
+    def get_raw_operator_state_inputs(self) -> tuple[bytes, ...]:
+        return self._states.raw_inputs
+
+
+def initialize(
+    function: Any, restored: bool, states: OperatorStates, keyed: KeyedStateStore
+) -> None:
+    """Call what the function has for the beginning of an attempt."""
+    if isinstance(function, CheckpointedFunction):
+        function.initialize_state(InitializationContext(restored, states, keyed))
+    elif isinstance(function, ListCheckpointed) and restored:
+        function.restore_state(list(states.get_list_state(_LIST).get()))
+
+
+def snapshot(function: Any, checkpoint: int, timestamp: int, states: OperatorStates) -> None:
+    """Call what the function has for a barrier (step 5)."""
+    if isinstance(function, CheckpointedFunction):
+        function.snapshot_state(SnapshotContext(checkpoint, timestamp, states))
+    elif isinstance(function, ListCheckpointed):
+        states.get_list_state(_LIST).update(function.snapshot_state(checkpoint, timestamp))
+
+
+def notify(function: Any, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
+    """Tell a listener of the checkpoints that ended, in the order of their ids (step 3)."""
+    if not isinstance(function, CheckpointListener):
+        return
+    for checkpoint in sorted({*completed, *aborted}):
+        if checkpoint in completed:
+            function.notify_checkpoint_complete(checkpoint)
+        else:
+            function.notify_checkpoint_aborted(checkpoint)

@@ -1,0 +1,250 @@
+"""State that belongs to a subtask, not to a key: lists, maps that all subtasks share, raw bytes.
+
+A subtask's operator state is saved as an image: by state name, how the state is shared out, and its
+elements, each encoded by itself. So a restore can deal elements out to another number of subtasks
+without knowing the user's classes:
+
+    SPLIT      every subtask gets a share of all elements, contiguous and as even as can be; with as
+               many subtasks as before, each keeps its own
+    UNION      every subtask gets all elements
+    BROADCAST  every subtask gets the elements of the first one, since all have the same
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.datastream.state import (
+    BroadcastState,
+    ListState,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OperatorStateStore,
+)
+from holdfast.state.errors import StateRegistrationError
+from holdfast.state.serializers import Codec, Column, Serializer
+
+__all__ = ["Image", "OperatorStates", "decode_image", "encode_image", "redistribute"]
+
+SPLIT: Final = "split"
+UNION: Final = "union"
+BROADCAST: Final = "broadcast"
+
+#: the name under which raw bytes are kept; no state of a user can have it
+_RAW: Final = ""
+
+
+class ListImage(msgspec.Struct, frozen=True, array_like=True):
+    """The elements of one state in one subtask: codec and bytes of each."""
+
+    mode: str
+    elements: tuple[tuple[int, bytes], ...]
+
+
+#: the operator state of one operator in one subtask, by state name
+Image = Mapping[str, ListImage]
+
+encode_image = msgspec.msgpack.Encoder().encode
+decode_image = msgspec.msgpack.Decoder(dict[str, ListImage]).decode
+
+
+def redistribute(images: Sequence[Image], parallelism: int) -> list[dict[str, ListImage]]:
+    """Deal the images of the old subtasks, in their order, out to the new ones."""
+    dealt: list[dict[str, ListImage]] = [{} for _ in range(parallelism)]
+    for name in sorted({name for image in images for name in image}):
+        mode = next(image[name].mode for image in images if name in image)
+        parts = [image.get(name, ListImage(mode, ())) for image in images]
+        for subtask, share in enumerate(_shares(mode, parts, parallelism)):
+            dealt[subtask][name] = share
+    return dealt
+
+
+def _shares(mode: str, parts: Sequence[ListImage], parallelism: int) -> Iterator[ListImage]:
+    everything = tuple(element for part in parts for element in part.elements)
+    for subtask in range(parallelism):
+        if mode == UNION:
+            yield ListImage(mode, everything)
+        elif mode == BROADCAST:
+            yield parts[0]
+        elif parallelism == len(parts):
+            yield parts[subtask]
+        else:
+            first = len(everything) * subtask // parallelism
+            last = len(everything) * (subtask + 1) // parallelism
+            yield ListImage(mode, everything[first:last])
+
+
+class OperatorStates(OperatorStateStore):
+    """The operator states of one operator in one subtask."""
+
+    def __init__(self, operator: str, restored: Image | None = None) -> None:
+        """Begin with what a restore gave this subtask."""
+        self._operator = operator
+        self._restored = dict(restored or {})
+        self._states: dict[str, _OperatorList | _OperatorMap] = {}
+        self.raw_inputs: tuple[bytes, ...] = self._take_raw()
+        #: what ``snapshot_state`` writes as raw bytes
+        self.raw_output = b""
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list whose elements a restore deals out."""
+        return self._list(state_descriptor, SPLIT)
+
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list that a restore gives to every subtask in full."""
+        return self._list(state_descriptor, UNION)
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        """A map that all subtasks hold alike."""
+        state = self._get(state_descriptor.name, BROADCAST)
+        if state is None:
+            state = _OperatorMap(state_descriptor, self._restored.pop(state_descriptor.name, None))
+            self._states[state_descriptor.name] = state
+        assert isinstance(state, _OperatorMap)
+        return state
+
+    def load(self, image: Image) -> None:
+        """Go to another image; the handles that functions have stay theirs."""
+        self._restored = {name: part for name, part in image.items() if name not in self._states}
+        for name, state in self._states.items():
+            state.load(image.get(name))
+        self.raw_inputs = self._take_raw()
+
+    @property
+    def used(self) -> bool:
+        """Whether there is anything to save."""
+        return bool(self._states or self._restored or self.raw_output)
+
+    def image(self) -> dict[str, ListImage]:
+        """Everything, also what was restored and not asked for."""
+        image = dict(self._restored)
+        for name, state in self._states.items():
+            image[name] = state.image()
+        if self.raw_output:
+            image[_RAW] = ListImage(SPLIT, ((Codec.PLAIN, self.raw_output),))
+        return image
+
+    def reference(self, handle: object) -> tuple[str, Any] | None:
+        """How a handle of this store is found again in another process."""
+        for state in self._states.values():
+            if state is handle:
+                return state.mode, state.descriptor
+        return None
+
+    def by_reference(self, mode: str, descriptor: Any) -> Any:
+        """The state that a reference stands for."""
+        if mode == BROADCAST:
+            return self.get_broadcast_state(descriptor)
+        return self._list(descriptor, mode)
+
+    def _list(self, descriptor: ListStateDescriptor, mode: str) -> ListState[Any]:
+        state = self._get(descriptor.name, mode)
+        if state is None:
+            state = _OperatorList(descriptor, mode, self._restored.pop(descriptor.name, None))
+            self._states[descriptor.name] = state
+        assert isinstance(state, _OperatorList)
+        return state
+
+    def _get(self, name: str, mode: str) -> _OperatorList | _OperatorMap | None:
+        known: Any = self._states.get(name) or self._restored.get(name)
+        if known is not None and known.mode != mode:
+            raise StateRegistrationError(
+                f"the operator state '{name}' of operator '{self._operator}' is a {known.mode} "
+                f"state; this job asks for it as a {mode} state; give it another name"
+            )
+        return self._states.get(name)
+
+    def _take_raw(self) -> tuple[bytes, ...]:
+        image = self._restored.pop(_RAW, None)
+        return () if image is None else tuple(data for _, data in image.elements)
+
+
+class _OperatorList(ListState[Any]):
+    __slots__ = ("_elements", "_serializer", "descriptor", "mode")
+
+    def __init__(self, descriptor: ListStateDescriptor, mode: str, image: ListImage | None) -> None:
+        self.descriptor = descriptor
+        self.mode = mode
+        self._serializer = Serializer(descriptor.type_info)
+        self.load(image)
+
+    def load(self, image: ListImage | None) -> None:
+        self._elements = _decode(self._serializer, image)
+
+    def get(self) -> list[Any]:
+        return list(self._elements)
+
+    def add(self, value: Any) -> None:
+        self._elements.append(value)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        self._elements.extend(values)
+
+    def update(self, values: Iterable[Any]) -> None:
+        self._elements = list(values)
+
+    def clear(self) -> None:
+        self._elements = []
+
+    def image(self) -> ListImage:
+        return _encode(self.mode, self._serializer, self._elements)
+
+
+class _OperatorMap(BroadcastState[Any, Any]):
+    __slots__ = ("_entries", "_serializer", "descriptor", "mode")
+
+    def __init__(self, descriptor: MapStateDescriptor, image: ListImage | None) -> None:
+        self.descriptor = descriptor
+        self.mode = BROADCAST
+        self._serializer = Serializer()
+        self.load(image)
+
+    def load(self, image: ListImage | None) -> None:
+        self._entries: dict[Any, Any] = dict(_decode(self._serializer, image))
+
+    def get(self, key: Any) -> Any:
+        return self._entries.get(key)
+
+    def contains(self, key: Any) -> bool:
+        return key in self._entries
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return list(self._entries.items())
+
+    def keys(self) -> Iterable[Any]:
+        return list(self._entries)
+
+    def values(self) -> Iterable[Any]:
+        return list(self._entries.values())
+
+    def is_empty(self) -> bool:
+        return not self._entries
+
+    def put(self, key: Any, value: Any) -> None:
+        self._entries[key] = value
+
+    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
+        self._entries.update(dict_value)
+
+    def remove(self, key: Any) -> None:
+        self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+    def image(self) -> ListImage:
+        return _encode(BROADCAST, self._serializer, list(self._entries.items()))
+
+
+def _encode(mode: str, serializer: Serializer, elements: Sequence[Any]) -> ListImage:
+    columns = (serializer.encode(serializer.shape([element])) for element in elements)
+    return ListImage(mode, tuple((int(codec), bytes(data)) for codec, data in columns))
+
+
+def _decode(serializer: Serializer, image: ListImage | None) -> list[Any]:
+    if image is None:
+        return []
+    return [serializer.decode(Column(Codec(codec), data))[0] for codec, data in image.elements]
