@@ -107,9 +107,11 @@ def test_job_client_is_abstract():
     assert JobClient.__abstractmethods__ == {
         "cancel",
         "get_accumulators",
+        "get_epochs",
         "get_job_execution_result",
         "get_job_id",
         "get_job_status",
+        "get_metrics",
         "stop_with_savepoint",
         "trigger_savepoint",
     }

@@ -120,7 +120,7 @@ def test_report(plan: Plan) -> None:
     [
         pytest.param(False, 0.1, FIRST_QUOTA, id="no need for more"),
         pytest.param(True, 0.1, 4 * FIRST_QUOTA, id="much faster than it may be"),
-        pytest.param(True, 1.5, 2 * FIRST_QUOTA, id="faster than it may be"),
+        pytest.param(True, 2.0, 2 * FIRST_QUOTA, id="faster than it may be"),
         pytest.param(True, 3.0, FIRST_QUOTA, id="long enough"),
         pytest.param(True, 9.0, FIRST_QUOTA, id="too long, but it is the least there is"),
     ],

@@ -5,7 +5,7 @@ What a program sets and what a configuration brings along is checked alike, by t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar, cast
@@ -37,9 +37,8 @@ class Setting(Generic[T]):
         key = next((key for key in self.keys() if configuration.contains_key(key)), None)
         if key is None:
             return None
-        given: dict[str, Any] = {}
-        configuration.add_all_to_dict(given)
-        return self._checked(key, given[key])
+        value = configuration.get(replace(self.option, _key=key))
+        return None if value is None else self._bounded(key, value)
 
     def get(self, configuration: Configuration) -> T:
         """Return the value that was set, or the default, which there must be."""
@@ -48,7 +47,7 @@ class Setting(Generic[T]):
 
     def put(self, configuration: Configuration, value: Any) -> None:
         """Set the value, in any form that can be read."""
-        checked = self._checked(self.option.key(), value)
+        checked = self._bounded(self.option.key(), self.option.read(value))
         kept: Any = checked.name if isinstance(checked, Enum) else checked
         configuration.set(self.option, kept)
 
@@ -57,12 +56,11 @@ class Setting(Generic[T]):
         for key in self.keys():
             configuration.remove_config(key)
 
-    def _checked(self, key: str, value: Any) -> T:
-        read = ConfigOption(key, self.option._type_name, self.option._convert).read(value)
-        if self.least is not None and cast(Any, read) < self.least:
-            message = f"{key} must be at least {to_text(self.least)}; got {to_text(read)}"
+    def _bounded(self, key: str, value: T) -> T:
+        if self.least is not None and cast(Any, value) < self.least:
+            message = f"{key} must be at least {to_text(self.least)}; got {to_text(value)}"
             raise ValueError(message)
-        return read
+        return value
 
 
 def choice(key: str, kind: type[E], default: E) -> Setting[E]:

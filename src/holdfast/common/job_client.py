@@ -52,3 +52,18 @@ class JobClient(ABC):
     @abstractmethod
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """Ask for the result of the job; the future completes when the job is over."""
+
+    @abstractmethod
+    def get_epochs(self) -> list[Any]:
+        """Return a report of each of the last epochs; not in PyFlink.
+
+        A report has ``epoch``, ``started``, ``seconds``, ``read``, ``records``, ``quota``,
+        ``steps``, ``memory`` and ``state_bytes``.
+        """
+
+    @abstractmethod
+    def get_metrics(self) -> dict[Any, dict[str, Any]]:
+        """Return the users' metrics as of the last epoch; not in PyFlink.
+
+        The keys are operator uid and subtask; the values are by metric name.
+        """

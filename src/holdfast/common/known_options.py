@@ -54,6 +54,7 @@ KNOWN_KEYS: Final = frozenset(
         "pipeline.object-reuse",
         "pipeline.operator-chaining.enabled",
         "restart-strategy",
+        "restart-strategy.exponential-delay.attempts-before-reset-backoff",
         "restart-strategy.exponential-delay.backoff-multiplier",
         "restart-strategy.exponential-delay.initial-backoff",
         "restart-strategy.exponential-delay.jitter-factor",

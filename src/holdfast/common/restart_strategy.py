@@ -12,7 +12,15 @@ from typing import TypeAlias
 
 from holdfast.common.time import DurationLike, format_duration, to_timedelta
 
-__all__ = ["RestartStrategies", "RestartStrategyConfiguration"]
+__all__ = [
+    "ExponentialDelayRestartStrategyConfiguration",
+    "FailureRateRestartStrategyConfiguration",
+    "FallbackRestartStrategyConfiguration",
+    "FixedDelayRestartStrategyConfiguration",
+    "NoRestartStrategyConfiguration",
+    "RestartStrategies",
+    "RestartStrategyConfiguration",
+]
 
 
 class RestartStrategyConfiguration(ABC):

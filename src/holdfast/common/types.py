@@ -11,7 +11,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-__all__ = ["Row", "RowKind"]
+__all__ = ["NoSuchFieldError", "Row", "RowKind"]
 
 #: field names in order, each with its position; shared between rows, never changed
 FieldIndex: TypeAlias = dict[str, int]

@@ -17,4 +17,4 @@ class ExternalizedCheckpointRetention(Enum):
     """They are kept, and it is up to the user to delete them."""
 
     NO_EXTERNALIZED_CHECKPOINTS = 2
-    """They are the job's own and are deleted with it."""
+    """Flink's default; a cancelled job's checkpoints are deleted, as with the first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,16 @@ from holdfast.common import (
     ExecutionConfig,
     JobClient,
     JobExecutionResult,
+    RestartStrategyConfiguration,
     WatermarkStrategy,
 )
-from holdfast.common.time import to_millis
+from holdfast.common.known_options import warn_unknown_keys
+from holdfast.common.restart_options import configured_restart_strategy, put_restart_strategy
+from holdfast.common.time import DurationLike, to_millis
 from holdfast.common.typeinfo import type_info_of
+from holdfast.datastream.checkpoint_config import CheckpointConfig
+from holdfast.datastream.checkpoint_storage import SAVEPOINT_DIRECTORY, path_of
+from holdfast.datastream.checkpointing_mode import CheckpointingMode
 from holdfast.datastream.connectors.base import Source
 from holdfast.datastream.connectors.collection import CollectionSource
 from holdfast.datastream.connectors.dataframe import DataFrameSource
@@ -25,6 +32,14 @@ from holdfast.datastream.data_stream import CloseableIterator, DataStream
 from holdfast.datastream.execution_mode import RuntimeExecutionMode
 from holdfast.datastream.functions import SourceFunction
 from holdfast.datastream.shipment import Shipment
+from holdfast.datastream.state_backend import (
+    CHANGELOG,
+    StateBackend,
+    backend_kind,
+    backend_of,
+    put_backend,
+)
+from holdfast.errors import JobDefinitionError
 from holdfast.graph.graph import Graph
 from holdfast.graph.nodes import Edge, SourceOperation
 from holdfast.plan.explain import explain, to_json
@@ -52,6 +67,7 @@ class StreamExecutionEnvironment:
         """Use ``get_execution_environment``."""
         self._configuration = Configuration(configuration)
         self._config = ExecutionConfig(self._configuration)
+        self._checkpoint_config = CheckpointConfig(self._configuration)
         self._graph = Graph()
         self._shipment = Shipment()
         self._local_parallelism: int | None = None
@@ -131,6 +147,83 @@ class StreamExecutionEnvironment:
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
         """Always: chained operators share a subtask, whatever their key groups."""
         return True
+
+    # Checkpoints and recovery
+
+    def enable_checkpointing(
+        self, interval: DurationLike, mode: CheckpointingMode | None = None
+    ) -> StreamExecutionEnvironment:
+        """Take a checkpoint every ``interval``: milliseconds, or any duration of at least 10 ms."""
+        self._checkpoint_config.set_checkpoint_interval(interval)
+        if mode is not None:
+            self._checkpoint_config.set_checkpointing_mode(mode)
+        return self
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """The settings of checkpoints, as an object that writes through to the configuration."""
+        return self._checkpoint_config
+
+    def get_checkpoint_interval(self) -> int:
+        """The interval of checkpoints in milliseconds, or -1 without checkpoints."""
+        return self._checkpoint_config.get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """What a checkpoint promises."""
+        return self._checkpoint_config.get_checkpointing_mode()
+
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """What a checkpoint promises."""
+        return self._checkpoint_config.get_checkpointing_mode()
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """What was noted; nothing is aligned, see ``CheckpointConfig``."""
+        return self._checkpoint_config.is_unaligned_checkpoints_enabled()
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """What was noted; nothing is aligned, see ``CheckpointConfig``."""
+        return self._checkpoint_config.is_force_unaligned_checkpoints()
+
+    def set_default_savepoint_directory(
+        self, directory: str | os.PathLike[str]
+    ) -> StreamExecutionEnvironment:
+        """Where savepoints go that are taken without naming a directory."""
+        SAVEPOINT_DIRECTORY.put(self._configuration, path_of(directory))
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        """Where savepoints go that are taken without naming a directory, or None."""
+        return self._checkpoint_config.get_savepoint_directory()
+
+    def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
+        """How state is kept; the older backends set the checkpoint storage as well."""
+        put_backend(self._configuration, state_backend)
+        return self
+
+    def get_state_backend(self) -> StateBackend | None:
+        """How state is kept, or None if nothing was set."""
+        return backend_of(self._configuration)
+
+    def enable_changelog_state_backend(self, enabled: bool) -> StreamExecutionEnvironment:
+        """Noted, without effect: every epoch writes the changes of state as it is."""
+        CHANGELOG.put(self._configuration, enabled)
+        return self
+
+    def is_changelog_state_backend_enabled(self) -> bool | None:
+        """What was noted, or None."""
+        return CHANGELOG.find(self._configuration)
+
+    def set_restart_strategy(
+        self, restart_strategy_configuration: RestartStrategyConfiguration
+    ) -> StreamExecutionEnvironment:
+        """What to do when the job fails; the same as the keys ``restart-strategy.*``."""
+        put_restart_strategy(self._configuration, restart_strategy_configuration)
+        return self
+
+    def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        """What was set for when the job fails, or ``RestartStrategies.fall_back_restart()``."""
+        return configured_restart_strategy(self._configuration)
+
+    # Files and packages of the workers
 
     def add_python_file(self, file_path: str) -> None:
         """Send a module, a package or a zip file to the workers of a cluster."""
@@ -218,6 +311,7 @@ class StreamExecutionEnvironment:
         """Start what was built since the last execution."""
         from holdfast.spark.client import start_job
 
+        self._check_configuration()
         plan = self._take_plan(job_name)
         return start_job(plan, self._configuration, self._interval(plan), self._shipment)
 
@@ -235,8 +329,18 @@ class StreamExecutionEnvironment:
     def _execute_and_collect(self, node: int, job_name: str | None) -> CloseableIterator:
         from holdfast.spark.client import collect_job
 
+        self._check_configuration()
         plan = self._take_plan(job_name)
         return collect_job(plan, self._configuration, self._interval(plan), self._shipment, node)
+
+    def _check_configuration(self) -> None:
+        warn_unknown_keys(self._configuration)
+        if backend_kind(self._configuration) == "rocksdb":
+            msg = (
+                "the state backend is rocksdb, which this version of Holdfast does not have; "
+                "use HashMapStateBackend(), or set state.backend.type to hashmap"
+            )
+            raise JobDefinitionError(msg)
 
     def _add_source(
         self, source: Source, name: str, type_info: Any, parallelism: int | None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from io import BytesIO
 from tempfile import TemporaryFile
 from typing import IO, Any, NamedTuple
 
@@ -95,8 +96,30 @@ decode_header = msgspec.msgpack.Decoder(Header).decode
 
 
 def encode_records(records: Sequence[Any]) -> bytes:
-    """Records as bytes."""
-    return pickle.dumps(records, 5)
+    """Records as bytes.
+
+    Records of plain values are pickled without looking for values that occur twice, which takes
+    a good third less time on both sides. (Objects are not: each would name its class again.)
+    """
+    if not records or not _is_plain(records[0]):
+        return pickle.dumps(records, 5)
+    buffer = BytesIO()
+    pickler = pickle.Pickler(buffer, 5)
+    pickler.fast = True
+    try:
+        pickler.dump(records)
+    except ValueError:  # a record that contains itself
+        return pickle.dumps(records, 5)
+    return buffer.getvalue()
+
+
+def _is_plain(record: Any) -> bool:
+    if type(record) is tuple:
+        return all(type(field) in _PLAIN for field in record)
+    return type(record) in _PLAIN
+
+
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def decode_records(data: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from holdfast.runtime.protocol import Acknowledgement, EpochTask
 from holdfast.state.chain import Chain
 
 FIRST_QUOTA = 20_000
-_SHORT_EPOCH = 2.0
+_SHORT_EPOCH = 3.0
 _LONG_EPOCH = 6.0
 
 

@@ -34,7 +34,7 @@ class SourceCancelled(BaseException):
 
 
 class _Context(SourceContext):
-    def __init__(self, thread: SourceThread, lock: threading.RLock) -> None:  # type: ignore[valid-type]
+    def __init__(self, thread: SourceThread, lock: threading.RLock) -> None:
         self._thread = thread
         self._lock: Any = lock
 

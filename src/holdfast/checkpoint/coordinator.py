@@ -1,0 +1,408 @@
+"""The coordinator of a job's checkpoints: a state machine, events in, instructions out.
+
+It has no thread, no clock and no file: an executor tells it what happens and does what it says. In
+each epoch:
+
+    handle(EpochStarting)     step 1   → InjectBarrier, if this epoch carries a checkpoint
+    notifications()           step 3   → what this epoch tells listeners
+    handle(EpochAccepted)     step 8   → WriteMetadata, if it carried one that succeeded so far
+    handle(MetadataWritten)   step 9   → DiscardCheckpoint for those that are retained no more (10)
+
+A checkpoint is in flight from its barrier until its metadata is written, or until it is aborted.
+The metadata may be written while the next epochs run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import assert_never
+
+from holdfast.checkpoint.events import (
+    AnswerSavepoint,
+    AttemptStarting,
+    CheckpointCounts,
+    CheckpointRecord,
+    CheckpointSettings,
+    DiscardCheckpoint,
+    EpochAccepted,
+    EpochFailed,
+    EpochStarting,
+    Event,
+    FailJob,
+    InjectBarrier,
+    Instruction,
+    JobEnding,
+    MarkFinished,
+    MetadataFailed,
+    MetadataWritten,
+    Notifications,
+    Outcome,
+    SavepointRequested,
+    StopJob,
+    WriteMetadata,
+)
+from holdfast.checkpoint.history import CheckpointHistory
+from holdfast.errors import InternalError
+
+__all__ = ["Coordinator"]
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    id: int
+    epoch: int
+    triggered: int
+    request: SavepointRequested | None
+    #: whether it is, or also is, a checkpoint in the job's checkpoint directory
+    in_store: bool
+
+    @property
+    def stops(self) -> bool:
+        return self.request is not None and self.request.stop
+
+
+class Coordinator:
+    """Decides when a checkpoint is taken and what becomes of it.
+
+    Invariant: ids strictly increase, from ``first_id`` on, over restarts too.
+
+    Invariant: at most one epoch runs, and it carries at most one checkpoint; at most
+    ``max_concurrent`` checkpoints are in flight, savepoints not counted.
+
+    Invariant: a completed checkpoint is discarded only after a newer one is completed, or when the
+    job ends without a wish to go on. Consequence: there is something to recover from all the time.
+
+    Invariant: a notification is handed out until an epoch that carried it was accepted, or until
+    the attempt that it concerns is over. Consequence: a listener may hear of a checkpoint twice
+    (the epoch was run again), and never misses one as long as the attempt lasts.
+
+    A savepoint at which the job does not stop is told to nobody as completed: recovery does not go
+    back to it, so nothing may be committed for it. What it covers is committed with the next one.
+
+    Args:
+        first_id: the id of the next checkpoint: one more than any that was ever given.
+        completed: ids of the checkpoints that are in the checkpoint directory already.
+        history: how many checkpoints are remembered for monitoring.
+    """
+
+    def __init__(
+        self,
+        settings: CheckpointSettings,
+        first_id: int = 1,
+        completed: Iterable[int] = (),
+        history: int = 100,
+    ) -> None:
+        self.settings = settings
+        self._next_id = first_id
+        self._history = CheckpointHistory(history)
+        #: the epoch that runs, and the checkpoint that it carries
+        self._epoch: int | None = None
+        self._barrier: _InFlight | None = None
+        #: all and only those whose metadata is being written, oldest first
+        self._writing: dict[int, _InFlight] = {}
+        #: aborted while their metadata was being written; if it still appears, it goes again
+        self._late: dict[int, _InFlight] = {}
+        #: savepoints that wait for an epoch
+        self._requests: deque[SavepointRequested] = deque()
+        #: in the checkpoint directory, oldest first
+        self._completed = sorted(completed)
+        #: in the checkpoint directory, but newer than where this attempt started: damaged or unwanted
+        self._passed_over: list[int] = []
+        #: aborted in a row
+        self._failures = 0
+        #: when the next one is due; None until the first epoch of an attempt
+        self._due: int | None = None
+        #: no trigger before that time: the minimum pause
+        self._pause_ends: int | None = None
+        self._pending = Notifications()
+        self._carried = Notifications()
+        self._stopping = False
+
+    @property
+    def next_id(self) -> int:
+        """Return the id that the next checkpoint gets."""
+        return self._next_id
+
+    @property
+    def in_flight(self) -> tuple[int, ...]:
+        """Return the ids of all checkpoints in flight."""
+        running = (self._barrier.id,) if self._barrier else ()
+        return (*self._writing, *running)
+
+    @property
+    def completed(self) -> tuple[int, ...]:
+        """Return the ids of the retained checkpoints, oldest first.
+
+        Within one run of the job, a restart goes back to the last of these, and if there is none
+        to where the run began: not to one that the run was told, or had, to pass over.
+        """
+        return tuple(self._completed)
+
+    @property
+    def must_wait(self) -> bool:
+        """Return whether no epoch may start now: the job stops at a savepoint in writing."""
+        return any(checkpoint.stops for checkpoint in self._writing.values())
+
+    @property
+    def counts(self) -> CheckpointCounts:
+        """Return how many checkpoints there were."""
+        return self._history.counts
+
+    def history(self) -> tuple[CheckpointRecord, ...]:
+        """Return the last checkpoints, oldest first."""
+        return self._history.records()
+
+    def notifications(self) -> Notifications:
+        """Return what listeners are told in the running epoch, or else in the next (step 3)."""
+        return self._pending if self._epoch is None else self._carried
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take note of an event and return what to do now, in this order.
+
+        Raise an InternalError if the event cannot have happened.
+        """
+        match event:
+            case EpochStarting():
+                return self._epoch_starting(event)
+            case EpochAccepted():
+                return self._epoch_accepted(event)
+            case EpochFailed():
+                return self._epoch_failed(event)
+            case MetadataWritten():
+                return self._metadata_written(event)
+            case MetadataFailed():
+                return self._metadata_failed(event)
+            case SavepointRequested():
+                return self._savepoint_requested(event)
+            case AttemptStarting():
+                return self._attempt_starting(event)
+            case JobEnding():
+                return self._job_ending(event)
+            case _:
+                assert_never(event)
+
+    # Step 1: trigger
+
+    def _epoch_starting(self, event: EpochStarting) -> list[Instruction]:
+        if self._epoch is not None:
+            raise InternalError(f"epoch {event.epoch} starts while epoch {self._epoch} runs")
+        if self.must_wait:
+            raise InternalError(f"epoch {event.epoch} starts, but the job stops at a savepoint")
+        self._epoch = event.epoch
+        self._carried = self._pending
+        if self._requests and not self._stopping:
+            return [self._trigger(event, self._requests.popleft())]
+        return [self._trigger(event, None)] if self._is_due(event) else []
+
+    def _is_due(self, event: EpochStarting) -> bool:
+        interval = self.settings.interval_ms
+        if interval is None or self._stopping:
+            return False
+        running = [c for c in self._writing.values() if c.request is None]
+        if len(running) >= self.settings.max_concurrent:
+            return False
+        # NB: min, for a clock that was set back must not put off the next one for long.
+        latest = event.now + interval
+        self._due = latest if self._due is None else min(self._due, latest)
+        if not event.final and (event.now < self._due or self._is_pausing(event.now)):
+            return False
+        # At a fixed rate; those that were missed are not made up for.
+        following = self._due + interval
+        self._due = following if following > event.now else latest
+        return True
+
+    def _is_pausing(self, now: int) -> bool:
+        if self._pause_ends is None:
+            return False
+        self._pause_ends = min(self._pause_ends, now + self.settings.min_pause_ms)
+        return now < self._pause_ends
+
+    def _trigger(self, event: EpochStarting, request: SavepointRequested | None) -> InjectBarrier:
+        in_store = request is None or (request.stop and self.settings.enabled)
+        self._barrier = _InFlight(self._next_id, event.epoch, event.now, request, in_store)
+        self._next_id += 1
+        self._history.triggered(self._barrier.id, event.now, request is not None)
+        return InjectBarrier(self._barrier.id, event.now, request)
+
+    # Step 8: agree
+
+    def _epoch_accepted(self, event: EpochAccepted) -> list[Instruction]:
+        barrier = self._end_epoch(event.epoch)
+        self._pending = _without(self._pending, self._carried)
+        if barrier is None:
+            return []
+        failure = self._failure(barrier, event)
+        if failure is not None:
+            return self._abort(barrier, event.now, failure)
+        self._writing[barrier.id] = barrier
+        return [WriteMetadata(barrier.id, barrier.epoch, barrier.request, barrier.in_store)]
+
+    def _failure(self, barrier: _InFlight, event: EpochAccepted) -> str | None:
+        if event.snapshot_failures:
+            return "; ".join(event.snapshot_failures)
+        took, timeout = event.now - barrier.triggered, self.settings.timeout_ms
+        if took > timeout:
+            return f"it expired: its epoch took {took} ms, the timeout is {timeout} ms"
+        return None
+
+    def _epoch_failed(self, event: EpochFailed) -> list[Instruction]:
+        barrier = self._end_epoch(event.epoch)
+        if barrier is None:
+            return []
+        if event.again and barrier.request is not None:
+            self._requests.appendleft(barrier.request)
+            return self._abort(barrier, event.now, event.reason, counts=False, answer=False)
+        if barrier.request is None:
+            self._due = event.now
+        return self._abort(barrier, event.now, event.reason, counts=False)
+
+    def _end_epoch(self, epoch: int) -> _InFlight | None:
+        if epoch != self._epoch:
+            raise InternalError(f"epoch {epoch} ended, but the one that runs is {self._epoch}")
+        barrier, self._epoch, self._barrier = self._barrier, None, None
+        return barrier
+
+    # Steps 9 and 10: complete, and let go of what is not needed any more
+
+    def _metadata_written(self, event: MetadataWritten) -> list[Instruction]:
+        late = self._late.pop(event.checkpoint, None)
+        if late is not None:
+            return [DiscardCheckpoint(late.id)] if late.in_store else []
+        checkpoint = self._written(event.checkpoint)
+        self._history.completed(checkpoint.id, event.now, event.size)
+        instructions: list[Instruction] = []
+        if checkpoint.in_store:
+            instructions += self._complete(checkpoint, event.now)
+        if checkpoint.in_store or checkpoint.stops:
+            self._notify(completed=checkpoint.id)
+        if checkpoint.request is not None:
+            instructions.append(AnswerSavepoint(checkpoint.request, path=event.path))
+            if checkpoint.request.stop:
+                self._stopping = True
+                instructions.append(StopJob(event.path, checkpoint.request.drain))
+        return instructions
+
+    def _complete(self, checkpoint: _InFlight, now: int) -> list[Instruction]:
+        self._failures = 0
+        self._pause_ends = now + self.settings.min_pause_ms
+        instructions: list[Instruction] = []
+        older = [c for c in self._writing.values() if c.request is None and c.id < checkpoint.id]
+        for subsumed in older:
+            reason = f"checkpoint {checkpoint.id} was completed before it"
+            instructions += self._abandon(subsumed, now, reason)
+        self._completed.append(checkpoint.id)
+        surplus = self._completed[: -self.settings.retained]
+        self._completed = self._completed[-self.settings.retained :]
+        discarded = sorted((*self._passed_over, *surplus))
+        self._passed_over = []
+        return [*instructions, *map(DiscardCheckpoint, discarded)]
+
+    def _metadata_failed(self, event: MetadataFailed) -> list[Instruction]:
+        if self._late.pop(event.checkpoint, None) is not None:
+            return []
+        return self._abort(self._written(event.checkpoint), event.now, event.reason)
+
+    def _written(self, checkpoint: int) -> _InFlight:
+        if checkpoint not in self._writing:
+            raise InternalError(f"metadata of checkpoint {checkpoint}, which is not being written")
+        return self._writing.pop(checkpoint)
+
+    # Aborts
+
+    def _abort(
+        self,
+        checkpoint: _InFlight,
+        now: int,
+        reason: str,
+        counts: bool = True,
+        answer: bool = True,
+    ) -> list[Instruction]:
+        """End a checkpoint; ``counts`` if it failed by itself, not because the epoch or job did."""
+        self._history.failed(checkpoint.id, now, reason)
+        self._notify(aborted=checkpoint.id)
+        request = checkpoint.request
+        if request is not None:
+            answers: list[Instruction] = [AnswerSavepoint(request, failure=reason)]
+            if counts and request.drain:
+                # its sources have ended; only an earlier state can go on
+                answers.append(
+                    FailJob(f"the job was drained for a savepoint that failed: {reason}")
+                )
+            return answers if answer else []
+        return self._count_failure(checkpoint.id, reason) if counts else []
+
+    def _count_failure(self, checkpoint: int, reason: str) -> list[Instruction]:
+        self._failures += 1
+        tolerable = self.settings.tolerable_failures
+        if not self.settings.fail_on_errors or self._failures <= tolerable:
+            return []
+        self._failures = 0
+        why = f"checkpoint {checkpoint} failed, and {tolerable} failures in a row are tolerable"
+        return [FailJob(f"{why}: {reason}")]
+
+    def _abandon(self, checkpoint: _InFlight, now: int, reason: str) -> list[Instruction]:
+        """Abort a checkpoint whose metadata may still be written."""
+        del self._writing[checkpoint.id]
+        self._late[checkpoint.id] = checkpoint
+        return self._abort(checkpoint, now, reason, counts=False)
+
+    def _abort_all(self, now: int, reason: str) -> list[Instruction]:
+        instructions: list[Instruction] = []
+        for checkpoint in list(self._writing.values()):
+            instructions += self._abandon(checkpoint, now, reason)
+        if self._barrier is not None:
+            instructions += self._abort(self._barrier, now, reason, counts=False)
+        self._epoch = self._barrier = None
+        return instructions
+
+    def _notify(self, completed: int | None = None, aborted: int | None = None) -> None:
+        self._pending = Notifications(
+            self._pending.completed + (() if completed is None else (completed,)),
+            self._pending.aborted + (() if aborted is None else (aborted,)),
+        )
+
+    # The job
+
+    def _savepoint_requested(self, event: SavepointRequested) -> list[Instruction]:
+        if self._stopping:
+            return [AnswerSavepoint(event, failure="the job is stopping")]
+        self._requests.append(event)
+        return []
+
+    def _attempt_starting(self, event: AttemptStarting) -> list[Instruction]:
+        instructions = self._abort_all(event.now, "the job was restarted")
+        self._failures = 0
+        self._due = self._pause_ends = None
+        self._stopping = False
+        restored = -1 if event.restored is None else event.restored
+        # Functions are made anew: they stand where the restored checkpoint was, and know of no
+        # later one.
+        known = tuple(c for c in self._pending.completed if c <= restored)
+        self._pending = Notifications(completed=known)
+        self._passed_over += [c for c in self._completed if c > restored]
+        self._completed = [c for c in self._completed if c <= restored]
+        return instructions
+
+    def _job_ending(self, event: JobEnding) -> list[Instruction]:
+        instructions = self._abort_all(event.now, "the job ended")
+        for request in self._requests:
+            instructions.append(AnswerSavepoint(request, failure="the job ended"))
+        self._requests.clear()
+        self._stopping = True
+        keep = event.outcome in (Outcome.FAILED, Outcome.STOPPED) or (
+            event.outcome is Outcome.CANCELLED and self.settings.retain_on_cancellation
+        )
+        if keep or not (self.settings.enabled or self._completed):
+            return instructions
+        discarded = sorted((*self._completed, *self._passed_over))
+        self._completed, self._passed_over = [], []
+        return [*instructions, MarkFinished(), *map(DiscardCheckpoint, discarded)]
+
+
+def _without(pending: Notifications, carried: Notifications) -> Notifications:
+    return Notifications(
+        tuple(c for c in pending.completed if c not in carried.completed),
+        tuple(c for c in pending.aborted if c not in carried.aborted),
+    )

@@ -1,0 +1,69 @@
+"""Files that are whole or not there, and stay: the few system calls that checkpoints need."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.checkpoint.errors import CheckpointStorageError
+
+__all__ = ["errors", "make_directory", "remove_directory", "sync", "write_file"]
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file, durably, and rename it into place; if that fails, it is not there."""
+    left = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with left.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(left, path)
+        left = path
+        sync(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            left.unlink()
+        raise
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory, and the ones above it, durably, if it is not there."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+
+
+def remove_directory(path: Path) -> None:
+    """Remove a directory with the files in it, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        for file in path.iterdir():
+            file.unlink(missing_ok=True)
+        path.rmdir()
+
+
+def sync(path: Path) -> None:
+    """Make a file durable, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def errors(action: str, path: Path) -> Iterator[None]:
+    """Turn an error of the system into one that says what could not be done, where, and why."""
+    try:
+        yield
+    except CheckpointStorageError:
+        raise
+    except OSError as error:
+        cause = f"{type(error).__name__}: {error.strerror or error}"
+        message = f"cannot {action} {str(path)!r}: {cause}; complete checkpoints are untouched"
+        raise CheckpointStorageError(message) from error

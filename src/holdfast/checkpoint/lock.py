@@ -1,0 +1,82 @@
+"""The lock of a checkpoint directory: one live job at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from holdfast.checkpoint import disk
+from holdfast.checkpoint.errors import DirectoryInUseError
+
+__all__ = ["DirectoryLock"]
+
+_NAME = "lock"
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    job: str
+    pid: int
+    host: str
+
+
+class DirectoryLock:
+    """A lock that the system lets go of with the process; the file says who holds it.
+
+    The file stays when the lock is released: only the lock counts.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / _NAME
+        self._file: IO[bytes] | None = None
+
+    def acquire(self, job_name: str = "") -> None:
+        """Take the lock, or raise a DirectoryInUseError that names who has it."""
+        if self._file is not None:
+            return
+        with disk.errors("lock checkpoint directory", self._path.parent):
+            file = self._path.open("ab+")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _write_owner(file, job_name)
+            except BlockingIOError:
+                owner = _read_owner(file)
+                file.close()
+                raise self._in_use(owner) from None
+            except BaseException:
+                file.close()
+                raise
+        self._file = file
+
+    def release(self) -> None:
+        """Let go of the lock, if it is held."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _in_use(self, owner: _Owner | None) -> DirectoryInUseError:
+        who = "another live job"
+        if owner is not None:
+            who += f": {owner.job!r}, process {owner.pid} on host {owner.host!r}"
+        return DirectoryInUseError(
+            f"checkpoint directory {str(self._path.parent)!r} is in use by {who}; stop that job, "
+            "or give this one another directory or job name"
+        )
+
+
+def _write_owner(file: IO[bytes], job_name: str) -> None:
+    file.truncate(0)
+    file.write(msgspec.json.encode(_Owner(job_name, os.getpid(), socket.gethostname())))
+    file.flush()
+
+
+def _read_owner(file: IO[bytes]) -> _Owner | None:
+    try:
+        file.seek(0)
+        return msgspec.json.decode(file.read(), type=_Owner)
+    except (OSError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,137 @@
+"""The metadata of a checkpoint, and its bytes.
+
+    offset  size  what
+         0     4  magic, b"HFCP"
+         4     1  version of this layout, 1
+         5     3  zero
+         8     8  length of the body
+        16        body: a `CheckpointMetadata` as MessagePack, fields by name
+       end     4  crc32 of everything before it
+
+All numbers are little-endian. Fields are written by name, so that a field added with a default
+reads older files. The metadata names state files and does not hold them: checkpoints share files.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, pack
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from holdfast.checkpoint.errors import CheckpointCorruptionError
+from holdfast.state.chain import Chain
+
+__all__ = ["VERSION", "CheckpointMetadata", "LevelImage", "OperatorImage", "decode", "encode"]
+
+VERSION: Final = 1
+_MAGIC: Final = b"HFCP"
+_FIXED: Final = Struct("<4sB3sQ")
+_CHECKSUM_SIZE: Final = 4
+
+
+class LevelImage(msgspec.Struct, frozen=True):
+    """The state of a level: one chain per subtask."""
+
+    parallelism: int
+    chains: tuple[Chain, ...]
+
+
+class OperatorImage(msgspec.Struct, frozen=True):
+    """What a restore must know of an operator to find its state and to check that it fits."""
+
+    name: str
+    kind: str
+    parallelism: int
+    max_parallelism: int
+    level: int
+
+
+class CheckpointMetadata(msgspec.Struct, frozen=True):
+    """A consistent image of a job after an epoch.
+
+    Invariant: the chains are those that the driver accepted with that epoch, and the Spark entries
+    are those of the same batch. Consequence: a job that starts from both goes on exactly after it.
+
+    Attributes:
+        timestamp: when it was triggered, in milliseconds.
+        savepoint: it is one, with its state files beside it.
+        operators: by uid.
+        spark: the files that Spark's own log needs to go on after the epoch, by relative path.
+    """
+
+    id: int
+    timestamp: int
+    epoch: int
+    job_name: str
+    savepoint: bool
+    levels: tuple[LevelImage, ...]
+    operators: dict[str, OperatorImage]
+    spark: dict[str, bytes] = {}
+
+    def files(self) -> frozenset[str]:
+        """Return the names of all state files that it needs."""
+        return frozenset(self.file_sizes())
+
+    def file_sizes(self) -> dict[str, int]:
+        """Return the sizes of all state files that it needs, by name."""
+        return {
+            ref.name: ref.size
+            for level in self.levels
+            for chain in level.chains
+            for ref in chain.files
+        }
+
+    @property
+    def state_size(self) -> int:
+        """Return the size of all its state files."""
+        return sum(self.file_sizes().values())
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(CheckpointMetadata).decode
+
+
+def encode(metadata: CheckpointMetadata) -> bytes:
+    """Return the bytes of a metadata file."""
+    body = _encode(metadata)
+    fixed = _FIXED.pack(_MAGIC, VERSION, bytes(3), len(body))
+    return b"".join((fixed, body, pack("<I", crc32(body, crc32(fixed)))))
+
+
+def decode(data: bytes, name: str) -> CheckpointMetadata:
+    """Return what a metadata file holds; ``name`` is for errors.
+
+    Raise a CheckpointCorruptionError if these are not exactly the bytes that `encode` returned.
+    """
+    _check(data, name)
+    try:
+        return _decode(memoryview(data)[_FIXED.size : -_CHECKSUM_SIZE])
+    except msgspec.MsgspecError as error:
+        raise _unusable(name, f"expected the metadata of a checkpoint, found {error}") from error
+
+
+def _check(data: bytes, name: str) -> None:
+    if data[:4] != _MAGIC:
+        found = f"found {bytes(data[:4])!r}" if data else "it is empty"
+        raise _unusable(name, f"expected a file that begins with {_MAGIC!r}; {found}")
+    least = _FIXED.size + _CHECKSUM_SIZE
+    if len(data) < least:
+        raise _unusable(
+            name, f"it is cut short: expected at least {least} bytes, found {len(data)}"
+        )
+    _, version, _, length = _FIXED.unpack_from(data)
+    if version != VERSION:
+        what = f"expected format version {VERSION}, found {version}"
+        raise _unusable(name, f"{what}; read it with the Holdfast that wrote it")
+    if len(data) != least + length:
+        raise _unusable(name, f"expected {least + length} bytes, found {len(data)}")
+    expected = int.from_bytes(data[-_CHECKSUM_SIZE:], "little")
+    actual = crc32(memoryview(data)[:-_CHECKSUM_SIZE])
+    if expected != actual:
+        raise _unusable(name, f"expected checksum {expected:08x}, found {actual:08x}")
+
+
+def _unusable(name: str, problem: str) -> CheckpointCorruptionError:
+    return CheckpointCorruptionError(f"checkpoint file {name!r} cannot be used: {problem}")

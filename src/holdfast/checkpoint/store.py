@@ -1,0 +1,281 @@
+"""The checkpoint directory of a job.
+
+    <directory>/chk-7/_metadata   a checkpoint is complete when this file is there
+    <directory>/chk-8/            one that was begun
+    <directory>/state/            the state files of all of them, and of the epochs in between
+    <directory>/lock              held by the live job
+    <directory>/finished          there is nothing to go on from
+
+Invariant: when a metadata file is there, it and every file that it names are whole and durable.
+
+Invariant: a state file is deleted only when no complete checkpoint and no live chain names it.
+Consequence: increments are shared; what a checkpoint needs goes after the last one that needs it.
+
+Invariant: the directory of the highest id stays. Consequence: an id that was given is never given
+again, even if the driver dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from holdfast.checkpoint import disk
+from holdfast.checkpoint.errors import (
+    CheckpointCorruptionError,
+    CheckpointError,
+    CheckpointStorageError,
+)
+from holdfast.checkpoint.lock import DirectoryLock
+from holdfast.checkpoint.metadata import CheckpointMetadata, decode, encode
+from holdfast.state.errors import StateCorruptionError
+from holdfast.state.interface import read_file
+from holdfast.state.storage import LocalStateStorage
+
+__all__ = ["METADATA", "CheckpointStore", "read_metadata", "verify_files"]
+
+METADATA: Final = "_metadata"
+STATE: Final = "state"
+_FINISHED: Final = "finished"
+_NAME: Final = re.compile(r"chk-(\d+)")
+
+_logger = logging.getLogger(__name__)
+
+
+class CheckpointStore:
+    """The checkpoints of one job in a directory of the local, or a mounted, file system.
+
+    All methods raise a `CheckpointError`, or a `StateStorageError` about a state file, that names
+    the file and the cause. `acquire` comes first: it makes the directory.
+
+    Attributes:
+        storage: the state files, for the subtasks; can be pickled.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+        self.storage = LocalStateStorage(self.directory / STATE)
+        self._lock = DirectoryLock(self.directory)
+        #: the state files of complete checkpoints, by id; not all of them need be here
+        self._files: dict[int, frozenset[str]] = {}
+        #: state files that are known to be durable
+        self._durable: frozenset[str] = frozenset()
+
+    def acquire(self, job_name: str = "") -> None:
+        """Make the directory, if need be, and lock it; raise a DirectoryInUseError if it is."""
+        with disk.errors("make checkpoint directory", self.directory):
+            disk.make_directory(self.storage.directory)
+        self._lock.acquire(job_name)
+
+    def release(self) -> None:
+        """Let go of the lock; the process's end does that too."""
+        self._lock.release()
+
+    # Writing
+
+    def next_id(self) -> int:
+        """Return one more than any id that was begun or written here."""
+        return max(self._ids(), default=0) + 1
+
+    def begin(self, checkpoint: int) -> None:
+        """Take note of an id that is given to a barrier (step 1)."""
+        path = self._directory_of(checkpoint)
+        with disk.errors("make", path):
+            disk.make_directory(path)
+
+    def write(self, metadata: CheckpointMetadata) -> Path:
+        """Write a checkpoint (step 9) and return its directory.
+
+        Its state files are durable before its metadata is there. If this raises, it is not there.
+        """
+        path = self._directory_of(metadata.id)
+        if (path / METADATA).exists():
+            message = f"cannot write checkpoint {metadata.id}: {str(path)!r} is complete already"
+            raise CheckpointStorageError(message)
+        files = metadata.files()
+        self.storage.sync(sorted(files - self._durable))
+        with disk.errors("write checkpoint", path / METADATA):
+            disk.make_directory(path)
+            disk.write_file(path / METADATA, encode(metadata))
+        self._files[metadata.id] = self._durable = files
+        self._sweep(metadata.id)
+        return path
+
+    def _sweep(self, checkpoint: int) -> None:
+        """Remove what is left of checkpoints before this one that never became complete."""
+        for number in self._ids():
+            path = self._directory_of(number)
+            if number < checkpoint and not (path / METADATA).exists():
+                with contextlib.suppress(OSError):
+                    disk.remove_directory(path)
+
+    # Reading
+
+    def completed(self) -> list[int]:
+        """Return the ids of all complete checkpoints, oldest first."""
+        return [n for n in self._ids() if (self._directory_of(n) / METADATA).exists()]
+
+    def read(self, checkpoint: int) -> CheckpointMetadata:
+        """Return a complete checkpoint's metadata."""
+        metadata = read_metadata(self._directory_of(checkpoint) / METADATA)
+        if metadata.id != checkpoint:
+            what = f"expected checkpoint {checkpoint}, found checkpoint {metadata.id}"
+            path = self._directory_of(checkpoint) / METADATA
+            message = f"checkpoint file {str(path)!r} cannot be used: {what}"
+            raise CheckpointCorruptionError(message)
+        self._files[checkpoint] = metadata.files()
+        return metadata
+
+    def latest(self, deep: bool = False) -> CheckpointMetadata | None:
+        """Return the newest checkpoint that is whole; None if there is none to go on from.
+
+        Every state file that it names is there and has the right size; ``deep``: and the right
+        checksum. A newer one that is damaged is passed over with a warning. If all are damaged,
+        or the storage does not answer, raise: to begin anew is for the user to decide.
+        """
+        if self.is_finished():
+            return None
+        damaged: list[CheckpointCorruptionError] = []
+        for checkpoint in reversed(self.completed()):
+            try:
+                metadata = self.read(checkpoint)
+                verify_files(metadata, self.storage, deep)
+            except CheckpointCorruptionError as error:
+                damaged.append(error)
+                continue
+            for problem in damaged:
+                _logger.warning("%s; going back to checkpoint %d instead", problem, checkpoint)
+            return metadata
+        if damaged:
+            problems = "".join(f"\n  {error}" for error in damaged)
+            message = f"no checkpoint in {str(self.directory)!r} can be used:{problems}"
+            raise CheckpointCorruptionError(message) from damaged[0]
+        return None
+
+    # Letting go
+
+    def discard(self, checkpoint: int) -> None:
+        """Let go of a checkpoint (step 10); its state files stay until nobody needs them."""
+        path = self._directory_of(checkpoint)
+        with disk.errors("discard checkpoint", path):
+            # NB: the metadata first: without it there is no checkpoint.
+            (path / METADATA).unlink(missing_ok=True)
+            if checkpoint < max(self._ids(), default=0):
+                disk.remove_directory(path)
+        self._files.pop(checkpoint, None)
+
+    def unreferenced(self, keep: Iterable[str], before: float | None = None) -> set[str]:
+        """Return the names of state files that neither ``keep`` nor a complete checkpoint names.
+
+        ``keep`` are those of the live chains. Files that a running epoch writes are named by
+        nobody yet: call this between epochs, or with ``before``, to see only files that were last
+        changed before that time, in seconds. If the metadata of a complete checkpoint cannot be
+        read, nobody knows what it needs, and nothing is returned until it is discarded.
+        """
+        needed = set(keep)
+        for checkpoint in self.completed():
+            try:
+                needed |= self._files_of(checkpoint)
+            except CheckpointError as error:
+                _logger.warning("no state file is deleted while this is so: %s", error)
+                return set()
+        directory = self.storage.directory
+        with disk.errors("list", directory), os.scandir(directory) as files:
+            return {e.name for e in files if e.name not in needed and _is_older(e, before)}
+
+    def collect(self, keep: Iterable[str], before: float | None = None) -> set[str]:
+        """Delete the files that `unreferenced` returns, and return them."""
+        names = self.unreferenced(keep, before)
+        for name in names:
+            self.storage.delete(name)
+        return names
+
+    def _files_of(self, checkpoint: int) -> frozenset[str]:
+        if checkpoint not in self._files:
+            self.read(checkpoint)
+        return self._files[checkpoint]
+
+    # The end of the job
+
+    def mark_finished(self) -> None:
+        """Say that the job came to its end: there is nothing to go on from."""
+        with disk.errors("write", self.directory / _FINISHED):
+            disk.write_file(self.directory / _FINISHED, b"")
+
+    def clear_finished(self) -> None:
+        """Take the mark away, when the job is run anew; what it left behind goes first."""
+        if not self.is_finished():
+            return
+        for checkpoint in self.completed():
+            self.discard(checkpoint)
+        with disk.errors("remove", self.directory / _FINISHED):
+            (self.directory / _FINISHED).unlink()
+
+    def is_finished(self) -> bool:
+        """Return whether the job came to its end."""
+        return (self.directory / _FINISHED).exists()
+
+    def _ids(self) -> list[int]:
+        if not self.directory.is_dir():
+            return []
+        with disk.errors("list", self.directory):
+            matches = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
+            return sorted(int(match.group(1)) for match in matches if match)
+
+    def _directory_of(self, checkpoint: int) -> Path:
+        return self.directory / f"chk-{checkpoint}"
+
+    def __repr__(self) -> str:
+        return f"CheckpointStore({str(self.directory)!r})"
+
+
+def read_metadata(path: Path) -> CheckpointMetadata:
+    """Return what a metadata file holds."""
+    with disk.errors("read checkpoint", path):
+        data = path.read_bytes()
+    return decode(data, str(path))
+
+
+def verify_files(metadata: CheckpointMetadata, storage: LocalStateStorage, deep: bool) -> None:
+    """Check that all state files are there with the right size; ``deep``: and checksum."""
+    for name, size in sorted(metadata.file_sizes().items()):
+        found = _size(storage.directory / name)
+        if found is None:
+            raise _unusable(metadata, storage, name, f"expected {size} bytes, found no such file")
+        if found != size:
+            raise _unusable(metadata, storage, name, f"expected {size} bytes, found {found}")
+        if deep:
+            try:
+                read_file(storage, name, size)
+            except StateCorruptionError as error:
+                raise _unusable(metadata, storage, name, str(error)) from error
+
+
+def _size(path: Path) -> int | None:
+    with disk.errors("read", path):
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return None
+
+
+def _unusable(
+    metadata: CheckpointMetadata, storage: LocalStateStorage, name: str, problem: str
+) -> CheckpointCorruptionError:
+    path = str(storage.directory / name)
+    what = "savepoint" if metadata.savepoint else "checkpoint"
+    return CheckpointCorruptionError(
+        f"{what} {metadata.id} cannot be used: its state file {path!r}: {problem}"
+    )
+
+
+def _is_older(entry: os.DirEntry[str], before: float | None) -> bool:
+    try:
+        return entry.is_file() and (before is None or entry.stat().st_mtime < before)
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.checkpoint.restart import (
+    GiveUp,
+    LimitedExponentialDelay,
+    Restart,
+    RestartPolicy,
+    make_policy,
+    strategy_from_configuration,
+)
+from holdfast.common.configuration import Configuration
+from holdfast.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
+from holdfast.errors import JobDefinitionError
+
+
+def fail_at(policy: RestartPolicy, *times: int) -> list[int | None]:
+    """The delay after each failure; None for the end."""
+    decisions = [policy.on_failure(time) for time in times]
+    return [d.after_ms if isinstance(d, Restart) else None for d in decisions]
+
+
+def test_no_restart() -> None:
+    decision = make_policy(RestartStrategies.no_restart(), True).on_failure(0)
+    assert decision == GiveUp("no restart strategy is set, or it is 'none'")
+
+
+def test_fixed_delay() -> None:
+    policy = make_policy(RestartStrategies.fixed_delay_restart(2, 50), False)
+    assert fail_at(policy, 1, 2) == [50, 50]
+    decision = policy.on_failure(3)
+    assert decision == GiveUp("it was restarted 2 times, which is all that is allowed")
+
+
+def test_failure_rate() -> None:
+    policy = make_policy(RestartStrategies.failure_rate_restart(2, 1000, 5), False)
+    assert fail_at(policy, 0, 1000, 2000, 2001) == [5, 5, None, 5][:2] + [None, None]
+    policy = make_policy(RestartStrategies.failure_rate_restart(2, 1000, 5), False)
+    assert fail_at(policy, 0, 1, 1001, 1002, 2002) == [5, 5, 5, None, 5]
+    policy = make_policy(RestartStrategies.failure_rate_restart(1, "1 min", 5), False)
+    assert fail_at(policy, 0) == [5]
+    assert policy.on_failure(60_000) == GiveUp("it failed 2 times within 1 min; 1 allowed")
+
+
+def test_exponential_delay() -> None:
+    strategy = RestartStrategies.exponential_delay_restart(100, 500, 2.0, 1000, 0.0)
+    policy = make_policy(strategy, False)
+    assert fail_at(policy, 0, 200, 500, 1000, 1600) == [100, 200, 400, 500, 500]
+    # the fifth attempt starts at 2100 and has run for the threshold at 3100
+    assert fail_at(policy, 3099, 4599) == [500, 100]
+
+
+def test_exponential_delay_for_a_long_time() -> None:
+    policy = make_policy(RestartStrategies.exponential_delay_restart(), True)
+    assert fail_at(policy, *[0] * 2000)[-1] == 60_000
+
+
+def test_jitter_stays_in_its_bounds() -> None:
+    strategy = RestartStrategies.exponential_delay_restart(1000, 10**6, 3.0, 10**6, 0.5)
+    seconds = {fail_at(make_policy(strategy, False, Random(seed)), 0, 0)[1] for seed in range(200)}
+    delays = sorted(delay for delay in seconds if delay is not None)
+    assert delays[0] >= 1500
+    assert delays[-1] <= 4500
+    assert len(delays) > 100
+
+
+def test_attempts_before_reset() -> None:
+    strategy = strategy_from_configuration(
+        Configuration.from_dict(
+            {
+                "restart-strategy.type": "exponential-delay",
+                "restart-strategy.exponential-delay.initial-backoff": "10 ms",
+                "restart-strategy.exponential-delay.backoff-multiplier": 1,
+                "restart-strategy.exponential-delay.reset-backoff-threshold": "1 s",
+                "restart-strategy.exponential-delay.jitter-factor": 0,
+                "restart-strategy.exponential-delay.attempts-before-reset-backoff": "2",
+            }
+        )
+    )
+    policy = make_policy(strategy, False)
+    # the third failure comes after a reset
+    assert fail_at(policy, 0, 100, 1110, 1200) == [10, 10, 10, 10]
+    assert policy.on_failure(1300) == GiveUp("it failed 3 times in a row; 2 allowed")
+
+
+@pytest.mark.parametrize("strategy", [None, RestartStrategies.fall_back_restart()])
+def test_the_default_is_that_of_flink_2(strategy: RestartStrategyConfiguration | None) -> None:
+    assert fail_at(make_policy(strategy, checkpointing=False), 0) == [None]
+    delays = fail_at(make_policy(strategy, True, Random(1)), 0, 0, 0, 0)
+    for delay, expected in zip(delays, [1000, 1500, 2250, 3375], strict=True):
+        assert delay == pytest.approx(expected, rel=0.11)
+
+
+def test_not_a_strategy() -> None:
+    with pytest.raises(JobDefinitionError, match="not a restart strategy: 'never'"):
+        make_policy("never", True)  # type: ignore[arg-type]
+
+
+TIMES = st.lists(st.integers(0, 200), max_size=40).map(sorted)
+
+
+@given(TIMES, st.integers(1, 5), st.integers(0, 100))
+def test_failure_rate_is_a_sliding_window(times: list[int], most: int, interval: int) -> None:
+    policy = make_policy(RestartStrategies.failure_rate_restart(most, interval, 7), False)
+    expected = [
+        7 if sum(time - interval <= t for t in times[: n + 1]) <= most else None
+        for n, time in enumerate(times)
+    ]
+    assert fail_at(policy, *times) == expected
+
+
+@given(TIMES, st.integers(0, 5))
+def test_fixed_delay_counts(times: list[int], attempts: int) -> None:
+    policy = make_policy(RestartStrategies.fixed_delay_restart(attempts, 7), False)
+    assert fail_at(policy, *times) == [7 if n < attempts else None for n in range(len(times))]
+
+
+@given(st.lists(st.integers(0, 300), max_size=30), st.integers(0, 9), st.floats(0, 1))
+def test_exponential_delay_against_a_model(runs: list[int], seed: int, jitter: float) -> None:
+    """``runs``: how long each attempt lasted."""
+    strategy = RestartStrategies.exponential_delay_restart(10, 200, 2.0, 250, jitter)
+    policy = make_policy(strategy, False, Random(seed))
+    now, power = 0, 0
+    for n, run in enumerate(runs):
+        now += run
+        power = 0 if n and run >= 250 else power
+        decision = policy.on_failure(now)
+        assert isinstance(decision, Restart)
+        middle = 10 * 2**power
+        assert decision.after_ms >= max(10, min(200, int(middle * (1 - jitter))))
+        assert decision.after_ms <= min(200, middle * (1 + jitter))
+        now, power = now + decision.after_ms, power + 1
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ({}, None),
+        ({"restart-strategy.type": "none"}, RestartStrategies.no_restart()),
+        ({"restart-strategy.type": "Disable"}, RestartStrategies.no_restart()),
+        ({"restart-strategy": "off"}, RestartStrategies.no_restart()),
+        (
+            {"restart-strategy": "off", "restart-strategy.type": "fixed-delay"},
+            RestartStrategies.fixed_delay_restart(1, 1000),
+        ),
+        (
+            {
+                "restart-strategy.type": "fixeddelay",
+                "restart-strategy.fixed-delay.attempts": "3",
+                "restart-strategy.fixed-delay.delay": "10 s",
+            },
+            RestartStrategies.fixed_delay_restart(3, 10_000),
+        ),
+        (
+            {"restart-strategy": "failurerate"},
+            RestartStrategies.failure_rate_restart(1, 60_000, 1000),
+        ),
+        (
+            {
+                "restart-strategy.type": "failure-rate",
+                "restart-strategy.failure-rate.max-failures-per-interval": 3,
+                "restart-strategy.failure-rate.failure-rate-interval": "5 min",
+                "restart-strategy.failure-rate.delay": "10 s",
+            },
+            RestartStrategies.failure_rate_restart(3, "5 min", "10 s"),
+        ),
+        (
+            {
+                "restart-strategy.type": "exponentialdelay",
+                "restart-strategy.exponential-delay.max-backoff": "2 min",
+            },
+            LimitedExponentialDelay("1 s", "2 min", 1.5, "1 h", 0.1),  # type: ignore[arg-type]
+        ),
+    ],
+)
+def test_from_configuration(
+    entries: dict[str, object], expected: RestartStrategyConfiguration | None
+) -> None:
+    assert strategy_from_configuration(Configuration.from_dict(entries)) == expected
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (
+            {"restart-strategy": "fixed_delay"},
+            r"key 'restart-strategy': unknown restart strategy 'fixed_delay'; did you mean "
+            r"'fixed-delay'\? one of \['exponential-delay', 'failure-rate', 'fixed-delay', 'none'\]",
+        ),
+        ({"restart-strategy.type": "?"}, r"unknown restart strategy '\?'; one of"),
+        (
+            {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "x"},
+            r"key 'restart-strategy.fixed-delay.attempts': cannot read 'x' as int",
+        ),
+        (
+            {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": -1},
+            r"strategy 'fixed-delay' \(keys 'restart-strategy.fixed-delay.\*'\): restart_attempts "
+            "must be at least 0; got -1",
+        ),
+        (
+            {
+                "restart-strategy.type": "exponential-delay",
+                "restart-strategy.exponential-delay.attempts-before-reset-backoff": 0,
+            },
+            "attempts_before_reset_backoff must be at least 1; got 0",
+        ),
+    ],
+)
+def test_wrong_configuration(entries: dict[str, object], message: str) -> None:
+    with pytest.raises(JobDefinitionError, match=message):
+        strategy_from_configuration(Configuration.from_dict(entries))
