@@ -39,9 +39,7 @@ def test_fixed_delay() -> None:
 
 def test_failure_rate() -> None:
     policy = make_policy(RestartStrategies.failure_rate_restart(2, 1000, 5), False)
-    assert fail_at(policy, 0, 1000, 2000, 2001) == [5, 5, None, 5][:2] + [None, None]
-    policy = make_policy(RestartStrategies.failure_rate_restart(2, 1000, 5), False)
-    assert fail_at(policy, 0, 1, 1001, 1002, 2002) == [5, 5, 5, None, 5]
+    assert fail_at(policy, 0, 1, 1001, 1001, 2002) == [5, 5, 5, None, 5]
     policy = make_policy(RestartStrategies.failure_rate_restart(1, "1 min", 5), False)
     assert fail_at(policy, 0) == [5]
     assert policy.on_failure(60_000) == GiveUp("it failed 2 times within 1 min; 1 allowed")
@@ -190,7 +188,7 @@ def test_from_configuration(
         (
             {"restart-strategy": "fixed_delay"},
             r"key 'restart-strategy': unknown restart strategy 'fixed_delay'; did you mean "
-            r"'fixed-delay'\? one of \['exponential-delay', 'failure-rate', 'fixed-delay', 'none'\]",
+            r"'fixed-delay'\? one of \['exponential-delay', 'failure-rate', 'fixed-delay', 'none'",
         ),
         ({"restart-strategy.type": "?"}, r"unknown restart strategy '\?'; one of"),
         (

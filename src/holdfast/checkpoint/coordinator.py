@@ -108,7 +108,7 @@ class Coordinator:
         self._requests: deque[SavepointRequested] = deque()
         #: in the checkpoint directory, oldest first
         self._completed = sorted(completed)
-        #: in the checkpoint directory, but newer than where this attempt started: damaged or unwanted
+        #: there too, but newer than where this attempt started: damaged, or not wanted
         self._passed_over: list[int] = []
         #: aborted in a row
         self._failures = 0
@@ -206,7 +206,8 @@ class Coordinator:
         # NB: min, for a clock that was set back must not put off the next one for long.
         latest = event.now + interval
         self._due = latest if self._due is None else min(self._due, latest)
-        if not event.final and (event.now < self._due or self._is_pausing(event.now)):
+        pausing = self._is_pausing(event.now)
+        if not event.final and (event.now < self._due or pausing):
             return False
         # At a fixed rate; those that were missed are not made up for.
         following = self._due + interval

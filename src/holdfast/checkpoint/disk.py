@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import uuid
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ def write_file(path: Path, data: bytes) -> None:
 def make_directory(path: Path) -> None:
     """Make a directory, and the ones above it, durably, if it is not there."""
     if not path.is_dir():
+        if path.exists():
+            raise NotADirectoryError(errno.ENOTDIR, f"{str(path)!r} is a file")
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
         sync(path.parent)

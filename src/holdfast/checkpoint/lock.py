@@ -6,7 +6,6 @@ import fcntl
 import os
 import socket
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
@@ -27,35 +26,36 @@ class _Owner(msgspec.Struct, frozen=True):
 class DirectoryLock:
     """A lock that the system lets go of with the process; the file says who holds it.
 
-    The file stays when the lock is released: only the lock counts.
+    The file stays when the lock is released: only the lock counts. A lock that is neither released
+    nor referred to any more is held nevertheless.
     """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / _NAME
-        self._file: IO[bytes] | None = None
+        self._file: int | None = None
 
     def acquire(self, job_name: str = "") -> None:
         """Take the lock, or raise a DirectoryInUseError that names who has it."""
         if self._file is not None:
             return
         with disk.errors("lock checkpoint directory", self._path.parent):
-            file = self._path.open("ab+")
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _write_owner(file, job_name)
             except BlockingIOError:
                 owner = _read_owner(file)
-                file.close()
+                os.close(file)
                 raise self._in_use(owner) from None
             except BaseException:
-                file.close()
+                os.close(file)
                 raise
         self._file = file
 
     def release(self) -> None:
         """Let go of the lock, if it is held."""
         if self._file is not None:
-            self._file.close()
+            os.close(self._file)
             self._file = None
 
     def _in_use(self, owner: _Owner | None) -> DirectoryInUseError:
@@ -68,15 +68,13 @@ class DirectoryLock:
         )
 
 
-def _write_owner(file: IO[bytes], job_name: str) -> None:
-    file.truncate(0)
-    file.write(msgspec.json.encode(_Owner(job_name, os.getpid(), socket.gethostname())))
-    file.flush()
+def _write_owner(file: int, job_name: str) -> None:
+    os.ftruncate(file, 0)
+    os.write(file, msgspec.json.encode(_Owner(job_name, os.getpid(), socket.gethostname())))
 
 
-def _read_owner(file: IO[bytes]) -> _Owner | None:
+def _read_owner(file: int) -> _Owner | None:
     try:
-        file.seek(0)
-        return msgspec.json.decode(file.read(), type=_Owner)
+        return msgspec.json.decode(os.read(file, 1 << 16), type=_Owner)
     except (OSError, msgspec.MsgspecError):
         return None

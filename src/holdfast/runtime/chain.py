@@ -1,4 +1,4 @@
-"""The operators of one subtask, composed from the last one to the first.
+"""The operators of one subtask.
 
 ``Chain`` makes the function objects of a level for one subtask, opens them, wires them, carries
 their fields and closes them. It does not know of blocks, epochs or files.
@@ -15,8 +15,6 @@ from holdfast.graph.nodes import (
     FunctionOperation,
     ResultKind,
     ResultOperation,
-    SourceOperation,
-    Style,
     WriterOperation,
 )
 from holdfast.plan.model import Level, Plan, PlannedOperator
@@ -29,17 +27,11 @@ from holdfast.runtime.context import (
 )
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.fields import FIELDS, FieldCarrier
+from holdfast.runtime.fusion import Run, Step, fuse, method_of
 from holdfast.runtime.job import JobCode
-from holdfast.runtime.operators import (
-    coercing,
-    fan_out,
-    make_keyed_process,
-    make_process,
-    method_of,
-)
 from holdfast.runtime.part_files import PartFiles
 from holdfast.runtime.results import PrintBuffer, ResultBuffer, WriterBuffer
-from holdfast.runtime.routing import Emit, Router, key_function
+from holdfast.runtime.routing import Router, key_function
 from holdfast.runtime.staging import StagedColumns
 from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.operator_state import Image, decode_image, encode_image
@@ -109,17 +101,19 @@ class OperatorInstance:
             except Exception as error:
                 self.report.during("close", error)
 
-    def make_process(self, emit: Emit, clock: Clock) -> Emit:
-        """The closure that takes a record of this operator's input."""
-        operation = self.operator.node.operation
-        assert isinstance(operation, FunctionOperation)
-        call = method_of(self.function, operation.style)
-        if self.key_context is None or operation.style is Style.SINK:
-            return make_process(operation.style, call, RecordContext(clock), emit, self.report)
-        context = KeyedRecordContext(clock, self.key_context)
-        return make_keyed_process(
-            operation.style, call, self.selector, self.key_context, context, emit, self.report
-        )
+    def step(self, clock: Clock) -> Step:
+        """This operator, as the chain's code needs it."""
+        operator, operation = self.operator, self.operator.node.operation
+        coerce = operator.node.output_type.coercer() if operator.node.output_type else None
+        step = Step(self.report, coerce=coerce, calls=operator.calls)
+        if isinstance(operation, FunctionOperation):
+            step.style = operation.style
+            step.call = method_of(self.function, operation.style)
+            step.selector, step.key_context = self.selector, self.key_context
+            step.context = RecordContext(clock)
+            if self.key_context is not None:
+                step.context = KeyedRecordContext(clock, self.key_context)
+        return step
 
 
 class Chain:
@@ -144,9 +138,8 @@ class Chain:
         }
         self.routers: list[Router] = []
         self.results: list[ResultBuffer] = []
-        #: what takes the records of an operator's input; for a source, those that it read
-        self.inputs: dict[int, Emit] = {}
-        self._wire(job.plan, subtask, clock)
+        #: what takes the records that reach an operator; for a source, those that it read
+        self.inputs = self._wire(job.plan, level, subtask, clock)
 
     def initialize(self, restored: bool, images: Mapping[str, Image]) -> None:
         """Begin an attempt, the last function of the chain first."""
@@ -208,27 +201,22 @@ class Chain:
         for instance in self.instances.values():
             instance.close()
 
-    def _wire(self, plan: Plan, subtask: int, clock: Clock) -> None:
-        for op_id, instance in reversed(self.instances.items()):
-            operator = instance.operator
-            emits = [self.inputs[target] for target in operator.calls]
-            for number in operator.exchanges:
-                router = Router(plan.exchanges[number], subtask, instance.report)
-                self.routers.append(router)
-                emits.append(router.emit)
-            coerce = operator.node.output_type.coercer() if operator.node.output_type else None
-            emit = coercing(fan_out(emits), coerce, instance.report)
-            self.inputs[op_id] = self._input_of(instance, emit, subtask, clock)
-
-    def _input_of(self, instance: OperatorInstance, emit: Emit, subtask: int, clock: Clock) -> Emit:
-        operation = instance.operator.node.operation
-        if isinstance(operation, SourceOperation):
-            return emit
-        if isinstance(operation, ResultOperation | WriterOperation):
-            buffer = _result_buffer(instance.operator, subtask, self._directory, clock)
-            self.results.append(buffer)
-            return buffer.emit
-        return instance.make_process(emit, clock)
+    def _wire(self, plan: Plan, level: Level, subtask: int, clock: Clock) -> dict[int, Run]:
+        steps = {number: instance.step(clock) for number, instance in self.instances.items()}
+        for number, step in steps.items():
+            operator = plan.operators[number]
+            step.routers = tuple(
+                Router(plan.exchanges[exchange], subtask, step.report)
+                for exchange in operator.exchanges
+            )
+            self.routers += step.routers
+            if isinstance(operator.node.operation, ResultOperation | WriterOperation):
+                buffer = _result_buffer(operator, subtask, self._directory, clock)
+                self.results.append(buffer)
+                step.take = buffer.emit
+        reached = {ex.target for ex in plan.exchanges if ex.target_level == level.index}
+        sources = {number for number in steps if plan.operators[number].node.is_source}
+        return fuse(steps, sorted(steps.keys() & (reached | sources)))
 
 
 def _result_buffer(

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import singledispatch
 from itertools import cycle
-from typing import Any, NoReturn
+from typing import Any
 
 from holdfast.datastream.functions import Function, RuntimeContext
 from holdfast.errors import JobDefinitionError
@@ -93,6 +93,9 @@ class Router:
         self.buffers: list[list[Any]] = [[] for _ in range(exchange.target_parallelism)]
         self.limit = 256
         self._outbox: Outbox | None = None
+        #: by key: the selector, and the subtask of each key
+        self.selector = key_function(getattr(exchange.partitioning, "selector", None))
+        self.targets = KeyRouter(exchange.target_parallelism, exchange.max_parallelism)
         self.emit: Emit = _make_emit(exchange.partitioning, self)
 
     def open(self, outbox: Outbox) -> None:
@@ -226,15 +229,14 @@ def _(partitioning: Broadcast, router: Router) -> Emit:
 
 @_make_emit.register
 def _(partitioning: Hash, router: Router) -> Emit:
-    exchange, report = router.exchange, router.report
-    targets = KeyRouter(exchange.target_parallelism, exchange.max_parallelism)
-    selector, buffers, flush = key_function(partitioning.selector), router.buffers, router.flush
+    targets, selector, report = router.targets, router.selector, router.report
+    buffers, flush = router.buffers, router.flush
 
     def emit(record: Any) -> None:
         try:
             target = targets[selector(record)]
         except TypeError as error:
-            _explain_key(selector, record, error, report)
+            report.at(record, explain_key(selector, record, error))
         except Exception as error:
             report.at(record, error)
         buffer = buffers[target]
@@ -248,7 +250,7 @@ def _(partitioning: Hash, router: Router) -> Emit:
 @_make_emit.register
 def _(partitioning: Custom, router: Router) -> Emit:
     count, report = router.exchange.target_parallelism, router.report
-    selector, buffers, flush = key_function(partitioning.selector), router.buffers, router.flush
+    selector, buffers, flush = router.selector, router.buffers, router.flush
     partition = getattr(partitioning.partitioner, "partition", partitioning.partitioner)
 
     def emit(record: Any) -> None:
@@ -269,15 +271,24 @@ def key_function(selector: Any) -> Callable[[Any], Any]:
     return getattr(selector, "get_key", selector)  # type: ignore[no-any-return]
 
 
-def _explain_key(
-    selector: Callable[[Any], Any], record: Any, error: TypeError, report: FailureReporter
-) -> NoReturn:
+def explain_key(selector: Callable[[Any], Any], record: Any, error: TypeError) -> TypeError:
     """A key that Python cannot hash gets a message that says what to do."""
     try:
-        better = unusable_key(selector(record))
+        return unusable_key(selector(record)) or error
     except Exception:
-        better = None
-    report.at(record, better or error)
+        return error
+
+
+def fan_out(emits: Sequence[Emit]) -> Emit:
+    """One function that hands a record to all of them, in order."""
+    if len(emits) == 1:
+        return emits[0]
+
+    def emit_all(record: Any) -> None:
+        for emit in emits:
+            emit(record)
+
+    return emit_all
 
 
 def _check_target(target: Any, count: int) -> int:

@@ -22,11 +22,12 @@ from holdfast.runtime.chain import Chain
 from holdfast.runtime.checkpointing import OPERATOR_STATE
 from holdfast.runtime.context import Clock
 from holdfast.runtime.failures import OperatorFailed, describe_engine_error
+from holdfast.runtime.fusion import Run as FusedRun
 from holdfast.runtime.inbox import Inbox, Producer
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, encode
-from holdfast.runtime.routing import Emit, Outbox
+from holdfast.runtime.routing import Outbox
 from holdfast.runtime.sources import ReadRequest, SourceAccess, SourceInstance
 from holdfast.state.backend import HeapKeyedStateBackend, StateStorage, read_blobs
 from holdfast.state.key_groups import key_group_range
@@ -194,7 +195,7 @@ class Subtask:
         yield from _feed(records, self._chain.inputs[target], run.outbox)
 
     def _read(self, source: SourceInstance, task: EpochTask, run: _Run) -> Iterator[Block]:
-        emit = self._chain.inputs[source.operator.id]
+        take = self._chain.inputs[source.operator.id]
         left = task.quota
         request = ReadRequest(
             task.epoch,
@@ -206,7 +207,7 @@ class Subtask:
         )
         for records in source.read(request):
             left -= len(records)
-            yield from _feed(records, emit, run.outbox)
+            yield from _feed(records, take, run.outbox)
         run.records_read += task.quota - left
         run.saturated = run.saturated or left <= 0
 
@@ -335,10 +336,9 @@ class _Timed:
         self._run.stop(self._step)
 
 
-def _feed(records: Any, emit: Emit, outbox: Outbox) -> Iterator[Block]:
+def _feed(records: Any, run: FusedRun, outbox: Outbox) -> Iterator[Block]:
     """Hand records on, and let blocks leave in between so that they do not pile up."""
     for first in range(0, len(records), _SLICE):
-        for record in records[first : first + _SLICE]:
-            emit(record)
+        run(records[first : first + _SLICE])
         if outbox.ready:
             yield from outbox.take()

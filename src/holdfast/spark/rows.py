@@ -22,9 +22,8 @@ from holdfast.plan.model import ROWS_LEVEL, Plan, PlannedOperator
 from holdfast.runtime.blocks import Block, Kind
 from holdfast.runtime.failures import FailureReporter, OperatorFailed
 from holdfast.runtime.job import JobCode
-from holdfast.runtime.operators import fan_out
 from holdfast.runtime.protocol import Control, encode
-from holdfast.runtime.routing import Emit, Outbox, Router
+from holdfast.runtime.routing import Emit, Outbox, Router, fan_out
 from holdfast.runtime.task import make_stamp
 from holdfast.spark.exchange import ROW_SCHEMA, to_batches
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from holdfast.datastream.functions import Function
 from holdfast.graph.nodes import FunctionOperation, Style
+from holdfast.runtime.fusion import method_of
 from holdfast.runtime.job import JobCode
-from holdfast.runtime.operators import method_of
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from holdfast.plan.model import Level, Plan, PlannedOperator
 from holdfast.runtime.chain import OperatorInstance
 from holdfast.runtime.context import Clock
 from holdfast.runtime.failures import OperatorFailed
+from holdfast.runtime.fusion import Step, fuse
 from holdfast.runtime.job import JobCode
-from holdfast.runtime.operators import coercing
 from holdfast.state.backend import Chain, HeapKeyedStateBackend
 from holdfast.state.key_groups import key_group_range
 from holdfast.testing.clock import ManualClock
@@ -193,9 +193,12 @@ class Harness:
 
     def _make_process(self, clock: Clock) -> Callable[[Any], None]:
         declared = type_info_of(self._settings["output_type"])
-        coerce = declared.coercer() if declared is not None else None
-        emit = coercing(self.outputs.append, coerce, self._instance.report)
-        return self._instance.make_process(emit, clock)
+        step = self._instance.step(clock)
+        step.coerce = declared.coercer() if declared is not None else None
+        step.calls = (1,)
+        outputs = Step(step.report, take=self.outputs.append)
+        run = fuse({0: step, 1: outputs}, [0])[0]
+        return lambda record: run((record,))
 
     def _call(self, call: Callable[..., None], *args: Any) -> None:
         try:

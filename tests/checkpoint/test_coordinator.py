@@ -1,0 +1,450 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from holdfast.checkpoint.coordinator import Coordinator
+from holdfast.checkpoint.events import (
+    AnswerSavepoint,
+    AttemptStarting,
+    CheckpointCounts,
+    CheckpointRecord,
+    CheckpointSettings,
+    CheckpointStatus,
+    DiscardCheckpoint,
+    EpochAccepted,
+    EpochFailed,
+    EpochStarting,
+    Event,
+    FailJob,
+    InjectBarrier,
+    Instruction,
+    JobEnding,
+    MarkFinished,
+    MetadataFailed,
+    MetadataWritten,
+    Notifications,
+    Outcome,
+    SavepointRequested,
+    StopJob,
+    WriteMetadata,
+)
+from holdfast.errors import InternalError
+
+
+def coordinator(interval_ms: int | None = 1000, **settings: Any) -> Coordinator:
+    """A coordinator whose first epoch was at time 0."""
+    result = Coordinator(CheckpointSettings(interval_ms, **settings))
+    assert handle(result, EpochStarting(0, 0), EpochAccepted(0, 0)) == []
+    return result
+
+
+def handle(target: Coordinator, *events: Event) -> list[Instruction]:
+    return [instruction for event in events for instruction in target.handle(event)]
+
+
+@dataclass
+class Run:
+    """Runs epochs of no length, with metadata that is written at once."""
+
+    coordinator: Coordinator
+    epoch: int = 0
+    said: list[Instruction] = field(default_factory=list)
+
+    def at(self, now: int, *failures: str, final: bool = False) -> list[int]:
+        """Run an epoch; the checkpoint that it carried, if any, is returned."""
+        self.epoch += 1
+        self._do(EpochStarting(self.epoch, now, final))
+        carried = [i.checkpoint_id for i in self.said if isinstance(i, InjectBarrier)]
+        self._do(EpochAccepted(self.epoch, now, failures))
+        for write in [i for i in self.said if isinstance(i, WriteMetadata)]:
+            self._do(MetadataWritten(write.checkpoint_id, now, 10, "path"))
+        self.said, said = [], self.said
+        self.last = [i for i in said if not isinstance(i, InjectBarrier | WriteMetadata)]
+        return carried
+
+    def _do(self, event: Event) -> None:
+        self.said += self.coordinator.handle(event)
+
+
+def test_the_life_of_a_checkpoint() -> None:
+    it = coordinator()
+    assert handle(it, EpochStarting(1, 1000)) == [InjectBarrier(1, 1000)]
+    assert it.in_flight == (1,)
+    assert it.notifications() == Notifications()
+    assert handle(it, EpochAccepted(1, 1200)) == [WriteMetadata(1, 1)]
+    assert it.in_flight == (1,)
+    assert handle(it, MetadataWritten(1, 1210, size=77)) == []
+    assert not it.in_flight
+    assert it.completed == (1,)
+    assert it.notifications() == Notifications(completed=(1,))
+    assert handle(it, EpochStarting(2, 1300)) == []
+    assert it.notifications() == Notifications(completed=(1,))
+    assert handle(it, EpochAccepted(2, 1400)) == []
+    assert it.notifications() == Notifications()
+    assert it.history() == (CheckpointRecord(1, CheckpointStatus.COMPLETED, 1000, 1210, 210, 77),)
+    assert it.counts == CheckpointCounts(triggered=1, completed=1)
+
+
+# Settings: each has an effect
+
+
+def test_interval_is_a_fixed_rate() -> None:
+    run = Run(coordinator(interval_ms=1000))
+    times = [300 * n for n in range(1, 25)]
+    triggered = [now for now in times if run.at(now)]
+    assert triggered == [1200, 2100, 3000, 4200, 5100, 6000, 7200]
+
+
+def test_missed_triggers_are_not_made_up_for() -> None:
+    run = Run(coordinator(interval_ms=1000))
+    assert [now for now in (5500, 5600, 6499, 6500) if run.at(now)] == [5500, 6500]
+
+
+def test_no_interval_no_checkpoints() -> None:
+    run = Run(coordinator(interval_ms=None))
+    assert run.at(10**9) == []
+    assert run.at(10**9, final=True) == []
+
+
+def test_min_pause_counts_from_the_completion() -> None:
+    it = coordinator(interval_ms=1000, min_pause_ms=700)
+    handle(it, EpochStarting(1, 1000), EpochAccepted(1, 1800), MetadataWritten(1, 1900, 0))
+    assert handle(it, EpochStarting(2, 2599), EpochAccepted(2, 2599)) == []
+    assert handle(it, EpochStarting(3, 2600)) == [InjectBarrier(2, 2600)]
+
+
+@pytest.mark.parametrize(("most", "barriers"), [(1, []), (2, [InjectBarrier(2, 2000)])])
+def test_max_concurrent_counts_what_is_being_written(
+    most: int, barriers: list[Instruction]
+) -> None:
+    it = coordinator(max_concurrent=most)
+    handle(it, EpochStarting(1, 1000), EpochAccepted(1, 1100))
+    assert handle(it, EpochStarting(2, 2000)) == barriers
+
+
+def test_timeout() -> None:
+    it = coordinator(timeout_ms=500, tolerable_failures=1)
+    handle(it, EpochStarting(1, 1000))
+    assert handle(it, EpochAccepted(1, 1501)) == []
+    assert it.notifications() == Notifications(aborted=(1,))
+    assert it.history()[0].failure == "it expired: its epoch took 501 ms, the timeout is 500 ms"
+    handle(it, EpochStarting(2, 2000))
+    assert handle(it, EpochAccepted(2, 2500)) == [WriteMetadata(2, 2)]
+
+
+def test_snapshot_failures_abort_the_checkpoint() -> None:
+    it = coordinator(tolerable_failures=9)
+    handle(it, EpochStarting(1, 1000))
+    assert handle(it, EpochAccepted(1, 1100, ("map: boom", "sink: bang"))) == []
+    assert it.history()[0].status is CheckpointStatus.FAILED
+    assert it.history()[0].failure == "map: boom; sink: bang"
+    assert it.notifications() == Notifications(aborted=(1,))
+
+
+def test_tolerable_failures_in_a_row() -> None:
+    run = Run(coordinator(tolerable_failures=2))
+    outcomes = []
+    for second, failures in enumerate([["x"], ["x"], [], ["x"], ["x"], ["x"], ["x"]], start=1):
+        run.at(1000 * second, *failures)
+        outcomes.append([i for i in run.last if isinstance(i, FailJob)])
+    tolerated = "checkpoint 6 failed, and 2 failures in a row are tolerable: x"
+    assert outcomes == [[], [], [], [], [], [FailJob(tolerated)], []]
+
+
+def test_metadata_that_cannot_be_written_counts_too() -> None:
+    it = coordinator()
+    handle(it, EpochStarting(1, 1000), EpochAccepted(1, 1000))
+    (failed,) = handle(it, MetadataFailed(1, 1001, "disk full"))
+    assert isinstance(failed, FailJob)
+    assert failed.reason.endswith("disk full")
+    assert not it.in_flight
+    assert it.notifications() == Notifications(aborted=(1,))
+
+
+def test_fail_on_errors_can_be_off() -> None:
+    run = Run(coordinator(fail_on_errors=False))
+    for second in range(1, 9):
+        assert run.at(1000 * second, "x") == [second]
+        assert run.last == []
+
+
+def test_retained() -> None:
+    run = Run(coordinator(retained=2))
+    said = []
+    for second in range(1, 5):
+        run.at(1000 * second)
+        said.append(run.last)
+    assert said == [[], [], [DiscardCheckpoint(1)], [DiscardCheckpoint(2)]]
+    assert run.coordinator.completed == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "retain", "kept"),
+    [
+        (Outcome.FINISHED, True, False),
+        (Outcome.CANCELLED, False, False),
+        (Outcome.CANCELLED, True, True),
+        (Outcome.FAILED, False, True),
+        (Outcome.STOPPED, False, True),
+    ],
+)
+def test_what_is_kept_when_the_job_ends(outcome: Outcome, retain: bool, kept: bool) -> None:
+    run = Run(coordinator(retained=2, retain_on_cancellation=retain))
+    run.at(1000)
+    run.at(2000)
+    gone = [MarkFinished(), DiscardCheckpoint(1), DiscardCheckpoint(2)]
+    assert handle(run.coordinator, JobEnding(3000, outcome)) == ([] if kept else gone)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"interval_ms": 0}, "interval_ms must be at least 1; got 0"),
+        ({"timeout_ms": 0}, "timeout_ms must be at least 1; got 0"),
+        ({"min_pause_ms": -1}, "min_pause_ms must be at least 0; got -1"),
+        ({"max_concurrent": 0}, "max_concurrent must be at least 1; got 0"),
+        ({"tolerable_failures": -1}, "tolerable_failures must be at least 0; got -1"),
+        ({"retained": 0}, "retained must be at least 1; got 0"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CheckpointSettings(**{"interval_ms": 5, **settings})
+
+
+# Time
+
+
+def test_a_final_checkpoint_does_not_wait() -> None:
+    run = Run(coordinator(interval_ms=1000, min_pause_ms=5000))
+    assert run.at(1000) == [1]
+    assert run.at(1001, final=True) == [2]
+
+
+def test_a_clock_that_is_set_back_does_not_stop_checkpoints() -> None:
+    run = Run(coordinator(interval_ms=1000, min_pause_ms=100))
+    assert run.at(1_000_000) == [1]
+    assert [now for now in (0, 500, 999, 1000) if run.at(now)] == [1000]
+
+
+# Failure
+
+
+def test_a_failed_epoch_aborts_its_checkpoint_and_does_not_count() -> None:
+    it = coordinator(tolerable_failures=0)
+    handle(it, EpochStarting(1, 1000))
+    assert handle(it, EpochFailed(1, 1100, "they disagree", again=True)) == []
+    assert it.notifications() == Notifications(aborted=(1,))
+    # the second run of the epoch carries the next one
+    assert handle(it, EpochStarting(1, 1101)) == [InjectBarrier(2, 1101)]
+    assert it.notifications() == Notifications(aborted=(1,))
+
+
+def test_notifications_stay_until_an_epoch_that_carried_them_was_accepted() -> None:
+    it = coordinator(max_concurrent=2, retained=5)
+    handle(it, EpochStarting(1, 1000), EpochAccepted(1, 1000), MetadataWritten(1, 1000, 0))
+    handle(it, EpochStarting(2, 1100), EpochFailed(2, 1200, again=True))
+    assert it.notifications() == Notifications(completed=(1,))
+    handle(it, EpochStarting(2, 2000), EpochAccepted(2, 2000))
+    assert it.notifications() == Notifications()
+    handle(it, EpochStarting(3, 2100))
+    # comes too late for epoch 3, which was sent off without it
+    handle(it, MetadataWritten(2, 2150, 0))
+    assert it.notifications() == Notifications()
+    handle(it, EpochAccepted(3, 2200))
+    assert it.notifications() == Notifications(completed=(2,))
+
+
+def test_a_newer_checkpoint_subsumes_one_that_is_still_being_written() -> None:
+    it = coordinator(max_concurrent=2)
+    handle(it, EpochStarting(1, 1000), EpochAccepted(1, 1000))
+    handle(it, EpochStarting(2, 2000), EpochAccepted(2, 2000))
+    assert it.in_flight == (1, 2)
+    assert handle(it, MetadataWritten(2, 2100, 0)) == []
+    assert not it.in_flight
+    assert it.notifications() == Notifications(completed=(2,), aborted=(1,))
+    assert handle(it, MetadataWritten(1, 2200, 0)) == [DiscardCheckpoint(1)]
+    assert it.completed == (2,)
+
+
+# Restarts
+
+
+def test_ids_go_on_and_retention_too() -> None:
+    it = Coordinator(CheckpointSettings(10, retained=2), first_id=9, completed=[5, 6])
+    handle(it, AttemptStarting(0, restored=6), EpochStarting(0, 0), EpochAccepted(0, 0))
+    run = Run(it)
+    assert run.at(10) == [9]
+    assert run.last == [DiscardCheckpoint(5)]
+    assert it.next_id == 10
+
+
+def test_a_damaged_checkpoint_is_let_go_of_when_there_is_a_new_one() -> None:
+    it = Coordinator(CheckpointSettings(10, retained=2), first_id=9, completed=[5, 6, 7])
+    handle(it, AttemptStarting(0, restored=6), EpochStarting(0, 0), EpochAccepted(0, 0))
+    assert it.completed == (5, 6)
+    run = Run(it)
+    run.at(10)
+    assert run.last == [DiscardCheckpoint(5), DiscardCheckpoint(7)]
+    assert it.completed == (6, 9)
+
+
+def test_a_job_that_starts_afresh_does_not_go_back_to_what_it_found() -> None:
+    it = Coordinator(CheckpointSettings(10), first_id=9, completed=[8])
+    handle(it, AttemptStarting(0), EpochStarting(0, 0), EpochAccepted(0, 0))
+    assert it.completed == ()
+    run = Run(it)
+    run.at(10)
+    assert run.last == [DiscardCheckpoint(8)]
+
+
+def test_a_restart_aborts_what_is_in_flight() -> None:
+    it = coordinator(max_concurrent=2)
+    handle(it, EpochStarting(1, 1000), EpochAccepted(1, 1000), MetadataWritten(1, 1000, 0))
+    handle(it, EpochStarting(2, 2000), EpochAccepted(2, 2000), EpochStarting(3, 3000))
+    assert it.in_flight == (2, 3)
+    assert handle(it, AttemptStarting(4000, restored=1)) == []
+    assert not it.in_flight
+    assert [record.failure for record in it.history()] == [None, *["the job was restarted"] * 2]
+    # an attempt hears of no checkpoint of another attempt but those that it stands on
+    assert it.notifications() == Notifications()
+    assert handle(it, MetadataFailed(2, 4100, "gone")) == []
+    # the interval starts with the attempt
+    assert handle(it, EpochStarting(2, 4200), EpochAccepted(2, 4200)) == []
+    assert handle(it, EpochStarting(3, 5200)) == [InjectBarrier(4, 5200)]
+
+
+def test_a_new_attempt_still_hears_of_the_checkpoint_it_stands_on() -> None:
+    it = coordinator()
+    handle(it, EpochStarting(1, 1000), EpochAccepted(1, 1000), MetadataWritten(1, 1000, 0))
+    handle(it, EpochStarting(2, 1100), EpochFailed(2, 1200), AttemptStarting(1300, restored=1))
+    assert it.notifications() == Notifications(completed=(1,))
+
+
+# Savepoints
+
+
+def test_a_savepoint_does_not_wait_and_is_not_retained() -> None:
+    request = SavepointRequested("/sp", request="r1")
+    it = coordinator(interval_ms=1000, min_pause_ms=500)
+    run = Run(it)
+    assert run.at(1000) == [1]
+    assert handle(it, request) == []
+    assert handle(it, EpochStarting(5, 1001)) == [InjectBarrier(2, 1001, request)]
+    assert handle(it, EpochAccepted(5, 1002)) == [WriteMetadata(2, 5, request, in_store=False)]
+    assert it.notifications() == Notifications()
+    answer = AnswerSavepoint(request, path="/sp/savepoint-2")
+    assert handle(it, MetadataWritten(2, 1003, 5, "/sp/savepoint-2")) == [answer]
+    # nothing may be committed for it: recovery goes back to checkpoint 1
+    assert it.notifications() == Notifications()
+    assert it.completed == (1,)
+    assert it.history()[-1].savepoint
+    # and it does not put off the next checkpoint
+    assert run.at(2000) == [3]
+
+
+def test_a_savepoint_without_checkpoints() -> None:
+    request = SavepointRequested("/sp", stop=True)
+    it = coordinator(interval_ms=None)
+    handle(it, request, EpochStarting(1, 5))
+    assert handle(it, EpochAccepted(1, 6)) == [WriteMetadata(1, 1, request, in_store=False)]
+    said = handle(it, MetadataWritten(1, 7, 5, "/sp/1"))
+    assert said == [AnswerSavepoint(request, path="/sp/1"), StopJob("/sp/1")]
+    assert it.notifications() == Notifications(completed=(1,))
+    assert handle(it, JobEnding(8, Outcome.FINISHED)) == []
+
+
+def test_stop_with_savepoint() -> None:
+    request = SavepointRequested("/sp", stop=True, drain=True)
+    it = coordinator()
+    Run(it).at(1000)
+    handle(it, request)
+    assert handle(it, EpochStarting(2, 1100)) == [InjectBarrier(2, 1100, request)]
+    assert handle(it, EpochAccepted(2, 1200)) == [WriteMetadata(2, 2, request, in_store=True)]
+    assert it.must_wait
+    with pytest.raises(InternalError, match="epoch 3 starts, but the job stops at a savepoint"):
+        it.handle(EpochStarting(3, 1300))
+    assert handle(it, MetadataWritten(2, 1300, 5, "/sp/2")) == [
+        DiscardCheckpoint(1),
+        AnswerSavepoint(request, path="/sp/2"),
+        StopJob("/sp/2", drain=True),
+    ]
+    other = SavepointRequested("/sp2")
+    assert handle(it, other) == [AnswerSavepoint(other, failure="the job is stopping")]
+    # the last epoch carries the notification, and no other checkpoint
+    assert handle(it, EpochStarting(3, 9000, final=True)) == []
+    assert it.notifications() == Notifications(completed=(2,))
+    handle(it, EpochAccepted(3, 9001))
+    assert handle(it, JobEnding(9002, Outcome.STOPPED)) == []
+    assert it.completed == (2,)
+
+
+def test_a_savepoint_that_fails_is_answered_and_does_not_fail_the_job() -> None:
+    request = SavepointRequested("/sp", stop=True)
+    it = coordinator(tolerable_failures=0)
+    handle(it, request, EpochStarting(1, 10))
+    assert handle(it, EpochAccepted(1, 11, ("boom",))) == [AnswerSavepoint(request, failure="boom")]
+    assert it.notifications() == Notifications(aborted=(1,))
+    assert handle(it, EpochStarting(2, 12)) == []
+
+
+def test_a_drained_job_cannot_go_on_without_its_savepoint() -> None:
+    request = SavepointRequested("/sp", stop=True, drain=True)
+    it = coordinator()
+    handle(it, request, EpochStarting(1, 10), EpochAccepted(1, 11))
+    assert handle(it, MetadataFailed(1, 12, "disk full")) == [
+        AnswerSavepoint(request, failure="disk full"),
+        FailJob("the job was drained for a savepoint that failed: disk full"),
+    ]
+
+
+def test_an_epoch_that_is_run_again_takes_its_savepoint_along() -> None:
+    first, second = SavepointRequested("/a"), SavepointRequested("/b")
+    it = coordinator()
+    handle(it, first, second, EpochStarting(1, 10))
+    assert handle(it, EpochFailed(1, 11, again=True)) == []
+    assert handle(it, EpochStarting(1, 12)) == [InjectBarrier(2, 12, first)]
+    said = handle(it, EpochFailed(1, 13, "boom"))
+    assert said == [AnswerSavepoint(first, failure="boom")]
+    assert handle(it, JobEnding(14, Outcome.FAILED)) == [
+        AnswerSavepoint(second, failure="the job ended")
+    ]
+
+
+def test_draining_means_stopping() -> None:
+    with pytest.raises(ValueError, match="can be drained only when it is stopped"):
+        SavepointRequested("/sp", drain=True)
+
+
+# What cannot happen
+
+
+@pytest.mark.parametrize(
+    ("events", "message"),
+    [
+        ([EpochStarting(1, 1), EpochStarting(2, 2)], "epoch 2 starts while epoch 1 runs"),
+        ([EpochAccepted(1, 1)], "epoch 1 ended, but the one that runs is None"),
+        ([EpochStarting(1, 1), EpochFailed(2, 2)], "epoch 2 ended, but the one that runs is 1"),
+        ([MetadataWritten(3, 1, 0)], "metadata of checkpoint 3, which is not being written"),
+        ([MetadataFailed(3, 1, "x")], "metadata of checkpoint 3, which is not being written"),
+    ],
+)
+def test_events_that_cannot_have_happened(events: list[Event], message: str) -> None:
+    it = coordinator()
+    with pytest.raises(InternalError, match=message):
+        handle(it, *events)
+
+
+def test_history_is_bounded() -> None:
+    it = Coordinator(CheckpointSettings(1, max_concurrent=9), history=3)
+    handle(it, EpochStarting(0, 0), EpochAccepted(0, 0))
+    handle(it, EpochStarting(1, 1), EpochAccepted(1, 1))
+    for epoch in range(2, 10):
+        handle(it, SavepointRequested("/a"), EpochStarting(epoch, epoch))
+        handle(it, EpochAccepted(epoch, epoch, ("x",)))
+    # the first one is still in progress
+    assert [record.id for record in it.history()] == [1, 8, 9]
+    assert it.counts == CheckpointCounts(triggered=9, completed=0, failed=8)

@@ -1,0 +1,498 @@
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import pickle
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.checkpoint import disk
+from holdfast.checkpoint.errors import (
+    CheckpointCorruptionError,
+    CheckpointError,
+    CheckpointStorageError,
+    DirectoryInUseError,
+)
+from holdfast.checkpoint.metadata import CheckpointMetadata, LevelImage, OperatorImage, encode
+from holdfast.checkpoint.savepoints import copy_savepoint, dispose_savepoint, read_savepoint
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.state.chain import Chain, FileRef
+from holdfast.state.errors import StateStorageError
+from holdfast.state.files import StateFile, encode_file
+
+CONTENTS = encode_file(StateFile(128, [], {("op", "blob"): b"some state"}))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CheckpointStore]:
+    store = CheckpointStore(tmp_path / "job")
+    store.acquire("words")
+    yield store
+    store.release()
+
+
+def image(checkpoint: int, *files: str, job: str = "words") -> CheckpointMetadata:
+    refs = tuple(FileRef(name, len(CONTENTS), n - 1, n) for n, name in enumerate(files))
+    return CheckpointMetadata(
+        id=checkpoint,
+        timestamp=1000 * checkpoint,
+        epoch=10 * checkpoint,
+        job_name=job,
+        savepoint=False,
+        levels=(LevelImage(1, (Chain(refs, tuple(files)),)),),
+        operators={"sum": OperatorImage("Sum", "process", 1, 128, 0)},
+    )
+
+
+def save(store: CheckpointStore, checkpoint: int, *files: str) -> CheckpointMetadata:
+    """Write the files that are not there, and the checkpoint."""
+    for name in files:
+        if not store.storage.exists(name):
+            store.storage.write(name, CONTENTS)
+    metadata = image(checkpoint, *files)
+    assert store.write(metadata) == store.directory / f"chk-{checkpoint}"
+    return metadata
+
+
+def listing(store: CheckpointStore) -> set[str]:
+    files = (path for path in store.directory.rglob("*") if path.is_file())
+    return {path.relative_to(store.directory).as_posix() for path in files} - {"lock"}
+
+
+def test_write_and_read(store: CheckpointStore) -> None:
+    assert store.latest() is None
+    assert store.completed() == []
+    one, two = save(store, 9, "a"), save(store, 10, "a", "b")
+    assert store.completed() == [9, 10]
+    assert store.latest() == two
+    assert store.latest(deep=True) == two
+    assert store.read(9) == one
+    assert listing(store) == {"chk-9/_metadata", "chk-10/_metadata", "state/a", "state/b"}
+    assert CheckpointStore(store.directory).latest() == two
+    assert pickle.loads(pickle.dumps(store.storage)).read("a") == CONTENTS
+
+
+def test_other_things_in_the_directory_do_not_matter(store: CheckpointStore) -> None:
+    save(store, 1, "a")
+    (store.directory / "chk-x").mkdir()
+    (store.directory / "spark").mkdir()
+    assert store.completed() == [1]
+
+
+def test_a_checkpoint_is_written_once(store: CheckpointStore) -> None:
+    save(store, 1, "a")
+    with pytest.raises(
+        CheckpointStorageError, match=r"checkpoint 1: '.*chk-1' is complete already"
+    ):
+        store.write(image(1, "a"))
+
+
+def test_ids_are_never_given_twice(store: CheckpointStore) -> None:
+    assert store.next_id() == 1
+    store.begin(1)
+    assert store.next_id() == 2
+    save(store, 2, "a")
+    store.begin(3)
+    assert CheckpointStore(store.directory).next_id() == 4
+    save(store, 4, "a")
+    assert sorted(path.name for path in store.directory.glob("chk-*")) == ["chk-2", "chk-4"]
+    store.discard(4)
+    store.discard(2)
+    assert store.completed() == []
+    assert store.next_id() == 5
+
+
+# Damage
+
+
+def damage(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    elif how == "cut short":
+        path.write_bytes(data[:-1])
+    else:
+        path.write_bytes(bytes([*data[:40], data[40] ^ 1, *data[41:]]))
+
+
+@pytest.mark.parametrize(
+    ("file", "how", "found"),
+    [
+        ("chk-2/_metadata", "changed", r"expected checksum \w+, found \w+"),
+        ("chk-2/_metadata", "cut short", r"expected \d+ bytes, found \d+"),
+        ("state/b", "gone", r"expected \d+ bytes, found no such file"),
+        ("state/b", "cut short", r"expected \d+ bytes, found \d+"),
+        ("state/b", "changed", r"state file 'b' cannot be used: expected checksum"),
+    ],
+)
+def test_a_damaged_checkpoint_is_passed_over(
+    store: CheckpointStore, caplog: pytest.LogCaptureFixture, file: str, how: str, found: str
+) -> None:
+    one = save(store, 1, "a")
+    save(store, 2, "a", "b")
+    damage(store.directory / file, how)
+    with caplog.at_level(logging.WARNING):
+        assert store.latest(deep=True) == one
+    (warning,) = caplog.messages
+    assert str(store.directory / file) in warning
+    assert warning.endswith("; going back to checkpoint 1 instead")
+    assert re.search(found, warning)
+
+
+def test_if_all_are_damaged_the_user_decides(store: CheckpointStore) -> None:
+    save(store, 1, "a")
+    save(store, 2, "b")
+    damage(store.directory / "state" / "a", "gone")
+    damage(store.directory / "state" / "b", "gone")
+    expected = (
+        r"(?s)no checkpoint in '.*' can be used:\n  checkpoint 2 .*\n  checkpoint 1 cannot be "
+    )
+    with pytest.raises(CheckpointCorruptionError, match=expected):
+        store.latest()
+
+
+def test_metadata_in_the_wrong_place(store: CheckpointStore) -> None:
+    save(store, 1, "a")
+    os.rename(store.directory / "chk-1", store.directory / "chk-3")
+    with pytest.raises(
+        CheckpointCorruptionError, match="expected checkpoint 3, found checkpoint 1"
+    ):
+        store.read(3)
+
+
+def test_no_such_checkpoint(store: CheckpointStore) -> None:
+    with pytest.raises(
+        CheckpointStorageError, match=r"cannot read checkpoint '.*chk-5/_metadata': F"
+    ):
+        store.read(5)
+
+
+def test_storage_that_does_not_answer_is_no_damage(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(store, 1, "a")
+    save(store, 2, "a")
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(
+        CheckpointStorageError, match="chk-2/_metadata': PermissionError: Permission"
+    ):
+        store.latest()
+
+
+# Failure to write
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("succeed", [0, 1, 2, 3])
+def test_a_full_disk_loses_nothing(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, call: str, succeed: int
+) -> None:
+    """Fail at each call of its kind, one after another."""
+    one = save(store, 1, "a")
+    store.storage.write("b", CONTENTS)
+    before = listing(store)
+    calls, real = 0, getattr(os, call)
+
+    def full(*args: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > succeed:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(*args)
+
+    monkeypatch.setattr(os, call, full)
+    if call == "replace" and succeed:
+        store.write(image(2, "a", "b"))
+        return
+    with pytest.raises((CheckpointStorageError, StateStorageError), match="No space left on dev"):
+        store.write(image(2, "a", "b"))
+    monkeypatch.undo()
+    assert listing(store) == before
+    assert store.latest() == one
+    store.write(image(2, "a", "b"))
+    assert store.latest() == image(2, "a", "b")
+
+
+def test_a_state_file_that_is_missing_makes_no_checkpoint(store: CheckpointStore) -> None:
+    with pytest.raises(StateStorageError, match=r"cannot sync state file '.*state/a'"):
+        store.write(image(1, "a"))
+    assert store.completed() == []
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    store = CheckpointStore(tmp_path / "file" / "job")
+    expected = "cannot make checkpoint directory '.*file/job': NotADirectoryError"
+    with pytest.raises(CheckpointStorageError, match=expected):
+        store.acquire()
+
+
+def test_only_new_state_files_are_made_durable(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(store, 1, "a", "b")
+    synced: list[str] = []
+    monkeypatch.setattr(type(store.storage), "sync", lambda _, names: synced.extend(names))
+    save(store, 2, "a", "b", "c")
+    assert synced == ["c"]
+    CheckpointStore(store.directory).write(image(3, "a"))
+    assert synced == ["c", "a"]
+
+
+# Letting go
+
+
+def test_a_state_file_goes_after_the_last_one_that_needs_it(store: CheckpointStore) -> None:
+    save(store, 1, "a", "b")
+    save(store, 2, "a", "c")
+    store.storage.write("live", CONTENTS)
+    store.storage.write("zombie", CONTENTS)
+    assert store.unreferenced({"live"}) == {"zombie"}
+    store.discard(1)
+    assert store.collect({"live"}) == {"b", "zombie"}
+    # by a driver that knows of nothing yet
+    again = CheckpointStore(store.directory)
+    assert again.collect({"live"}) == set()
+    again.discard(2)
+    assert again.unreferenced({"live", "c"}) == {"a"}
+
+
+def test_files_of_the_running_epoch_can_be_left_alone(store: CheckpointStore) -> None:
+    save(store, 1, "a")
+    store.storage.write("old", CONTENTS)
+    os.utime(store.storage.directory / "old", (1, 1))
+    store.storage.write("new", CONTENTS)
+    assert store.unreferenced((), before=time.time() - 100) == {"old"}
+
+
+def test_nothing_is_deleted_while_a_checkpoint_cannot_be_read(
+    store: CheckpointStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(store, 1, "a")
+    save(store, 2, "b")
+    damage(store.directory / "chk-1" / "_metadata", "changed")
+    again = CheckpointStore(store.directory)
+    assert again.collect(()) == set()
+    assert "no state file is deleted while this is so: checkpoint file" in caplog.text
+    again.discard(1)
+    assert again.collect(()) == {"a"}
+
+
+def test_discarding_twice(store: CheckpointStore) -> None:
+    save(store, 1, "a")
+    save(store, 2, "a")
+    store.discard(1)
+    store.discard(1)
+    assert store.completed() == [2]
+
+
+ACTIONS = st.lists(st.sampled_from(["write", "discard", "collect", "restart"]), max_size=30)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ACTIONS, st.randoms(use_true_random=False))
+def test_retention_never_deletes_what_is_needed(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[str], choice: random.Random
+) -> None:
+    """A chain that grows and folds; any checkpoint of it stays whole until it is discarded."""
+    store = CheckpointStore(tmp_path_factory.mktemp("job"))
+    disk.make_directory(store.storage.directory)
+    live: list[str] = []
+    written: dict[int, CheckpointMetadata] = {}
+    for number, action in enumerate(actions):
+        if action == "write":
+            live = [*live[: choice.randint(0, len(live))], f"f{number}"]
+            checkpoint = store.next_id()
+            written[checkpoint] = save(store, checkpoint, *live)
+        elif action == "discard" and written:
+            checkpoint = choice.choice(sorted(written))
+            del written[checkpoint]
+            store.discard(checkpoint)
+        elif action == "collect":
+            store.collect(live)
+            needed = set(live).union(*(metadata.files() for metadata in written.values()))
+            assert {path.name for path in store.storage.directory.iterdir()} == needed
+        elif action == "restart":
+            store = CheckpointStore(store.directory)
+        assert store.completed() == sorted(written)
+        assert store.latest(deep=True) == written.get(max(written, default=0))
+        assert all(store.storage.exists(name) for name in live)
+
+
+# The lock
+
+
+def test_a_directory_in_use_by_another_process_is_refused(tmp_path: Path) -> None:
+    code = (
+        "import sys; from holdfast.checkpoint.store import CheckpointStore; "
+        "store = CheckpointStore(sys.argv[1]); store.acquire('other job'); "
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    store = CheckpointStore(tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "locked\n"
+        expected = (
+            rf"checkpoint directory '{tmp_path}' is in use by another live job: 'other job', "
+            rf"process {process.pid} on host '.*'; stop that job, or give this one another"
+        )
+        with pytest.raises(DirectoryInUseError, match=expected):
+            store.acquire()
+        process.kill()
+        process.stdin.close()
+    # the system lets go of the lock with the process
+    store.acquire()
+    store.release()
+
+
+def test_a_directory_in_use_by_this_process_is_refused(store: CheckpointStore) -> None:
+    other = CheckpointStore(store.directory)
+    with pytest.raises(DirectoryInUseError, match=f"'words', process {os.getpid()} on host"):
+        other.acquire()
+    store.acquire()
+    store.release()
+    other.acquire()
+    other.release()
+
+
+def test_a_lock_file_that_says_nothing(store: CheckpointStore) -> None:
+    (store.directory / "lock").write_bytes(b"")
+    with pytest.raises(DirectoryInUseError, match="is in use by another live job; stop that job"):
+        CheckpointStore(store.directory).acquire()
+
+
+# The end of the job
+
+
+def test_a_finished_job_has_nothing_to_recover(store: CheckpointStore) -> None:
+    save(store, 1, "a")
+    store.mark_finished()
+    store.mark_finished()
+    assert store.is_finished()
+    assert store.latest() is None
+    store.clear_finished()
+    assert not store.is_finished()
+    assert store.completed() == []
+    assert store.next_id() == 2
+    store.clear_finished()
+
+
+# Savepoints
+
+
+def test_a_savepoint_is_self_contained_and_movable(store: CheckpointStore, tmp_path: Path) -> None:
+    metadata = save(store, 7, "a", "b")
+    store.storage.write("other", CONTENTS)
+    path = copy_savepoint(metadata, store.storage, tmp_path / "deep" / "savepoints")
+    assert path == tmp_path / "deep" / "savepoints" / "savepoint-words-7"
+    store.discard(7)
+    store.collect(())
+    moved = path.rename(tmp_path / "elsewhere")
+    for place in (moved, moved / "_metadata"):
+        saved = read_savepoint(place)
+        assert saved.path == moved
+        assert saved.metadata.savepoint
+        assert saved.metadata.levels == metadata.levels
+        assert saved.storage.read("a") == CONTENTS
+    assert sorted(file.name for file in (moved / "state").iterdir()) == ["a", "b"]
+    assert [file.name for file in path.parent.iterdir()] == []
+
+
+def test_a_retained_checkpoint_can_be_read_like_a_savepoint(store: CheckpointStore) -> None:
+    metadata = save(store, 7, "a")
+    saved = read_savepoint(store.directory / "chk-7")
+    assert saved.metadata == metadata
+    assert saved.storage.directory == store.storage.directory
+
+
+def test_savepoints_of_one_name(store: CheckpointStore, tmp_path: Path) -> None:
+    save(store, 7, "a")
+    metadata = image(7, "a", job="The job: über/all")
+    names = [copy_savepoint(metadata, store.storage, tmp_path / "sp").name for _ in range(3)]
+    assert names == [f"savepoint-The-job-ber-all-7{n}" for n in ("", "-2", "-3")]
+
+
+def test_a_savepoint_of_a_damaged_file(store: CheckpointStore, tmp_path: Path) -> None:
+    metadata = save(store, 7, "a")
+    damage(store.directory / "state" / "a", "changed")
+    with pytest.raises(
+        CheckpointCorruptionError, match="state file 'a' cannot be used: expected c"
+    ):
+        copy_savepoint(metadata, store.storage, tmp_path / "sp")
+    damage(store.directory / "state" / "a", "cut short")
+    with pytest.raises(
+        CheckpointCorruptionError, match=r"'a' cannot be saved: expected \d+ bytes, f"
+    ):
+        copy_savepoint(metadata, store.storage, tmp_path / "sp")
+    damage(store.directory / "state" / "a", "gone")
+    with pytest.raises(
+        CheckpointStorageError, match="savepoint-words-7': StateStorageError: cannot"
+    ):
+        copy_savepoint(metadata, store.storage, tmp_path / "sp")
+    assert list((tmp_path / "sp").iterdir()) == []
+
+
+def test_a_savepoint_on_a_full_disk(
+    store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = save(store, 7, "a")
+
+    def full(source: object, target: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "rename", full)
+    with pytest.raises(
+        CheckpointStorageError, match=r"cannot write savepoint '.*': OSError: No space"
+    ):
+        copy_savepoint(metadata, store.storage, tmp_path / "sp")
+    assert list((tmp_path / "sp").iterdir()) == []
+
+
+def test_what_is_no_savepoint(store: CheckpointStore, tmp_path: Path) -> None:
+    with pytest.raises(
+        CheckpointStorageError, match=r"there is no savepoint or checkpoint in '.*no'"
+    ):
+        read_savepoint(tmp_path / "no")
+    path = copy_savepoint(save(store, 7, "a"), store.storage, tmp_path)
+    damage(path / "state" / "a", "gone")
+    with pytest.raises(
+        CheckpointCorruptionError, match="savepoint 7 cannot be used: its state file"
+    ):
+        read_savepoint(path)
+
+
+def test_dispose(store: CheckpointStore, tmp_path: Path) -> None:
+    path = copy_savepoint(save(store, 7, "a"), store.storage, tmp_path)
+    dispose_savepoint(path)
+    assert not path.exists()
+    with pytest.raises(CheckpointStorageError, match="No such file"):
+        dispose_savepoint(path)
+    with pytest.raises(CheckpointError, match="chk-7' is a checkpoint of a job, not a savepoint"):
+        dispose_savepoint(store.directory / "chk-7")
+    assert store.latest() is not None
+
+
+def test_what_is_written_is_what_the_format_says(store: CheckpointStore) -> None:
+    metadata = save(store, 1, "a")
+    assert (store.directory / "chk-1" / "_metadata").read_bytes() == encode(metadata)
