@@ -31,9 +31,9 @@ from holdfast.checkpoint.events import (
 
 SETTINGS = st.builds(
     CheckpointSettings,
-    interval_ms=st.none() | st.integers(1, 50),
-    timeout_ms=st.integers(1, 100),
-    min_pause_ms=st.integers(0, 50),
+    interval_ms=st.sampled_from([1, 1, 5, 20, None]),
+    timeout_ms=st.integers(10, 100),
+    min_pause_ms=st.sampled_from([0, 0, 20]),
     max_concurrent=st.integers(1, 3),
     tolerable_failures=st.integers(0, 3),
     fail_on_errors=st.booleans(),
@@ -41,15 +41,22 @@ SETTINGS = st.builds(
     retain_on_cancellation=st.booleans(),
 )
 #: how long something takes
-TIME = st.integers(0, 60)
+TIME = st.integers(0, 20)
 
 
 class Job(RuleBasedStateMachine):
     """An executor without work, with a checkpoint directory that is a set of ids."""
 
-    @initialize(settings=SETTINGS, found=st.sets(st.integers(1, 9), max_size=3))
-    def start(self, settings: CheckpointSettings, found: set[int]) -> None:
+    @initialize(
+        settings=SETTINGS,
+        found=st.sets(st.integers(1, 9), max_size=3),
+        patience=st.sampled_from([1, 3, 8, 15]),
+    )
+    def start(self, settings: CheckpointSettings, found: set[int], patience: int) -> None:
         self.settings = settings
+        #: how many epochs must be accepted between two disturbances, and how many were
+        self.patience, self.calm = patience, 0
+        self.repeated = False
         self.now = 0
         self.last_id = 9
         #: the metadata that is in place, and those of it that were ever complete
@@ -66,6 +73,8 @@ class Job(RuleBasedStateMachine):
         self.completed_to_tell: set[int] = set()
         self.aborted_to_tell: set[int] = set()
         self.asked: list[SavepointRequested] = []
+        #: all barriers that are not of a savepoint
+        self.periodic: set[int] = set()
         self.do(AttemptStarting(self.now, max(self.store, default=None)))
 
     # What the executor tells
@@ -84,7 +93,7 @@ class Job(RuleBasedStateMachine):
         self.told = told
 
     @precondition(lambda self: self.running)
-    @rule(after=TIME, failures=st.lists(st.just("boom"), max_size=1).map(tuple))
+    @rule(after=TIME, failures=st.sampled_from([(), (), ("boom",)]))
     def accept_epoch(self, after: int, failures: tuple[str, ...]) -> None:
         self.now += after
         self.running = False
@@ -92,16 +101,19 @@ class Job(RuleBasedStateMachine):
         self.aborted_to_tell -= set(self.told.aborted)
         self.do(EpochAccepted(self.epoch, self.now, failures))
         self.epoch += 1
+        self.calm += 1
+        self.repeated = False
 
-    @precondition(lambda self: self.running)
+    @precondition(lambda self: self.running and not self.repeated)
     @rule(after=TIME)
     def repeat_epoch(self, after: int) -> None:
+        self.repeated = True
         self.now += after
         self.running = False
         self.do(EpochFailed(self.epoch, self.now, again=True))
 
     @precondition(lambda self: self.writing)
-    @rule(after=TIME, fails=st.booleans(), data=st.data())
+    @rule(after=TIME, fails=st.sampled_from([False, False, True]), data=st.data())
     def answer_write(self, after: int, fails: bool, data: st.DataObject) -> None:
         self.now += after
         checkpoint = data.draw(st.sampled_from(sorted(self.writing)))
@@ -114,21 +126,34 @@ class Job(RuleBasedStateMachine):
             self.store.add(checkpoint)
             if alive:
                 self.complete.add(checkpoint)
+        if alive and write.in_store:
+            older = {c for c in self.periodic & set(self.it.in_flight) if c < checkpoint}
+            self.aborted_to_tell |= older
         if alive and (write.in_store or (write.savepoint and write.savepoint.stop)):
             self.completed_to_tell.add(checkpoint)
         self.do(MetadataWritten(checkpoint, self.now, 1, "path"))
 
-    @precondition(lambda self: not self.ended)
-    @rule(stop=st.booleans(), drain=st.booleans())
+    @precondition(lambda self: not self.ended and self.calm > len(self.asked))
+    @rule(stop=st.sampled_from([False, False, False, True]), drain=st.booleans())
     def ask_for_savepoint(self, stop: bool, drain: bool) -> None:
         request = SavepointRequested("/sp", stop, stop and drain, str(len(self.asked)))
         self.asked.append(request)
         self.do(request)
 
-    @precondition(lambda self: not self.ended)
-    @rule(after=TIME)
-    def restart(self, after: int) -> None:
-        self.now += after
+    @precondition(lambda self: self.ended or self.calm >= self.patience)
+    @rule(data=st.data())
+    def disturb(self, data: st.DataObject) -> None:
+        self.calm = 0
+        what = ["die"] if self.ended else ["restart", "restart", "end", "die"]
+        match data.draw(st.sampled_from(what)):
+            case "restart":
+                self.restart()
+            case "end":
+                self.end(data.draw(st.sampled_from(Outcome)))
+            case _:
+                self.die(data.draw(st.booleans()))
+
+    def restart(self) -> None:
         if self.running:
             self.do(EpochFailed(self.epoch, self.now))
             self.running = False
@@ -138,16 +163,13 @@ class Job(RuleBasedStateMachine):
         self.do(AttemptStarting(self.now, restored))
         self.aborted_to_tell = set()
 
-    @precondition(lambda self: not self.ended)
-    @rule(outcome=st.sampled_from(Outcome))
     def end(self, outcome: Outcome) -> None:
         self.running = False
         self.ended = True
         self.do(JobEnding(self.now, outcome))
         assert not self.asked
 
-    @rule(landed=st.booleans())
-    def driver_dies(self, landed: bool) -> None:
+    def die(self, landed: bool) -> None:
         if landed:
             written = {c for c, write in self.writing.items() if write.in_store}
             self.store |= written
@@ -166,6 +188,8 @@ class Job(RuleBasedStateMachine):
         if isinstance(event, EpochStarting):
             assert set(self.it.in_flight) - before <= {self.carries}
             return
+        if isinstance(event, MetadataWritten):
+            assert not self.aborted_to_tell & set(self.it.in_flight)
         if any(isinstance(i, FailJob) for i in instructions):
             assert isinstance(event, EpochAccepted | MetadataFailed)
 
@@ -178,6 +202,7 @@ class Job(RuleBasedStateMachine):
                 self.last_id = self.carries = checkpoint
                 if savepoint is None:
                     assert self.settings.interval_ms is not None
+                    self.periodic.add(checkpoint)
             case WriteMetadata(checkpoint, epoch):
                 assert (checkpoint, epoch) == (self.carries, self.epoch)
                 self.writing[checkpoint] = instruction
@@ -199,9 +224,8 @@ class Job(RuleBasedStateMachine):
             return
         flight = self.it.in_flight
         assert len(set(flight)) == len(flight)
-        periodic = [c for c in flight if c not in self.writing or not self.writing[c].savepoint]
-        carried = self.running and self.carries in flight
-        assert len(periodic) <= self.settings.max_concurrent + carried
+        assert len(self.periodic.intersection(flight)) <= self.settings.max_concurrent
+        assert len(flight) - len(self.writing.keys() & set(flight)) <= self.running
         assert set(self.it.completed) <= self.store
         assert self.ended or not self.complete or self.store & self.complete
         pending = self.it.notifications()
@@ -215,5 +239,5 @@ class Job(RuleBasedStateMachine):
         assert counts.triggered == counts.completed + counts.failed + len(flight)
 
 
-Job.TestCase.settings = hypothesis_settings(max_examples=150, stateful_step_count=40, deadline=None)
+Job.TestCase.settings = hypothesis_settings(max_examples=200, stateful_step_count=60, deadline=None)
 TestJob = Job.TestCase

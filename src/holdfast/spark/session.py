@@ -62,12 +62,14 @@ def _make_local(app_name: str, settings: dict[str, str]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     quiet = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} -Dlog4j2.disableJmx=true"
+    # blocks are large and short-lived: the default collector would let the heap grow to its limit
+    steady = "-XX:+UseParallelGC -XX:-UseAdaptiveSizePolicy"
     builder = (
         SparkSession.builder.master(f"local[*,{_LOCAL_ATTEMPTS}]")
         .appName(app_name)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", quiet)
+        .config("spark.driver.extraJavaOptions", f"{quiet} {steady}")
         .config("spark.driver.memory", "2g")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.driver.host", "127.0.0.1")
