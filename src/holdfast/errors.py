@@ -8,7 +8,8 @@ HoldfastError
 │   ├── JobCancelledError     somebody cancelled the job that was waited for
 │   ├── DisagreementError     Spark computed a stage again, differently; the epoch is run again
 │   └── InternalError         the engine itself broke a promise (please report it)
-└── StateError                (holdfast.state.errors) saved state cannot be read or written
+├── StateError                (holdfast.state.errors) saved state cannot be read or written
+└── CheckpointError           (holdfast.checkpoint.errors) a checkpoint cannot be, or is in use
 
 A message says what happened, where, what was found, and what to do about it.
 """

@@ -5,9 +5,9 @@ Pure: acknowledgements in, decisions out. Spark and the in-process run use it al
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.errors import DisagreementError, InternalError
 from holdfast.plan.model import Plan
@@ -40,6 +40,15 @@ class EpochReport:
     state_bytes: int
 
 
+class Barrier(NamedTuple):
+    """What an epoch carries: the checkpoint at its end, if any, and what listeners are told."""
+
+    checkpoint: int | None = None
+    timestamp: int = 0
+    completed: tuple[int, ...] = ()
+    aborted: tuple[int, ...] = ()
+
+
 @dataclass
 class EpochBook:
     """The state of the driver between two epochs.
@@ -58,13 +67,36 @@ class EpochBook:
     #: users' metrics of the last epoch, by (operator uid, subtask)
     metrics: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     finished: bool = False
+    #: whether this attempt began at a checkpoint
+    restored: bool = False
+    #: whether no epoch has become part of the job yet
+    fresh: bool = True
 
     def __post_init__(self) -> None:
         """Every subtask starts without state."""
-        self.chains = [[Chain()] * level.parallelism for level in self.plan.levels]
+        self._clear()
         self.quota = min(self.quota, self.largest_quota)
 
-    def tasks(self, epoch: int, closing: bool = False) -> list[EpochTask]:
+    def _clear(self) -> None:
+        self.chains = [[Chain()] * level.parallelism for level in self.plan.levels]
+        self.metrics = {}
+        self.finished, self.restored, self.fresh = False, False, True
+
+    def begin_attempt(self, attempt: int, chains: Sequence[Sequence[Chain]] | None) -> None:
+        """Go back to the heads of a checkpoint; None: to the beginning."""
+        self._clear()
+        self.attempt = attempt
+        self.quota = min(FIRST_QUOTA, self.largest_quota)
+        if chains is not None:
+            self.chains = [list(level) for level in chains]
+            self.restored, self.fresh = True, False
+
+    def tasks(
+        self,
+        epoch: int,
+        closing: bool = False,
+        barrier: Barrier = Barrier(),  # noqa: B008
+    ) -> list[EpochTask]:
         """What each level is told for an epoch (step 1)."""
         return [
             EpochTask(
@@ -75,6 +107,11 @@ class EpochBook:
                 chains=tuple(self.chains[level.index]),
                 quota=self.quota,
                 closing=closing,
+                restored=self.restored,
+                checkpoint=barrier.checkpoint,
+                checkpoint_timestamp=barrier.timestamp,
+                completed=barrier.completed,
+                aborted=barrier.aborted,
             )
             for level in self.plan.levels
         ]
@@ -95,6 +132,7 @@ class EpochBook:
         report = self._report(epoch, by_place, started, seconds)
         self._adapt_quota(by_place, seconds)
         self.finished = all(ack.finished for ack in by_place.values())
+        self.fresh = False
         return report, unneeded
 
     def _by_place(self, acks: Iterable[Acknowledgement]) -> dict[tuple[int, int], Acknowledgement]:

@@ -27,7 +27,8 @@ class JobCode:
         id: unique to this start of the job.
         plan: the plan, without the function objects.
         functions: the pickled function of each operator that has one.
-        directory: where its state files are.
+        directory: its own, which goes when it ends.
+        state_directory: where its state files are.
         parameters: the global job parameters.
         main_classes: classes of the user's script, so that their instances can be records.
         one_host: whether all workers are on the driver's machine.
@@ -37,6 +38,7 @@ class JobCode:
     plan: Plan
     functions: Mapping[int, bytes]
     directory: str
+    state_directory: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     main_classes: Mapping[str, type] = field(default_factory=dict)
     one_host: bool = True
@@ -65,6 +67,7 @@ def make_job_code(
     directory: str,
     parameters: Mapping[str, str] | None = None,
     one_host: bool = True,
+    state_directory: str = "",
 ) -> JobCode:
     """Take the functions out of the plan and pickle them.
 
@@ -87,6 +90,7 @@ def make_job_code(
         replace(plan, operators=operators),
         functions,
         directory,
+        state_directory,
         dict(parameters or {}),
         main_classes(),
         one_host,

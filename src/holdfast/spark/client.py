@@ -7,7 +7,6 @@ from typing import Any
 from holdfast.common import (
     CompletableFuture,
     Configuration,
-    ExecutionConfig,
     JobClient,
     JobExecutionResult,
     JobID,
@@ -20,10 +19,6 @@ from holdfast.runtime.delivery import CollectedRecords
 from holdfast.runtime.epochs import EpochReport
 from holdfast.spark.job import JobSettings, SparkJob
 from holdfast.spark.session import get_session
-
-_LARGEST_EPOCH = "holdfast.epoch.max-records"
-_DEFAULT_LARGEST_EPOCH = 1_000_000
-_DIRECTORY = "holdfast.directory"
 
 
 def start_job(
@@ -42,13 +37,7 @@ def start_job(
             session,
             plan,
             JobID.generate().to_hex_string(),
-            JobSettings(
-                interval_ms,
-                configuration.get_integer(_LARGEST_EPOCH, _DEFAULT_LARGEST_EPOCH),
-                settings.get(_DIRECTORY),
-                ExecutionConfig(configuration).get_global_job_parameters(),
-                shipment,
-            ),
+            JobSettings(configuration, interval_ms, shipment),
             collected,
         )
     )

@@ -30,7 +30,6 @@ class JobDirectory:
             _sweep(base)
             # NB: locked before it has the name by which others look for what is left over
             draft = Path(tempfile.mkdtemp(prefix=".holdfast-new-", dir=base))
-            (draft / "state").mkdir()
             self._lock = (draft / _LOCK).open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             self.path = draft.rename(base / draft.name.replace(".holdfast-new-", _PREFIX))

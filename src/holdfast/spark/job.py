@@ -1,71 +1,59 @@
-"""A job as one Structured Streaming query: each micro-batch is an epoch.
-
-The query's input is a stream of ticks, together with the DataFrames that the job reads. Its
-``foreachBatch`` runs one Spark job per epoch and decides, from the acknowledgements, whether the
-epoch becomes part of the job.
-"""
+"""A job on Spark: attempts, one after the other, until it finishes, is cancelled or gives up."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 
+from holdfast.checkpoint.events import CheckpointRecord, Outcome
+from holdfast.checkpoint.restart import GiveUp
+from holdfast.common import Configuration, ExecutionConfig
 from holdfast.common.job_status import JobStatus
 from holdfast.datastream.shipment import Shipment
-from holdfast.errors import (
-    DisagreementError,
-    HoldfastError,
-    JobCancelledError,
-    JobExecutionError,
-)
+from holdfast.errors import JobCancelledError
 from holdfast.plan.model import Plan
 from holdfast.runtime.delivery import CollectedRecords, Delivery
 from holdfast.runtime.epochs import EpochBook, EpochReport
-from holdfast.runtime.failures import to_exception
 from holdfast.runtime.job import make_job_code, pack
+from holdfast.spark.attempt import Attempt, Machinery
+from holdfast.spark.checkpoints import JobCheckpoints, Recovery
 from holdfast.spark.directory import JobDirectory
-from holdfast.spark.epoch import EpochOutcome, query_session, run_epoch
+from holdfast.spark.epoch import query_session
+from holdfast.spark.offsets import OffsetLog
 from holdfast.spark.rows import RowSources
 from holdfast.spark.session import is_local
 from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
-from holdfast.state.storage import LocalStateStorage
 
 _logger = logging.getLogger(__name__)
-_KEPT_REPORTS = 10_000
-_TRIES = 4
+_LARGEST_EPOCH = "holdfast.epoch.max-records"
+_DEFAULT_LARGEST_EPOCH = 1_000_000
+_DIRECTORY = "holdfast.directory"
 
 
 @dataclass(frozen=True)
 class JobSettings:
-    """What the configuration says about how a job runs.
+    """How a job runs.
 
     Attributes:
+        configuration: the environment's.
         interval_ms: the interval of epochs.
-        largest_epoch: how many records a source subtask reads in one epoch at most.
-        directory: where the job's directory is made; None for the system's temporary one.
-        parameters: the global job parameters.
         shipment: what the workers get besides the job.
     """
 
+    configuration: Configuration
     interval_ms: int
-    largest_epoch: int
-    directory: str | None
-    parameters: Mapping[str, str]
     shipment: Shipment
 
 
 class SparkJob:
-    """A started job: its query, its book, and how it ends."""
+    """A started job: its attempts, and how it ends."""
 
     def __init__(
         self,
@@ -76,55 +64,67 @@ class SparkJob:
         collected: dict[int, CollectedRecords] | None = None,
     ) -> None:
         """Check that everything can be sent to the workers; nothing runs yet."""
+        configuration = settings.configuration
         self.plan = plan
         self.job_id = job_id
         self.status = JobStatus.CREATED
-        self.reports: list[EpochReport] = []
-        self._session = session
-        self._interval_ms = settings.interval_ms
-        self._directory = JobDirectory(settings.directory)
-        self._storage = LocalStateStorage(self._directory.path / "state")
-        self._collected = collected or {}
-        self._delivery = Delivery(plan, self._collected)
-        self._book = EpochBook(job_id, plan, settings.largest_epoch)
-        self._cancel_asked = threading.Event()
-        self._over = threading.Event()
-        self._error: BaseException | None = None
-        self._ended = threading.Event()
+        self.error: BaseException | None = None
         self.on_end: Callable[[], None] | None = None
-        self._last_epoch = -1
+        self._collected = collected or {}
+        self._cancel_asked = threading.Event()
+        self._ended = threading.Event()
+        self._directory = JobDirectory(configuration.to_dict().get(_DIRECTORY))
         try:
-            self._paths = deliver_shipment(
-                session.sparkContext, settings.shipment, self._directory.path
-            )
-            self._rows = RowSources(query_session(session), plan)
-            self._writers = Writers(plan)
-            directory = str(self._directory.path)
-            self._code = make_job_code(
-                job_id, self._writers.plan, directory, settings.parameters, is_local(session)
-            )
+            self._job = self._prepare(session, settings)
         except BaseException:
             self._directory.remove()
             raise
 
-    def start(self) -> None:
-        """Start the query and the thread that watches over its end."""
-        self._broadcast = self._session.sparkContext.broadcast(pack(self._code, self._paths))
-        self._started = time.time()
-        writer = (
-            self._rows.stream()
-            .writeStream.foreachBatch(self._run_epoch)
-            .queryName(f"{self.plan.name}-{uuid.uuid4().hex[:8]}")
-            .option("checkpointLocation", str(self._directory.path / "spark"))
-            .trigger(processingTime=f"{self._interval_ms} milliseconds")
+    def _prepare(self, session: SparkSession, settings: JobSettings) -> Machinery:
+        configuration, scratch = settings.configuration, self._directory.path
+        context = session.sparkContext
+        paths = deliver_shipment(context, settings.shipment, scratch)
+        rows, writers = RowSources(query_session(session), self.plan), Writers(self.plan)
+        checkpoints = JobCheckpoints(configuration, self.plan, scratch)
+        code = make_job_code(
+            self.job_id,
+            writers.plan,
+            str(scratch),
+            ExecutionConfig(configuration).get_global_job_parameters(),
+            is_local(session),
+            str(checkpoints.store.storage.directory),
         )
-        self.status = JobStatus.RUNNING
+        largest = configuration.get_integer(_LARGEST_EPOCH, _DEFAULT_LARGEST_EPOCH)
+        return Machinery(
+            plan=self.plan,
+            job_id=self.job_id,
+            interval_ms=settings.interval_ms,
+            rows=rows,
+            writers=writers,
+            delivery=Delivery(self.plan, self._collected),
+            book=EpochBook(self.job_id, self.plan, largest),
+            checkpoints=checkpoints,
+            broadcast=context.broadcast(pack(code, paths)),
+            cancel_asked=self._cancel_asked,
+        )
+
+    def start(self) -> None:
+        """Start the first attempt, and the thread that watches over the job's end.
+
+        Raises:
+            CheckpointError: when the checkpoint directory is in use, or cannot be read.
+        """
+        self._started = time.time()
         try:
-            self._query: StreamingQuery = writer.start()
+            attempt = self._begin(self._job.checkpoints.open(), 0)
         except BaseException:
+            self._job.checkpoints.store.release()
             self._clean_up()
             raise
-        threading.Thread(target=self._watch, name="holdfast-job", daemon=True).start()
+        self.status = JobStatus.RUNNING
+        threading.Thread(
+            target=self._watch, args=(attempt,), name="holdfast-job", daemon=True
+        ).start()
 
     def cancel(self) -> None:
         """Ask the job to end now, after the epoch that runs."""
@@ -133,9 +133,9 @@ class SparkJob:
             self._cancel_asked.set()
 
     @property
-    def error(self) -> BaseException | None:
-        """Why the job failed, if it did."""
-        return self._error
+    def reports(self) -> list[EpochReport]:
+        """What the accepted epochs did."""
+        return list(self._job.reports)
 
     @property
     def net_runtime_ms(self) -> int:
@@ -144,89 +144,80 @@ class SparkJob:
 
     def metrics(self) -> dict[tuple[str, int], dict[str, Any]]:
         """Users' metrics as of the last epoch, by operator uid and subtask."""
-        return dict(self._book.metrics)
+        return dict(self._job.book.metrics)
 
-    def _run_epoch(self, batch: DataFrame, epoch: int) -> None:
-        """Called by Spark for every micro-batch."""
-        if self._over.is_set():
-            return
-        try:
-            self._epoch(batch, epoch, closing=self._cancel_asked.is_set())
-        except BaseException as error:
-            self._error = self._error or _explain(error)
-            self._over.set()
-            raise
+    def checkpoints(self) -> tuple[CheckpointRecord, ...]:
+        """The last checkpoints, oldest first."""
+        return self._job.checkpoints.history()
 
-    def _epoch(self, batch: DataFrame, epoch: int, closing: bool) -> None:
-        outcome, report, unneeded = self._agree(batch, epoch, closing)
-        self._last_epoch = epoch
-        self._writers.write(batch.sparkSession, self._delivery.deliver(outcome.results))
-        for name in unneeded:
-            self._storage.delete(name)
-        self.reports.append(report)
-        del self.reports[:-_KEPT_REPORTS]
-        if self._book.finished or closing:
-            self._over.set()
+    def _begin(self, recovery: Recovery, number: int) -> Attempt:
+        """Start an attempt from a checkpoint, or from the beginning."""
+        job, metadata = self._job, recovery.metadata
+        chains = [level.chains for level in metadata.levels] if metadata else None
+        job.book.begin_attempt(number, chains)
+        if metadata is not None:
+            job.last_epoch = max(job.last_epoch, metadata.epoch)
+        log = OffsetLog(self._directory.path / f"spark-{number}", job.rows.streams)
+        first_batch = log.start_from(metadata.spark) if metadata else 0
+        attempt = Attempt(job, log, first_batch)
+        attempt.start()
+        return attempt
 
-    def _agree(
-        self, batch: DataFrame, epoch: int, closing: bool
-    ) -> tuple[EpochOutcome, EpochReport, list[str]]:
-        """Run an epoch until its subtasks agree on what they read (step 8)."""
-        for attempt in range(1, _TRIES + 1):
-            started = time.time()
-            try:
-                outcome = self._run_once(batch, epoch, closing)
-                seconds = time.time() - started
-                return outcome, *self._book.accept(epoch, outcome.acks, started, seconds)
-            except DisagreementError as error:
-                if attempt == _TRIES:
-                    raise
-                _logger.warning("epoch %d is discarded and run again: %s", epoch, error)
-        raise AssertionError
-
-    def _run_once(self, batch: DataFrame, epoch: int, closing: bool) -> EpochOutcome:
-        first = self._last_epoch < 0 and not closing
-        blocks = self._rows.blocks(batch, self._broadcast, self.job_id, epoch, first)
-        tasks = self._book.tasks(epoch, closing)
-        outcome = run_epoch(batch.sparkSession, self.plan, self._broadcast, tasks, blocks)
-        if outcome.failures:
-            raise to_exception(outcome.failures[0])
-        return outcome
-
-    def _watch(self) -> None:
-        """Wait until the last epoch is done or the query has failed; then leave nothing behind."""
-        while not self._over.wait(0.02):
-            if not self._query.isActive:
+    def _watch(self, attempt: Attempt) -> None:
+        """Run attempts until the job is over; then leave nothing behind."""
+        number = 0
+        while True:
+            failure = attempt.wait()
+            self._end_sources(number)
+            if failure is None or self._cancel_asked.is_set() or self._gives_up(failure):
                 break
-        failure = self._stop_query()
-        if self._error is not None:
-            self._error.__cause__ = self._error.__cause__ or failure
-        elif failure is not None and not self._over.is_set():
-            self._error = _explain(failure)
-        self._finish()
+            number += 1
+            try:
+                attempt = self._begin(self._job.checkpoints.restart(), number)
+            except BaseException as error:
+                failure = error
+                break
+            self.status = JobStatus.RUNNING
+        self._finish(failure)
 
-    def _stop_query(self) -> Exception | None:
-        """Stop the query; returns the exception that it ended with."""
-        try:
-            if self._error is not None:
-                self._query.awaitTermination(10)
-            self._query.stop()
-            return self._query.exception()
-        except Exception as error:
-            return error
+    def _gives_up(self, failure: BaseException) -> bool:
+        """Ask the restart strategy; waits for as long as it says."""
+        decision = self._job.checkpoints.after_failure()
+        if isinstance(decision, GiveUp):
+            return True
+        self.status = JobStatus.RESTARTING
+        _logger.warning(
+            "job '%s' failed and starts again in %.1f s: %s",
+            self.plan.name,
+            decision.after_ms / 1000,
+            str(failure).splitlines()[0],
+        )
+        return self._cancel_asked.wait(decision.after_ms / 1000)
 
-    def _finish(self) -> None:
+    def _end_sources(self, attempt: int) -> None:
+        """The processes of source functions watch their registration; without it they end."""
+        for registration in (self._directory.path / "sources").glob(f"*-{attempt}.json"):
+            registration.unlink(missing_ok=True)
+
+    def _finish(self, failure: BaseException | None) -> None:
         self._stopped = time.time()
-        self._clean_up()
-        if self._error is not None:
-            self.status = JobStatus.FAILED
-        elif self._cancel_asked.is_set() and not self._book.finished:
-            self.status = JobStatus.CANCELED
-            self._error = JobCancelledError(f"job '{self.plan.name}' was cancelled")
+        self.error = failure
+        cancelled = self._cancel_asked.is_set() and not self._job.book.finished
+        if failure is None and cancelled:
+            self.error = JobCancelledError(f"job '{self.plan.name}' was cancelled")
+            status, outcome = JobStatus.CANCELED, Outcome.CANCELLED
+        elif failure is not None:
+            status, outcome = JobStatus.FAILED, Outcome.FAILED
         else:
-            self.status = JobStatus.FINISHED
+            status, outcome = JobStatus.FINISHED, Outcome.FINISHED
+        try:
+            self._job.checkpoints.end(outcome)
+        except Exception as error:
+            _logger.warning("the job's checkpoints could not be closed: %s", error)
+        self._clean_up()
+        self.status = status
         for collected in self._collected.values():
-            collected.end(self._error)
+            collected.end(self.error)
         self._ended.set()
         if self.on_end is not None:
             self.on_end()
@@ -234,18 +225,6 @@ class SparkJob:
     def _clean_up(self) -> None:
         self._directory.remove()
         try:
-            self._broadcast.destroy()
+            self._job.broadcast.destroy()
         except Exception as error:
             _logger.debug("the job's broadcast could not be destroyed: %s", error)
-
-
-def _explain(error: BaseException) -> BaseException:
-    """Our own exceptions as they are; Spark's with what it says, without its stack."""
-    if isinstance(error, HoldfastError):
-        return error
-    text = str(error)
-    if isinstance(error, PySparkException) or "py4j" in type(error).__module__:
-        text = text.split("\n\tat ")[0].strip()
-    explained = JobExecutionError(f"Spark could not run an epoch: {text[:2000]}")
-    explained.__cause__ = error
-    return explained

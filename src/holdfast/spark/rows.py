@@ -41,7 +41,8 @@ class RowSources:
             (node, frame.schema.simpleString()) for node, frame in self._frames.items()
         ]
         self._session = session
-        self._bounded = not any(frame.isStreaming for frame in self._frames.values())
+        #: whether the query reads more than ticks
+        self.streams = any(frame.isStreaming for frame in self._frames.values())
 
     def stream(self) -> DataFrame:
         """The stream that drives the epochs."""
@@ -67,7 +68,7 @@ class RowSources:
             for node, frame in self._frames.items():
                 if not frame.isStreaming:
                     batch = batch.union(self._shape(frame, node))
-        return batch.mapInArrow(RowsTask(job, job_id, epoch, self._bounded), ROW_SCHEMA)
+        return batch.mapInArrow(RowsTask(job, job_id, epoch, not self.streams), ROW_SCHEMA)
 
     def _shape(self, frame: DataFrame, node: int) -> DataFrame:
         """The frame's rows as the struct column of their source, null in the others'."""

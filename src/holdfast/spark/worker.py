@@ -109,7 +109,7 @@ class _Subtasks:
 
     def _make(self, job: JobCode, task: EpochTask, partition: int) -> Subtask:
         sources = HostedSources(task.attempt)
-        storage = LocalStateStorage(os.path.join(job.directory, "state"))
+        storage = LocalStateStorage(job.state_directory)
         return Subtask(job, task.level, partition, task.attempt, storage, wall_clock, sources)
 
 

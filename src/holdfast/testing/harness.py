@@ -188,7 +188,7 @@ class Harness:
         planned = PlannedOperator(node, name, 0, 0, parallelism, limit, (), ())
         plan = Plan("harness", {0: planned}, (), (Level(0, parallelism, (0,), ()),))
         parameters = dict(settings["parameters"] or {})
-        job = _HarnessJob("harness", plan, {}, "", parameters, function=operation.function)
+        job = _HarnessJob("harness", plan, {}, "", "", parameters, function=operation.function)
         return OperatorInstance(planned, job, settings["subtask"], 0, self._backend)
 
     def _make_process(self, clock: Clock) -> Callable[[Any], None]:

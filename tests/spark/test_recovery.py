@@ -1,0 +1,239 @@
+"""Checkpoints on Spark: a job that fails goes on from the last one, in this or another driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common import Configuration, RestartStrategies
+from holdfast.datastream import (
+    KeyedProcessFunction,
+    MapFunction,
+    RuntimeContext,
+    SinkFunction,
+    SourceFunction,
+    StreamExecutionEnvironment,
+)
+from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+from holdfast.datastream.functions import (
+    CheckpointedFunction,
+    CheckpointListener,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    SourceContext,
+)
+from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
+from holdfast.errors import UserFunctionError
+
+pytestmark = pytest.mark.spark
+
+
+class Totals(KeyedProcessFunction):
+    """A running count per key."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", int))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        yield value % 10, count
+
+
+class FailOnce(MapFunction):
+    """Raises at a record, once in the life of its marker file."""
+
+    def __init__(self, marker: Path, at: int) -> None:
+        self._marker = marker
+        self._at = at
+
+    def map(self, value: Any) -> Any:
+        if value == self._at and not self._marker.exists():
+            self._marker.touch()
+            msg = f"simulated failure at record {value}"
+            raise RuntimeError(msg)
+        return value
+
+
+class Counter(SourceFunction, CheckpointedFunction):
+    """Counts up; its position is operator state, changed under the lock with each record."""
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+        self.next = 0
+
+    def run(self, ctx: SourceContext) -> None:
+        while self.next < self._last:
+            with ctx.get_checkpoint_lock():
+                ctx.collect(self.next)
+                self.next += 1
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self.state.update([self.next])
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        store = context.get_operator_state_store()
+        self.state = store.get_list_state(ListStateDescriptor("next", int))
+        if context.is_restored():
+            self.next = max(self.state.get(), default=0)
+
+
+class BufferingSink(SinkFunction, CheckpointedFunction, CheckpointListener):
+    """Writes records in batches; what waits for its batch is operator state."""
+
+    def __init__(self, folder: Path, threshold: int) -> None:
+        self._folder = folder
+        self._threshold = threshold
+        self.buffer: list[Any] = []
+        self.told: list[int] = []
+
+    def invoke(self, value: Any, context: Any) -> None:
+        self.buffer.append(value)
+        if len(self.buffer) >= self._threshold:
+            with (self._folder / f"batches-{os.getpid()}").open("a") as file:
+                file.write(f"{len(self.buffer)}\n")
+            self.buffer.clear()
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self.state.update(self.buffer)
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        store = context.get_operator_state_store()
+        self.state = store.get_list_state(ListStateDescriptor("buffered"))
+        with (self._folder / "initialized").open("a") as file:
+            file.write(f"{context.is_restored()} {len(self.state.get())}\n")
+        self.buffer = list(self.state.get())
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.told.append(checkpoint_id)
+        assert self.told == sorted(set(self.told)), "ids strictly increase"
+        with (self._folder / "told").open("a") as file:
+            file.write(f"{checkpoint_id}\n")
+
+
+def environment(directory: Path, epoch: int = 300) -> StreamExecutionEnvironment:
+    """Small epochs, a checkpoint with nearly every one of them, quick restarts."""
+    configuration = Configuration({"holdfast.epoch.max-records": str(epoch)})
+    env = StreamExecutionEnvironment(configuration)
+    env.set_parallelism(2).set_buffer_timeout(0)
+    env.enable_checkpointing(10)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(directory.as_uri())
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 10))
+    return env
+
+
+def last_counts(records: list[tuple[int, int]]) -> dict[int, int]:
+    return {key: max(count for k, count in records if k == key) for key, _ in records}
+
+
+@pytest.mark.parametrize(
+    "source", [NumberSequenceSource(0, 3999), Counter(4000)], ids=["reader", "function"]
+)
+def test_a_failed_function_is_restarted_from_the_last_checkpoint(
+    spark: Any, tmp_path: Path, source: Any
+) -> None:
+    env = environment(tmp_path / "checkpoints")
+    function = isinstance(source, SourceFunction)
+    numbers = env.add_source(source) if function else env.from_source(source)
+    failing = numbers.key_by(lambda n: n % 10).map(FailOnce(tmp_path / "failed", 3333))
+    records = list(failing.key_by(lambda n: n % 10).process(Totals()).execute_and_collect("job"))
+    assert (tmp_path / "failed").exists(), "the failure really happened"
+    # Records that were collected after the checkpoint are collected again; state counts them once.
+    assert last_counts(records) == dict.fromkeys(range(10), 400)
+    assert set(records) == {(k, n) for k in range(10) for n in range(1, 401)}
+
+
+def test_without_checkpoints_there_is_no_restart(spark: Any, tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment().set_parallelism(1)
+    env.from_collection([1, 2]).map(FailOnce(tmp_path / "failed", 2))
+    with pytest.raises(UserFunctionError, match="simulated failure"):
+        env.execute()
+
+
+def test_attempts_run_out(spark: Any, tmp_path: Path) -> None:
+    env = environment(tmp_path / "checkpoints")
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 1))
+    tries = tmp_path / "tries"
+
+    def fail(number: int) -> int:
+        with tries.open("a") as file:
+            file.write("x")
+        msg = "always"
+        raise ValueError(msg)
+
+    env.from_collection([1]).map(fail)
+    with pytest.raises(UserFunctionError, match="always"):
+        env.execute()
+    assert tries.read_text() == "xxx"
+
+
+def test_buffers_and_notifications(spark: Any, tmp_path: Path) -> None:
+    env = environment(tmp_path / "checkpoints")
+    numbers = env.from_source(NumberSequenceSource(0, 3999)).map(
+        FailOnce(tmp_path / "failed", 1777)
+    )
+    numbers.add_sink(BufferingSink(tmp_path, 7))
+    env.execute()
+    lines = (tmp_path / "initialized").read_text().split("\n")[:-1]
+    assert lines[:2] == ["False 0", "False 0"]
+    assert [line.split()[0] for line in lines[2:]] == ["True", "True"]
+    told = {int(line) for line in (tmp_path / "told").read_text().split()}
+    assert len(told) > 2
+
+
+PROGRAM = """
+    import os, signal, sys
+    from pathlib import Path
+    from holdfast.common import Configuration
+    from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+    from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+    from holdfast.datastream.state import ValueStateDescriptor
+
+    FOLDER, KILL_AT = Path(sys.argv[1]), int(sys.argv[2])
+
+    class Totals(KeyedProcessFunction):
+        def open(self, runtime_context):
+            self.count = runtime_context.get_state(ValueStateDescriptor("count", int))
+        def process_element(self, value, ctx):
+            count = (self.count.value() or 0) + 1
+            self.count.update(count)
+            yield value % 10, count
+
+    env = StreamExecutionEnvironment(Configuration({"holdfast.epoch.max-records": "300"}))
+    env.set_parallelism(2).set_buffer_timeout(0)
+    env.enable_checkpointing(10)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(str(FOLDER / "checkpoints"))
+    numbers = env.from_source(NumberSequenceSource(0, 3999))
+    stream = numbers.key_by(lambda n: n % 10).process(Totals())
+    with (FOLDER / "out").open("a") as out:
+        for index, (key, count) in enumerate(stream.execute_and_collect("across drivers")):
+            out.write(f"{key} {count}\\n")
+            out.flush()
+            if index == KILL_AT:
+                os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_driver_goes_on_where_it_was(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM))
+    command = [sys.executable, str(program), str(tmp_path)]
+    killed = subprocess.run([*command, "1500"], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    second = subprocess.run([*command, "-1"], capture_output=True, text=True, check=False)
+    assert second.returncode == 0, second.stderr
+    assert "goes on from checkpoint" in second.stderr
+    lines = (tmp_path / "out").read_text().split("\n")[:-1]
+    records = [(int(key), int(count)) for key, count in (line.split() for line in lines)]
+    assert last_counts(records) == dict.fromkeys(range(10), 400)
+    # A job that finished is not gone on with.
+    third = subprocess.run([*command, "-1"], capture_output=True, text=True, check=False)
+    assert "goes on from" not in third.stderr
+    assert len((tmp_path / "out").read_text().split("\n")[:-1]) == len(lines) + 4000
