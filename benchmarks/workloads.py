@@ -48,8 +48,9 @@ class Program:
 PROGRAMS = {
     each.name: each
     for each in (
-        Program("holdfast", "benchmarks.own.throughput_job", share=5.0),
+        Program("holdfast", "benchmarks.own.throughput_job", share=10.0),
         Program("pyflink-thread", "benchmarks.peers.pyflink_job", "pyflink", "thread", 0.4),
+        Program("pyflink-plain", "benchmarks.peers.pyflink_job", "pyflink", "plain", 0.2),
         Program("pyflink-process", "benchmarks.peers.pyflink_job", "pyflink", "process", 0.1),
         Program("pyspark", "benchmarks.peers.pyspark_job", "pyspark", share=0.2),
         Program("bytewax", "benchmarks.peers.bytewax_job", "bytewax"),
@@ -60,7 +61,14 @@ PROGRAMS = {
     )
 }
 
-SIDE_BY_SIDE = ("holdfast", "pyflink-thread", "pyflink-process", "pyspark", "bytewax")
+SIDE_BY_SIDE = (
+    "holdfast",
+    "pyflink-plain",
+    "pyflink-thread",
+    "pyflink-process",
+    "pyspark",
+    "bytewax",
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ WORKLOADS = {
             "branches",
             400_000,
             50_000,
-            programs=("holdfast", "pyflink-thread", "pyflink-process", "bytewax"),
+            programs=("holdfast", "pyflink-plain", "pyflink-thread", "pyflink-process", "bytewax"),
         ),
         Workload("stateless_map", 2_000_000, 200_000),
         Workload("growth", 1_000_000, 50_000, programs=("keys-100k", "keys-5m"), timeout=1200.0),
@@ -121,7 +129,15 @@ BARS = (
     ),
     Bar(
         "keyed_count",
-        "times PyFlink, thread mode",
+        "times PyFlink, thread mode, the same program",
+        "holdfast",
+        "warm_rate",
+        40,
+        by="pyflink-plain",
+    ),
+    Bar(
+        "keyed_count",
+        "times PyFlink, thread mode, types declared and tuned",
         "holdfast",
         "warm_rate",
         40,

@@ -1,8 +1,11 @@
 """The workloads on PyFlink, in thread mode (embedded interpreter) or process mode.
 
-Set as PyFlink's own tuning guide says: object reuse on, bundles as large as a second allows,
-records typed as tuples so that they cross to the JVM without pickling, all Python functions between
-two shuffles in one operator. Checkpoints go to the heap backend's files.
+Variant ``plain`` is the program that Holdfast runs: the same calls, no declared types, the same
+parallelism, thread mode, and otherwise PyFlink's defaults.
+
+The others are set as PyFlink's own tuning guide says: object reuse on, bundles as large as a second
+allows, records typed as tuples so that they cross to the JVM without pickling, all Python functions
+between two shuffles in one operator. Checkpoints go to the heap backend's files.
 
 Thread mode has one interpreter and one lock for all subtasks, so it runs with parallelism 1: with
 2 its threads fight for the lock, and the rate swings between half of it and all of it. Process mode
@@ -43,6 +46,15 @@ WORKER_MODE = "_python_worker_execution_mode"
 
 RECORD = Types.TUPLE([Types.STRING(), Types.DOUBLE(), Types.LONG()])
 TOTALS = Types.TUPLE([Types.STRING(), Types.LONG(), Types.DOUBLE()])
+
+
+#: Whether records, keys and results have declared types; a plain program declares none.
+typed = True
+
+
+def declared(type_info: Any) -> Any:
+    """Return the type, or None in a plain program."""
+    return type_info if typed else None
 
 
 class Metered:
@@ -155,33 +167,37 @@ def numbers(env: StreamExecutionEnvironment, count: int) -> DataStream:
 
 def keyed_count(env: StreamExecutionEnvironment, records: int, marks: str) -> None:
     """Count and total per user, one output per record."""
-    stream = numbers(env, records).map(record, RECORD)
-    keyed = stream.key_by(lambda r: r[0], Types.STRING())
-    discard(keyed.process(CountAndTotal(marks), TOTALS))
+    stream = numbers(env, records).map(record, declared(RECORD))
+    keyed = stream.key_by(lambda r: r[0], declared(Types.STRING()))
+    discard(keyed.process(CountAndTotal(marks), declared(TOTALS)))
 
 
 def word_count(env: StreamExecutionEnvironment, records: int, marks: str) -> None:
     """Count words; a record is a word."""
-    sentences = numbers(env, records // WORDS_PER_SENTENCE).map(sentence, Types.STRING())
-    words = sentences.flat_map(str.split, Types.STRING())
-    keyed = words.key_by(lambda word: word, Types.STRING())
-    discard(keyed.process(Count(marks), Types.TUPLE([Types.STRING(), Types.LONG()])))
+    sentences = numbers(env, records // WORDS_PER_SENTENCE).map(sentence, declared(Types.STRING()))
+    words = sentences.flat_map(str.split, declared(Types.STRING()))
+    keyed = words.key_by(lambda word: word, declared(Types.STRING()))
+    discard(keyed.process(Count(marks), declared(Types.TUPLE([Types.STRING(), Types.LONG()]))))
 
 
 def stateless_map(env: StreamExecutionEnvironment, records: int, marks: str) -> None:
     """Change each record and keep every second one."""
-    stream = numbers(env, records).map(record, RECORD)
-    discard(stream.map(Tax(marks), RECORD).filter(lambda r: r[2] % 2 == 0))
+    stream = numbers(env, records).map(record, declared(RECORD))
+    discard(stream.map(Tax(marks), declared(RECORD)).filter(lambda r: r[2] % 2 == 0))
 
 
 def branches(env: StreamExecutionEnvironment, records: int, marks: str) -> None:
     """Five branches, three sinks: see `benchmarks.workloads`."""
-    stream = numbers(env, records).map(record, RECORD)
-    taxed = stream.map(Tax(marks), RECORD)
+    stream = numbers(env, records).map(record, declared(RECORD))
+    taxed = stream.map(Tax(marks), declared(RECORD))
     even = stream.filter(Even(marks))
-    pair = stream.flat_map(Pair(marks), Types.STRING())
-    totals = stream.key_by(lambda r: r[0], Types.STRING()).process(CountAndTotal(marks), TOTALS)
-    peaks = stream.key_by(lambda r: r[2] % 1000, Types.LONG()).process(Largest(marks), TOTALS)
+    pair = stream.flat_map(Pair(marks), declared(Types.STRING()))
+    totals = stream.key_by(lambda r: r[0], declared(Types.STRING())).process(
+        CountAndTotal(marks), declared(TOTALS)
+    )
+    peaks = stream.key_by(lambda r: r[2] % 1000, declared(Types.LONG())).process(
+        Largest(marks), declared(TOTALS)
+    )
     discard(taxed.union(even))
     discard(totals.union(peaks))
     discard(pair)
@@ -197,12 +213,18 @@ JOBS: dict[str, tuple[Callable[[StreamExecutionEnvironment, int, str], None], fl
 
 
 def environment(task: Task) -> StreamExecutionEnvironment:
-    """Return the environment, tuned."""
+    """Return the environment, tuned unless the program is plain."""
     config = Configuration()
+    config.set_string("python.executable", sys.executable)
+    config.set_string("python.client.executable", sys.executable)
+    config.set_string("rest.port", "0")
+    if task.variant == "plain":
+        config.set_string("python.execution-mode", "thread")
+        env = StreamExecutionEnvironment.get_execution_environment(config)
+        env.set_parallelism(PARALLELISM)
+        return env
     for key, value in {
         "python.execution-mode": task.variant,
-        "python.executable": sys.executable,
-        "python.client.executable": sys.executable,
         "python.fn-execution.bundle.size": "10000",
         "python.fn-execution.bundle.time": "1000",
         "python.state.cache-size": str(2 * KEYS),
@@ -211,7 +233,6 @@ def environment(task: Task) -> StreamExecutionEnvironment:
         "state.backend.type": "hashmap",
         "execution.checkpointing.storage": "filesystem",
         "execution.checkpointing.dir": f"file://{task.directory}/checkpoints",
-        "rest.port": "0",
         # A job that cannot run fails instead of starting again for ever.
         "restart-strategy.type": "none",
     }.items():
@@ -224,7 +245,9 @@ def environment(task: Task) -> StreamExecutionEnvironment:
 
 def main() -> None:
     """Run the task on the command line."""
+    global typed
     task = parse_task()
+    typed = task.variant != "plain"
     # The embedded interpreter starts from the base installation and knows no virtual environment.
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     if task.variant == "process":

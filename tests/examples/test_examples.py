@@ -58,6 +58,7 @@ EXPECTED = {
         "smallest and largest: 40 1200",
     ],
     "state_access": ["('hi', 1)", "('hi', 3)", "('hi', 7)", "('hello', 8)"],
+    "checkpoints": ["failed once, restarted, and counted 6000 numbers"],
     "streaming_word_count": ["cancelled after 3 s: JobStatus.CANCELED"],
     "temperature_alert": [
         "boiler jumped from 61.0 to 74.5 (subtask",
