@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-__all__ = ["DeliveryGuarantee", "Sink", "Source", "SourceReader"]
+__all__ = ["DeliveryGuarantee", "SequenceReader", "Sink", "Source", "SourceReader"]
+
+_BATCH = 4096
 
 
 class DeliveryGuarantee(Enum):
@@ -45,6 +47,36 @@ class SourceReader(ABC):
 
     def close(self) -> None:
         """Let go of connections."""
+
+
+class SequenceReader(SourceReader):
+    """Reads a sequence that is at hand; the position is an index."""
+
+    def __init__(self, records: Sequence[Any]) -> None:
+        """Begin at the beginning."""
+        self._records = records
+        self._next = 0
+
+    def restore(self, position: Any) -> None:
+        """Go to an index."""
+        self._next = position
+
+    def read(self, limit: int) -> Iterator[Sequence[Any]]:
+        """Slices of the sequence."""
+        stop = min(self._next + limit, len(self._records))
+        while self._next < stop:
+            batch = self._records[self._next : min(self._next + _BATCH, stop)]
+            self._next += len(batch)
+            yield batch
+
+    def position(self) -> Any:
+        """The index of the next record."""
+        return self._next
+
+    @property
+    def finished(self) -> bool:
+        """Whether the end is reached."""
+        return self._next >= len(self._records)
 
 
 class Source(ABC):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from holdfast.datastream.connectors.base import Source, SourceReader
+from holdfast.datastream.connectors.base import SequenceReader, Source, SourceReader
 
 __all__ = ["CollectionSource"]
-
-_BATCH = 4096
 
 
 class CollectionSource(Source):
@@ -27,30 +25,5 @@ class CollectionSource(Source):
     def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
         """A contiguous share."""
         count = len(self.records)
-        return _ListReader(
-            self.records, count * subtask // parallelism, count * (subtask + 1) // parallelism
-        )
-
-
-class _ListReader(SourceReader):
-    def __init__(self, records: Sequence[Any], first: int, last: int) -> None:
-        self._records = records
-        self._next = first
-        self._last = last
-
-    def restore(self, position: Any) -> None:
-        self._next = position
-
-    def read(self, limit: int) -> Iterator[Sequence[Any]]:
-        stop = min(self._next + limit, self._last)
-        while self._next < stop:
-            batch = self._records[self._next : min(self._next + _BATCH, stop)]
-            self._next += len(batch)
-            yield batch
-
-    def position(self) -> Any:
-        return self._next
-
-    @property
-    def finished(self) -> bool:
-        return self._next >= self._last
+        first, last = count * subtask // parallelism, count * (subtask + 1) // parallelism
+        return SequenceReader(self.records[first:last])
