@@ -274,9 +274,12 @@ def key_function(selector: Any) -> Callable[[Any], Any]:
 def explain_key(selector: Callable[[Any], Any], record: Any, error: TypeError) -> TypeError:
     """A key that Python cannot hash gets a message that says what to do."""
     try:
-        return unusable_key(selector(record)) or error
+        better = unusable_key(selector(record))
     except Exception:
         return error
+    if better is not None:
+        better.__suppress_context__ = True  # it says all that the first one did
+    return better or error
 
 
 def fan_out(emits: Sequence[Emit]) -> Emit:
