@@ -237,3 +237,24 @@ def test_a_killed_driver_goes_on_where_it_was(tmp_path: Path) -> None:
     third = subprocess.run([*command, "-1"], capture_output=True, text=True, check=False)
     assert "goes on from" not in third.stderr
     assert len((tmp_path / "out").read_text().split("\n")[:-1]) == len(lines) + 4000
+
+
+def test_a_streaming_frame_reads_on_exactly_after_the_checkpoint(
+    spark: Any, tmp_path: Path
+) -> None:
+    for part in range(6):
+        frame = spark.range(part * 10, part * 10 + 10)
+        frame.coalesce(1).write.mode("append").json(str(tmp_path / "in"))
+    reader = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
+    env = environment(tmp_path / "checkpoints")
+    numbers = env.from_dataframe(reader.json(str(tmp_path / "in"))).map(lambda row: row.id)
+    failing = numbers.map(FailOnce(tmp_path / "failed", 35))
+    counts = failing.key_by(lambda n: n % 10).process(Totals())
+    records = counts.execute_and_collect("frames")
+    seen: set[tuple[int, int]] = set()
+    while len(seen) < 60:
+        seen.add(next(records))
+    records.close()
+    assert (tmp_path / "failed").exists(), "the failure really happened"
+    # a file that was read twice, or not at all, would show in the counts
+    assert seen == {(key, count) for key in range(10) for count in range(1, 7)}

@@ -1,9 +1,9 @@
 """The log that Spark keeps of a query: a checkpoint takes its entries, an attempt starts with them.
 
 A query with a streaming DataFrame must read on exactly after the checkpoint's batch. Its log tells
-Spark where that is: the offsets of the last two batches, the commit of the last one, and what the
-sources keep themselves (the file source: which files it has seen). A query that reads only ticks
-needs nothing of it.
+Spark where that is: the query's id, the offsets of the last two batches, the commit of the last
+one, and what the sources keep themselves (the file source: which files it has seen). A query that
+reads only ticks needs nothing of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OffsetLog:
         """What a checkpoint after the current batch keeps."""
         if not self._needed:
             return {}
-        names = [f"offsets/{self.batch}", f"offsets/{self.batch - 1}"]
+        names = ["metadata", f"offsets/{self.batch}", f"offsets/{self.batch - 1}"]
         names += [f"commits/{self.batch - 1}"]
         sources = self.directory / "sources"
         files = [path for path in sources.rglob("*") if path.is_file() and path.name[0] != "."]
