@@ -174,6 +174,23 @@ def _round_robin(router: Router, targets: Sequence[int]) -> Emit:
     return emit
 
 
+def _emit_chosen(router: Router, choose: Callable[[Any], int]) -> Emit:
+    """Send each record to the target that is chosen for it; a choice may run the user's code."""
+    buffers, flush, report = router.buffers, router.flush, router.report
+
+    def emit(record: Any) -> None:
+        try:
+            target = choose(record)
+        except Exception as error:
+            report.at(record, error)
+        buffer = buffers[target]
+        buffer.append(record)
+        if len(buffer) >= router.limit:
+            flush(target)
+
+    return emit
+
+
 @_make_emit.register
 def _(partitioning: Forward, router: Router) -> Emit:
     return _emit_to(router, router.subtask)
@@ -203,17 +220,8 @@ def _(partitioning: Rescale, router: Router) -> Emit:
 
 @_make_emit.register
 def _(partitioning: Shuffle, router: Router) -> Emit:
-    count, buffers, flush = router.exchange.target_parallelism, router.buffers, router.flush
-    draw = random.Random(router.subtask).randrange
-
-    def emit(record: Any) -> None:
-        target = draw(count)
-        buffer = buffers[target]
-        buffer.append(record)
-        if len(buffer) >= router.limit:
-            flush(target)
-
-    return emit
+    count, draw = router.exchange.target_parallelism, random.Random(router.subtask).randrange
+    return _emit_chosen(router, lambda record: draw(count))
 
 
 @_make_emit.register
@@ -229,41 +237,24 @@ def _(partitioning: Broadcast, router: Router) -> Emit:
 
 @_make_emit.register
 def _(partitioning: Hash, router: Router) -> Emit:
-    targets, selector, report = router.targets, router.selector, router.report
-    buffers, flush = router.buffers, router.flush
+    targets, selector = router.targets, router.selector
 
-    def emit(record: Any) -> None:
+    def choose(record: Any) -> int:
         try:
-            target = targets[selector(record)]
+            return targets[selector(record)]
         except TypeError as error:
-            report.at(record, explain_key(selector, record, error))
-        except Exception as error:
-            report.at(record, error)
-        buffer = buffers[target]
-        buffer.append(record)
-        if len(buffer) >= router.limit:
-            flush(target)
+            raise explain_key(selector, record, error) from None
 
-    return emit
+    return _emit_chosen(router, choose)
 
 
 @_make_emit.register
 def _(partitioning: Custom, router: Router) -> Emit:
-    count, report = router.exchange.target_parallelism, router.report
-    selector, buffers, flush = router.selector, router.buffers, router.flush
+    count, selector = router.exchange.target_parallelism, router.selector
     partition = getattr(partitioning.partitioner, "partition", partitioning.partitioner)
-
-    def emit(record: Any) -> None:
-        try:
-            target = _check_target(partition(selector(record), count), count)
-        except Exception as error:
-            report.at(record, error)
-        buffer = buffers[target]
-        buffer.append(record)
-        if len(buffer) >= router.limit:
-            flush(target)
-
-    return emit
+    return _emit_chosen(
+        router, lambda record: _check_target(partition(selector(record), count), count)
+    )
 
 
 def key_function(selector: Any) -> Callable[[Any], Any]:
