@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.checkpoint.errors import CheckpointStorageError
+from holdfast.state.storage import sync_path
 
-__all__ = ["errors", "make_directory", "remove_directory", "sync", "write_file"]
+__all__ = ["errors", "make_directory", "remove_directory", "write_file"]
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -25,7 +26,7 @@ def write_file(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(left, path)
         left = path
-        sync(path.parent)
+        sync_path(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             left.unlink()
@@ -39,7 +40,7 @@ def make_directory(path: Path) -> None:
             raise NotADirectoryError(errno.ENOTDIR, f"{str(path)!r} is a file")
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
-        sync(path.parent)
+        sync_path(path.parent)
 
 
 def remove_directory(path: Path) -> None:
@@ -48,15 +49,6 @@ def remove_directory(path: Path) -> None:
         for file in path.iterdir():
             file.unlink(missing_ok=True)
         path.rmdir()
-
-
-def sync(path: Path) -> None:
-    """Make a file durable, or the names in a directory."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

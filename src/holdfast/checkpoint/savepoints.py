@@ -27,7 +27,7 @@ from holdfast.checkpoint.metadata import CheckpointMetadata, encode
 from holdfast.checkpoint.store import METADATA, STATE, read_metadata, verify_files
 from holdfast.state.errors import StateCorruptionError
 from holdfast.state.files import decode_file
-from holdfast.state.storage import LocalStateStorage, StateStorage
+from holdfast.state.storage import LocalStateStorage, StateStorage, sync_path
 
 __all__ = ["SavedImage", "copy_savepoint", "dispose_savepoint", "read_savepoint"]
 
@@ -124,7 +124,7 @@ def _rename(draft: Path, target: Path, name: str) -> Path:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
         else:
-            disk.sync(target)
+            sync_path(target)
             return path
     raise AssertionError("unreachable")
 

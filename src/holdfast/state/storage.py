@@ -12,7 +12,7 @@ from typing import Protocol
 
 from holdfast.state.errors import StateStorageError
 
-__all__ = ["LocalStateStorage", "StateStorage"]
+__all__ = ["LocalStateStorage", "StateStorage", "sync_path"]
 
 
 class StateStorage(Protocol):
@@ -56,15 +56,15 @@ class LocalStateStorage:
                     temporary.unlink()
                 raise
             if durable:
-                _sync(self.directory)
+                sync_path(self.directory)
 
     def sync(self, names: Iterable[str]) -> None:
         """Make files durable, and their names."""
         for name in names:
             with _errors("sync", self.directory / name):
-                _sync(self.directory / name)
+                sync_path(self.directory / name)
         with _errors("sync", self.directory):
-            _sync(self.directory)
+            sync_path(self.directory)
 
     def read(self, name: str) -> bytes:
         """Return the contents of a file."""
@@ -94,7 +94,8 @@ def _write(path: Path, data: bytes, durable: bool) -> None:
             os.fsync(file.fileno())
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Make a file durable, or the names in a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
