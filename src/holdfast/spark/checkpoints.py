@@ -10,7 +10,6 @@ import logging
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.checkpoint.coordinator import Coordinator
@@ -50,13 +49,6 @@ from holdfast.state.errors import StateStorageError
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """Where an attempt begins: a checkpoint, or None for the beginning."""
-
-    metadata: CheckpointMetadata | None
-
-
 class JobCheckpoints:
     """Checkpoints and restarts of one job."""
 
@@ -75,15 +67,15 @@ class JobCheckpoints:
         self._policy = make_policy(restart_strategy(configuration), enabled)
         self._coordinator = Coordinator(self._settings)
 
-    def open(self) -> Recovery:
-        """Lock the directory and find the checkpoint to begin from.
+    def open(self) -> CheckpointMetadata | None:
+        """Lock the directory and find the checkpoint to begin from; None: the beginning.
 
         Raises:
             CheckpointError: when another job runs here, or nothing there can be read.
         """
         self.store.acquire(self._plan.name)
         if not self.enabled:
-            return Recovery(None)
+            return None
         self.store.clear_finished()
         latest = self.store.latest(deep=True)
         self._coordinator = Coordinator(
@@ -98,18 +90,18 @@ class JobCheckpoints:
                 latest.id,
                 self.store.directory,
             )
-        return Recovery(latest)
+        return latest
 
     def after_failure(self) -> Restart | GiveUp:
         """Whether the job is started again after a failure, and when."""
         return self._policy.on_failure(_now())
 
-    def restart(self) -> Recovery:
-        """Where the next attempt begins: at the last completed checkpoint."""
+    def restart(self) -> CheckpointMetadata | None:
+        """Where the next attempt begins: the last completed checkpoint, or None."""
         completed = self._coordinator.completed
         latest = self.store.read(completed[-1]) if completed else None
         self._do(AttemptStarting(_now(), latest.id if latest else None))
-        return Recovery(latest)
+        return latest
 
     def epoch_starting(self, epoch: int, final: bool = False) -> Barrier:
         """What the epoch carries: a checkpoint perhaps, and what listeners are told."""

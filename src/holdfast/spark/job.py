@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from holdfast.checkpoint.events import CheckpointRecord, Outcome
+from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.restart import GiveUp
 from holdfast.common import Configuration, ExecutionConfig
 from holdfast.common.job_status import JobStatus
@@ -22,7 +23,7 @@ from holdfast.runtime.delivery import CollectedRecords, Delivery
 from holdfast.runtime.epochs import EpochBook, EpochReport
 from holdfast.runtime.job import make_job_code, pack
 from holdfast.spark.attempt import Attempt, Machinery
-from holdfast.spark.checkpoints import JobCheckpoints, Recovery
+from holdfast.spark.checkpoints import JobCheckpoints
 from holdfast.spark.directory import JobDirectory
 from holdfast.spark.epoch import query_session
 from holdfast.spark.offsets import OffsetLog
@@ -150,9 +151,9 @@ class SparkJob:
         """The last checkpoints, oldest first."""
         return self._job.checkpoints.history()
 
-    def _begin(self, recovery: Recovery, number: int) -> Attempt:
+    def _begin(self, metadata: CheckpointMetadata | None, number: int) -> Attempt:
         """Start an attempt from a checkpoint, or from the beginning."""
-        job, metadata = self._job, recovery.metadata
+        job = self._job
         chains = [level.chains for level in metadata.levels] if metadata else None
         job.book.begin_attempt(number, chains)
         if metadata is not None:
