@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from holdfast.checkpoint.restart import (
     GiveUp,
-    LimitedExponentialDelay,
     Restart,
     RestartPolicy,
     make_policy,
-    strategy_from_configuration,
 )
 from holdfast.common.configuration import Configuration
+from holdfast.common.restart_options import configured_restart_strategy
 from holdfast.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from holdfast.errors import JobDefinitionError
 
@@ -68,7 +67,7 @@ def test_jitter_stays_in_its_bounds() -> None:
 
 
 def test_attempts_before_reset() -> None:
-    strategy = strategy_from_configuration(
+    strategy = configured_restart_strategy(
         Configuration.from_dict(
             {
                 "restart-strategy.type": "exponential-delay",
@@ -133,82 +132,3 @@ def test_exponential_delay_against_a_model(runs: list[int], seed: int, jitter: f
         assert decision.after_ms >= max(10, min(200, int(middle * (1 - jitter))))
         assert decision.after_ms <= min(200, middle * (1 + jitter))
         now, power = now + decision.after_ms, power + 1
-
-
-@pytest.mark.parametrize(
-    ("entries", "expected"),
-    [
-        ({}, None),
-        ({"restart-strategy.type": "none"}, RestartStrategies.no_restart()),
-        ({"restart-strategy.type": "Disable"}, RestartStrategies.no_restart()),
-        ({"restart-strategy": "off"}, RestartStrategies.no_restart()),
-        (
-            {"restart-strategy": "off", "restart-strategy.type": "fixed-delay"},
-            RestartStrategies.fixed_delay_restart(1, 1000),
-        ),
-        (
-            {
-                "restart-strategy.type": "fixeddelay",
-                "restart-strategy.fixed-delay.attempts": "3",
-                "restart-strategy.fixed-delay.delay": "10 s",
-            },
-            RestartStrategies.fixed_delay_restart(3, 10_000),
-        ),
-        (
-            {"restart-strategy": "failurerate"},
-            RestartStrategies.failure_rate_restart(1, 60_000, 1000),
-        ),
-        (
-            {
-                "restart-strategy.type": "failure-rate",
-                "restart-strategy.failure-rate.max-failures-per-interval": 3,
-                "restart-strategy.failure-rate.failure-rate-interval": "5 min",
-                "restart-strategy.failure-rate.delay": "10 s",
-            },
-            RestartStrategies.failure_rate_restart(3, "5 min", "10 s"),
-        ),
-        (
-            {
-                "restart-strategy.type": "exponentialdelay",
-                "restart-strategy.exponential-delay.max-backoff": "2 min",
-            },
-            LimitedExponentialDelay("1 s", "2 min", 1.5, "1 h", 0.1),  # type: ignore[arg-type]
-        ),
-    ],
-)
-def test_from_configuration(
-    entries: dict[str, object], expected: RestartStrategyConfiguration | None
-) -> None:
-    assert strategy_from_configuration(Configuration.from_dict(entries)) == expected
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        (
-            {"restart-strategy": "fixed_delay"},
-            r"key 'restart-strategy': unknown restart strategy 'fixed_delay'; did you mean "
-            r"'fixed-delay'\? one of \['exponential-delay', 'failure-rate', 'fixed-delay', 'none'",
-        ),
-        ({"restart-strategy.type": "?"}, r"unknown restart strategy '\?'; one of"),
-        (
-            {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "x"},
-            r"key 'restart-strategy.fixed-delay.attempts': cannot read 'x' as int",
-        ),
-        (
-            {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": -1},
-            r"strategy 'fixed-delay' \(keys 'restart-strategy.fixed-delay.\*'\): restart_attempts "
-            "must be at least 0; got -1",
-        ),
-        (
-            {
-                "restart-strategy.type": "exponential-delay",
-                "restart-strategy.exponential-delay.attempts-before-reset-backoff": 0,
-            },
-            "attempts_before_reset_backoff must be at least 1; got 0",
-        ),
-    ],
-)
-def test_wrong_configuration(entries: dict[str, object], message: str) -> None:
-    with pytest.raises(JobDefinitionError, match=message):
-        strategy_from_configuration(Configuration.from_dict(entries))

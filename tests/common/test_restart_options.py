@@ -129,3 +129,84 @@ def test_the_start_from_a_savepoint(prefix):
 def test_a_job_starts_from_no_savepoint_by_default():
     assert restore_path(Configuration()) is None
     assert not allows_non_restored_state(Configuration())
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ({}, RestartStrategies.fall_back_restart()),
+        ({"restart-strategy.type": "none"}, RestartStrategies.no_restart()),
+        ({"restart-strategy.type": "Disable"}, RestartStrategies.no_restart()),
+        ({"restart-strategy": "off"}, RestartStrategies.no_restart()),
+        (
+            {"restart-strategy": "off", "restart-strategy.type": "fixed-delay"},
+            RestartStrategies.fixed_delay_restart(1, 1000),
+        ),
+        (
+            {
+                "restart-strategy.type": "fixeddelay",
+                "restart-strategy.fixed-delay.attempts": "3",
+                "restart-strategy.fixed-delay.delay": "10 s",
+            },
+            RestartStrategies.fixed_delay_restart(3, 10_000),
+        ),
+        (
+            {"restart-strategy": "failurerate"},
+            RestartStrategies.failure_rate_restart(1, 60_000, 1000),
+        ),
+        (
+            {
+                "restart-strategy.type": "failure-rate",
+                "restart-strategy.failure-rate.max-failures-per-interval": 3,
+                "restart-strategy.failure-rate.failure-rate-interval": "5 min",
+                "restart-strategy.failure-rate.delay": "10 s",
+            },
+            RestartStrategies.failure_rate_restart(3, "5 min", "10 s"),
+        ),
+        (
+            {
+                "restart-strategy.type": "exponentialdelay",
+                "restart-strategy.exponential-delay.max-backoff": "2 min",
+            },
+            RestartStrategies.exponential_delay_restart("1 s", "2 min", 1.5, "1 h", 0.1),
+        ),
+    ],
+)
+def test_from_configuration(entries, expected):
+    assert configured_restart_strategy(Configuration.from_dict(entries)) == expected
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"restart-strategy": "fixed_delay"}, r"no strategy 'fixed_delay'; use one of none"),
+        ({"restart-strategy.type": "?"}, r"there is no strategy '\?'; use one of"),
+        (
+            {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "x"},
+            r"restart-strategy.fixed-delay.attempts.*cannot read 'x' as int",
+        ),
+        (
+            {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": -1},
+            r"restart-strategy.fixed-delay.attempts must be at least 0; got -1",
+        ),
+        (
+            {
+                "restart-strategy.type": "exponential-delay",
+                "restart-strategy.exponential-delay.attempts-before-reset-backoff": 0,
+            },
+            "attempts-before-reset-backoff must be at least 1; got 0",
+        ),
+    ],
+)
+def test_wrong_configuration(entries, message):
+    with pytest.raises(ValueError, match=message):
+        configured_restart_strategy(Configuration.from_dict(entries))
+
+
+def test_a_limit_of_attempts_and_its_key():
+    limited = RestartStrategies.exponential_delay_restart(attempts_before_reset_backoff=7)
+    configuration = Configuration()
+    put_restart_strategy(configuration, limited)
+    assert configured_restart_strategy(configuration) == limited
+    put_restart_strategy(configuration, RestartStrategies.exponential_delay_restart())
+    assert configured_restart_strategy(configuration) != limited

@@ -67,6 +67,12 @@ _RESET: Final = _length(
     "restart-strategy.exponential-delay.reset-backoff-threshold", timedelta(hours=1)
 )
 _JITTER: Final = _number("restart-strategy.exponential-delay.jitter-factor", 0.1)
+_LIMIT: Final = Setting(
+    ConfigOptions.key("restart-strategy.exponential-delay.attempts-before-reset-backoff")
+    .int_type()
+    .no_default_value(),
+    least=1,
+)
 
 _RESTORE_PATH: Final = Setting(
     ConfigOptions.key("execution.state-recovery.path").string_type().no_default_value(),
@@ -128,6 +134,9 @@ def put_restart_strategy(
             _MULTIPLIER.put(configuration, strategy.backoff_multiplier)
             _RESET.put(configuration, strategy.reset_backoff_threshold)
             _JITTER.put(configuration, strategy.jitter_factor)
+            _LIMIT.clear(configuration)
+            if strategy.attempts_before_reset_backoff is not None:
+                _LIMIT.put(configuration, strategy.attempts_before_reset_backoff)
         case _:
             message = (
                 "a restart strategy must be one that RestartStrategies makes; "
@@ -175,4 +184,5 @@ def _exponential_delay(configuration: Configuration) -> RestartStrategyConfigura
         _MULTIPLIER.get(configuration),
         _RESET.get(configuration),
         _JITTER.get(configuration),
+        _LIMIT.find(configuration),
     )

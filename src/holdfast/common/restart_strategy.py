@@ -109,16 +109,24 @@ class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
 
 @dataclass(frozen=True)
 class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
-    """Restart for ever, after delays that grow until the job has run undisturbed for a while."""
+    """Restart after delays that grow until the job has run undisturbed for a while.
+
+    Attributes:
+        attempts_before_reset_backoff: give up after so many failures without such a while; None:
+            restart for ever.
+    """
 
     initial_backoff: timedelta
     max_backoff: timedelta
     backoff_multiplier: float
     reset_backoff_threshold: timedelta
     jitter_factor: float
+    attempts_before_reset_backoff: int | None = None
 
     def __post_init__(self) -> None:
         _durations(self, "initial_backoff", "max_backoff", "reset_backoff_threshold")
+        if self.attempts_before_reset_backoff is not None:
+            _at_least("attempts_before_reset_backoff", self.attempts_before_reset_backoff, 1)
         _at_least("backoff_multiplier", self.backoff_multiplier, 1)
         if self.max_backoff < self.initial_backoff:
             longest, first = (
@@ -187,10 +195,12 @@ class RestartStrategies:
         backoff_multiplier: float = 1.5,
         reset_backoff_threshold: DurationLike = 3_600_000,
         jitter_factor: float = 0.1,
+        attempts_before_reset_backoff: int | None = None,
     ) -> ExponentialDelayRestartStrategyConfiguration:
-        """Restart for ever; each delay is the one before times the multiplier, up to a maximum.
+        """Restart; each delay is the one before times the multiplier, up to a maximum.
 
-        After the job has run without failure for the threshold, delays start small again. Each
+        It goes on for ever, or gives up after a number of failures without a reset. After the job
+        has run without failure for the threshold, delays start small again. Each
         delay is lengthened or shortened at random by at most the jitter factor of itself.
         """
         return ExponentialDelayRestartStrategyConfiguration(
@@ -199,6 +209,7 @@ class RestartStrategies:
             backoff_multiplier,
             to_timedelta(reset_backoff_threshold),
             jitter_factor,
+            attempts_before_reset_backoff,
         )
 
 
