@@ -24,7 +24,18 @@ ALLOWED: dict[str, set[str]] = {
     "datastream": {"common", "metrics", "graph", "plan", "state"},
     "runtime": {"common", "metrics", "graph", "plan", "state", "datastream"},
     "checkpoint": {"common", "state", "plan"},
-    "spark": {"common", "metrics", "graph", "plan", "state", "datastream", "runtime", "checkpoint"},
+    "driver": {"common", "graph", "plan", "state", "datastream", "runtime", "checkpoint"},
+    "spark": {
+        "common",
+        "metrics",
+        "graph",
+        "plan",
+        "state",
+        "datastream",
+        "runtime",
+        "checkpoint",
+        "driver",
+    },
     "testing": {
         "common",
         "metrics",
@@ -34,6 +45,7 @@ ALLOWED: dict[str, set[str]] = {
         "datastream",
         "runtime",
         "checkpoint",
+        "driver",
     },
 }
 #: Imports inside of functions, made when a job is started; nothing else may be late.

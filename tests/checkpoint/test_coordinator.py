@@ -53,10 +53,10 @@ class Run:
     epoch: int = 0
     said: list[Instruction] = field(default_factory=list)
 
-    def at(self, now: int, *failures: str, final: bool = False) -> list[int]:
+    def at(self, now: int, *failures: str, forced: bool = False) -> list[int]:
         """Run an epoch; the checkpoint that it carried, if any, is returned."""
         self.epoch += 1
-        self._do(EpochStarting(self.epoch, now, final))
+        self._do(EpochStarting(self.epoch, now, forced))
         carried = [i.checkpoint_id for i in self.said if isinstance(i, InjectBarrier)]
         self._do(EpochAccepted(self.epoch, now, failures))
         for write in [i for i in self.said if isinstance(i, WriteMetadata)]:
@@ -106,7 +106,7 @@ def test_missed_triggers_are_not_made_up_for() -> None:
 def test_no_interval_no_checkpoints() -> None:
     run = Run(coordinator(interval_ms=None))
     assert run.at(10**9) == []
-    assert run.at(10**9, final=True) == []
+    assert run.at(10**9, forced=True) == []
 
 
 def test_min_pause_counts_from_the_completion() -> None:
@@ -221,7 +221,7 @@ def test_settings_that_make_no_sense(settings: dict[str, Any], message: str) -> 
 def test_a_final_checkpoint_does_not_wait() -> None:
     run = Run(coordinator(interval_ms=1000, min_pause_ms=5000))
     assert run.at(1000) == [1]
-    assert run.at(1001, final=True) == [2]
+    assert run.at(1001, forced=True) == [2]
 
 
 def test_a_clock_that_is_set_back_does_not_stop_checkpoints() -> None:
@@ -375,7 +375,7 @@ def test_stop_with_savepoint() -> None:
     other = SavepointRequested("/sp2")
     assert handle(it, other) == [AnswerSavepoint(other, failure="the job is stopping")]
     # the last epoch carries the notification, and no other checkpoint
-    assert handle(it, EpochStarting(3, 9000, final=True)) == []
+    assert handle(it, EpochStarting(3, 9000, forced=True)) == []
     assert it.notifications() == Notifications(completed=(2,))
     handle(it, EpochAccepted(3, 9001))
     assert handle(it, JobEnding(9002, Outcome.STOPPED)) == []

@@ -80,12 +80,12 @@ class Job(RuleBasedStateMachine):
     # What the executor tells
 
     @precondition(lambda self: not (self.running or self.ended or self.it.must_wait))
-    @rule(after=TIME, final=st.booleans())
-    def start_epoch(self, after: int, final: bool) -> None:
+    @rule(after=TIME, forced=st.booleans())
+    def start_epoch(self, after: int, forced: bool) -> None:
         self.now += after
         self.running = True
         self.carries: int | None = None
-        self.do(EpochStarting(self.epoch, self.now, final))
+        self.do(EpochStarting(self.epoch, self.now, forced))
         told = self.it.notifications()
         assert self.completed_to_tell <= set(told.completed)
         assert self.aborted_to_tell <= set(told.aborted)

@@ -30,7 +30,7 @@ from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import StateStorageError
 from holdfast.state.files import StateFile, encode_file
 
-CONTENTS = encode_file(StateFile(128, [], {("op", "blob"): b"some state"}))
+CONTENTS = encode_file(StateFile([], {("op", "blob"): b"some state"}))
 
 
 @pytest.fixture

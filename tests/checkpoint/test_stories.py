@@ -71,10 +71,10 @@ class Teller:
         self.live = tuple(r.name for r in to.levels[0].chains[0].files) if to else ()
         self.tell(AttemptStarting(self.epoch, to.id if to else None))
 
-    def run(self, final: bool, snapshot_failures: tuple[str, ...] = ()) -> None:
+    def run(self, forced: bool, snapshot_failures: tuple[str, ...] = ()) -> None:
         self.epoch += 1
-        # NB: the clock stands still, so that only a final epoch carries a checkpoint
-        self.tell(EpochStarting(self.epoch, 0, final))
+        # NB: the clock stands still, so that only a forced epoch carries a checkpoint
+        self.tell(EpochStarting(self.epoch, 0, forced))
         self.tell(EpochAccepted(self.epoch, 0, snapshot_failures))
         self.store.collect(self.live)
 
@@ -111,14 +111,14 @@ class Teller:
                 for name in names:
                     self.store.storage.write(name, name.encode())
             case ["epoch"]:
-                self.run(final=False)
+                self.run(forced=False)
             case ["checkpoint"]:
-                self.run(final=True)
+                self.run(forced=True)
             case ["fail", "snapshot"]:
                 self.run(True, ("boom",))
             case ["fail", what]:
                 self.failing = what
-                self.run(final=True)
+                self.run(forced=True)
                 self.failing = ""
             case ["restart"]:
                 last = self.coordinator.completed

@@ -2,11 +2,9 @@ import pytest
 
 from holdfast.common import Configuration, RestartStrategies
 from holdfast.common.restart_options import (
-    allows_non_restored_state,
     configured_restart_strategy,
     put_restart_strategy,
     restart_strategy,
-    restore_path,
 )
 
 CHECKPOINTS = {"execution.checkpointing.interval": "1 s"}
@@ -115,20 +113,6 @@ def test_parameters_are_checked(name, key, value, message):
     entries = {"restart-strategy.type": name, f"restart-strategy.{key}": value}
     with pytest.raises(ValueError, match=message):
         restart_strategy(Configuration(entries))
-
-
-@pytest.mark.parametrize("prefix", ["execution.state-recovery", "execution.savepoint"])
-def test_the_start_from_a_savepoint(prefix):
-    configuration = Configuration(
-        {f"{prefix}.path": "/savepoints/1", f"{prefix}.ignore-unclaimed-state": "true"}
-    )
-    assert restore_path(configuration) == "/savepoints/1"
-    assert allows_non_restored_state(configuration)
-
-
-def test_a_job_starts_from_no_savepoint_by_default():
-    assert restore_path(Configuration()) is None
-    assert not allows_non_restored_state(Configuration())
 
 
 @pytest.mark.parametrize(

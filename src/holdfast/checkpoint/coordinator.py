@@ -207,7 +207,7 @@ class Coordinator:
         latest = event.now + interval
         self._due = latest if self._due is None else min(self._due, latest)
         pausing = self._is_pausing(event.now)
-        if not event.final and (event.now < self._due or pausing):
+        if not event.forced and (event.now < self._due or pausing):
             return False
         # At a fixed rate; those that were missed are not made up for.
         following = self._due + interval

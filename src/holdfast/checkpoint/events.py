@@ -101,12 +101,12 @@ class AttemptStarting:
 class EpochStarting:
     """An epoch begins (step 1).
 
-    ``final``: the input has ended; if checkpoints are on, take one, whatever the time.
+    ``forced``: if checkpoints are on, take one, whatever the time.
     """
 
     epoch: int
     now: int
-    final: bool = False
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,13 +39,18 @@ class LevelImage(msgspec.Struct, frozen=True):
 
 
 class OperatorImage(msgspec.Struct, frozen=True):
-    """What a restore must know of an operator to find its state and to check that it fits."""
+    """What a restore must know of an operator to find its state and to check that it fits.
+
+    Attributes:
+        stateful: whether there is state that would be missed.
+    """
 
     name: str
     kind: str
     parallelism: int
     max_parallelism: int
     level: int
+    stateful: bool = True
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True):

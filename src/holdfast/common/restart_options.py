@@ -22,11 +22,9 @@ from holdfast.common.restart_strategy import (
 )
 
 __all__ = [
-    "allows_non_restored_state",
     "configured_restart_strategy",
     "put_restart_strategy",
     "restart_strategy",
-    "restore_path",
 ]
 
 _NONE: Final = ("none", "off", "disable")
@@ -72,17 +70,6 @@ _LIMIT: Final = Setting(
     .int_type()
     .no_default_value(),
     least=1,
-)
-
-_RESTORE_PATH: Final = Setting(
-    ConfigOptions.key("execution.state-recovery.path").string_type().no_default_value(),
-    older=("execution.savepoint.path",),
-)
-_NON_RESTORED: Final = Setting(
-    ConfigOptions.key("execution.state-recovery.ignore-unclaimed-state")
-    .boolean_type()
-    .default_value(False),
-    older=("execution.savepoint.ignore-unclaimed-state",),
 )
 
 
@@ -144,16 +131,6 @@ def put_restart_strategy(
             )
             raise TypeError(message)
     _TYPE.put(configuration, name)
-
-
-def restore_path(configuration: Configuration) -> str | None:
-    """Return the checkpoint or savepoint that the job is to start from, if one is named."""
-    return _RESTORE_PATH.find(configuration)
-
-
-def allows_non_restored_state(configuration: Configuration) -> bool:
-    """Return whether a start from a savepoint may leave state behind that no operator claims."""
-    return _NON_RESTORED.get(configuration)
 
 
 def _strategy_of(name: str, configuration: Configuration) -> RestartStrategyConfiguration:

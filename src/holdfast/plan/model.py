@@ -7,7 +7,7 @@ order, runs every operator once per epoch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.graph.nodes import Node, Partitioning, SourceOperation
 
@@ -45,6 +45,7 @@ class PlannedOperator:
         calls: operators of the same level that take its output by a direct call.
         exchanges: ids of the exchanges that take its output.
         chain: the number of the chain that it stands in.
+        max_parallelism_given: whether the user chose it; if not, a restore may choose another.
     """
 
     node: Node
@@ -55,6 +56,7 @@ class PlannedOperator:
     max_parallelism: int
     calls: tuple[int, ...]
     exchanges: tuple[int, ...]
+    max_parallelism_given: bool = False
 
     @property
     def id(self) -> int:
@@ -104,6 +106,18 @@ class Plan:
             for op in self.operators.values()
             if op.level != ROWS_LEVEL and isinstance(op.node.operation, SourceOperation)
         )
+
+    def with_max_parallelism(self, uid: str, max_parallelism: int) -> Plan:
+        """The plan with another number of key groups for one operator."""
+        operators = {
+            number: replace(op, max_parallelism=max_parallelism) if op.uid == uid else op
+            for number, op in self.operators.items()
+        }
+        exchanges = tuple(
+            replace(ex, max_parallelism=operators[ex.target].max_parallelism)
+            for ex in self.exchanges
+        )
+        return replace(self, operators=operators, exchanges=exchanges)
 
     def targets(self, level: int) -> tuple[int, ...]:
         """The levels that get blocks from a level: the next one always, so that nobody idles."""

@@ -78,6 +78,7 @@ class _Planner:
                 max_parallelism=self.max_parallelism[node_id],
                 calls=tuple(calls[node_id]),
                 exchanges=tuple(ex.id for ex in exchanges if ex.source == node_id),
+                max_parallelism_given=bool(node.max_parallelism or self.defaults.max_parallelism),
             )
             for node_id, node in self.nodes.items()
         }

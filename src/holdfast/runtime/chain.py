@@ -6,11 +6,12 @@ their fields and closes them. It does not know of blocks, epochs or files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from holdfast.datastream.functions import Function
+from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.graph.nodes import (
     FunctionOperation,
     ResultKind,
@@ -30,6 +31,7 @@ from holdfast.runtime.fields import FIELDS, FieldCarrier
 from holdfast.runtime.fusion import Run, Step, fuse, method_of
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.part_files import PartFiles
+from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.results import PrintBuffer, ResultBuffer, WriterBuffer
 from holdfast.runtime.routing import Router, key_function
 from holdfast.runtime.staging import StagedColumns
@@ -86,20 +88,35 @@ class OperatorInstance:
         """Take part in a checkpoint; raises what ``snapshot_state`` raises."""
         snapshot(self.function, checkpoint, timestamp, self.context.operator_states)
 
-    def notify(self, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
-        """Tell the function of checkpoints that ended."""
+    def notify(self, task: EpochTask) -> None:
+        """Tell the function of checkpoints that ended; without checkpoints, of accepted epochs."""
         try:
-            notify(self.function, completed, aborted)
+            notify(self.function, task.completed, task.aborted)
         except Exception as error:
             self.report.during("notify_checkpoint_complete", error)
+        if isinstance(self.function, TwoPhaseCommitSinkFunction) and not task.takes_checkpoints:
+            self._call("commit", self.function.epoch_accepted)
+
+    def end_epoch(self) -> None:
+        """The last record of an epoch was processed: transactions are pre-committed."""
+        if isinstance(self.function, TwoPhaseCommitSinkFunction):
+            self._call("pre_commit", self.function.end_epoch)
+
+    def abandon(self) -> None:
+        """The run failed: an open transaction is aborted."""
+        if isinstance(self.function, TwoPhaseCommitSinkFunction):
+            self.function.abandon_epoch()
 
     def close(self) -> None:
         """Call the function's ``close``."""
         if isinstance(self.function, Function):
-            try:
-                self.function.close()
-            except Exception as error:
-                self.report.during("close", error)
+            self._call("close", self.function.close)
+
+    def _call(self, what: str, method: Callable[[], object]) -> None:
+        try:
+            method()
+        except Exception as error:
+            self.report.during(what, error)
 
     def step(self, clock: Clock) -> Step:
         """This operator, as the chain's code needs it."""
@@ -155,11 +172,20 @@ class Chain:
                 return f"snapshot_state of '{instance.operator.name}': {error!r}"
         return None
 
-    def notify(self, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
+    def notify(self, task: EpochTask) -> None:
         """Tell listeners of checkpoints that ended, the last function first."""
-        if completed or aborted:
-            for instance in reversed(self.instances.values()):
-                instance.notify(completed, aborted)
+        for instance in reversed(self.instances.values()):
+            instance.notify(task)
+
+    def end_epoch(self) -> None:
+        """The last record of an epoch was processed."""
+        for instance in self.instances.values():
+            instance.end_epoch()
+
+    def abandon(self) -> None:
+        """The run failed; what it did outside must not become visible."""
+        for instance in self.instances.values():
+            instance.abandon()
 
     def open(self) -> None:
         """Open all functions, the last of the chain first, as Flink does."""

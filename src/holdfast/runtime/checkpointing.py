@@ -60,6 +60,11 @@ class InitializationContext(FunctionInitializationContext):
         return self._states.raw_inputs
 
 
+def takes_part(function: Any) -> bool:
+    """Whether a function has operator state that it saves by itself."""
+    return isinstance(function, CheckpointedFunction | ListCheckpointed)
+
+
 def initialize(
     function: Any, restored: bool, states: OperatorStates, keyed: KeyedStateStore
 ) -> None:

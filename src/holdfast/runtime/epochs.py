@@ -5,13 +5,13 @@ Pure: acknowledgements in, decisions out. Spark and the in-process run use it al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from holdfast.errors import DisagreementError, InternalError
 from holdfast.plan.model import Plan
-from holdfast.runtime.protocol import Acknowledgement, EpochTask
+from holdfast.runtime.protocol import Acknowledgement, EpochTask, Origin
 from holdfast.state.chain import Chain
 
 FIRST_QUOTA = 20_000
@@ -41,12 +41,25 @@ class EpochReport:
 
 
 class Barrier(NamedTuple):
-    """What an epoch carries: the checkpoint at its end, if any, and what listeners are told."""
+    """What an epoch carries: the checkpoint at its end, if any, and what listeners are told.
+
+    Attributes:
+        drains: before the checkpoint, sources end and time goes to its end.
+    """
 
     checkpoint: int | None = None
     timestamp: int = 0
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
+    drains: bool = False
+
+
+class Manner(NamedTuple):
+    """How an epoch is run; see ``EpochTask``."""
+
+    closing: bool = False
+    closes_at_end: bool = True
+    takes_checkpoints: bool = False
 
 
 @dataclass
@@ -67,10 +80,12 @@ class EpochBook:
     #: users' metrics of the last epoch, by (operator uid, subtask)
     metrics: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     finished: bool = False
-    #: whether this attempt began at a checkpoint
-    restored: bool = False
-    #: whether no epoch has become part of the job yet
-    fresh: bool = True
+    #: the checkpoint that this attempt began with
+    origin: Origin | None = None
+    #: whether no epoch of this attempt has been accepted yet
+    unproven: bool = True
+    #: the operators that had state at the last barrier
+    stateful: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Every subtask starts without state."""
@@ -80,22 +95,31 @@ class EpochBook:
     def _clear(self) -> None:
         self.chains = [[Chain()] * level.parallelism for level in self.plan.levels]
         self.metrics = {}
-        self.finished, self.restored, self.fresh = False, False, True
+        self.finished, self.unproven = False, True
 
-    def begin_attempt(self, attempt: int, chains: Sequence[Sequence[Chain]] | None) -> None:
-        """Go back to the heads of a checkpoint; None: to the beginning."""
+    @property
+    def fresh(self) -> bool:
+        """Whether no epoch has become part of the job yet, in this run of it or an earlier one."""
+        return self.unproven and self.origin is None
+
+    def begin_attempt(self, attempt: int, origin: Origin | None, continues: bool = True) -> None:
+        """Go back to a checkpoint; None: to the beginning.
+
+        ``continues``: its chains are those of this job's own subtasks, and go on. Otherwise the
+        subtasks take what is theirs out of it and begin chains of their own.
+        """
         self._clear()
         self.attempt = attempt
+        self.origin = origin
         self.quota = min(FIRST_QUOTA, self.largest_quota)
-        if chains is not None:
-            self.chains = [list(level) for level in chains]
-            self.restored, self.fresh = True, False
+        if origin is not None and continues:
+            self.chains = [list(level) for level in origin.levels]
 
     def tasks(
         self,
         epoch: int,
-        closing: bool = False,
         barrier: Barrier = Barrier(),  # noqa: B008
+        manner: Manner = Manner(),  # noqa: B008
     ) -> list[EpochTask]:
         """What each level is told for an epoch (step 1)."""
         return [
@@ -106,8 +130,12 @@ class EpochBook:
                 level=level.index,
                 chains=tuple(self.chains[level.index]),
                 quota=self.quota,
-                closing=closing,
-                restored=self.restored,
+                closing=manner.closing,
+                draining=barrier.drains,
+                closes_at_end=manner.closes_at_end,
+                takes_checkpoints=manner.takes_checkpoints,
+                restored=self.origin is not None,
+                origin=self.origin if self.unproven else None,
                 checkpoint=barrier.checkpoint,
                 checkpoint_timestamp=barrier.timestamp,
                 completed=barrier.completed,
@@ -132,7 +160,8 @@ class EpochBook:
         report = self._report(epoch, by_place, started, seconds)
         self._adapt_quota(by_place, seconds)
         self.finished = all(ack.finished for ack in by_place.values())
-        self.fresh = False
+        self.unproven = False
+        self.stateful = frozenset(uid for ack in by_place.values() for uid in ack.stateful)
         return report, unneeded
 
     def _by_place(self, acks: Iterable[Acknowledgement]) -> dict[tuple[int, int], Acknowledgement]:

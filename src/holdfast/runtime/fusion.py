@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import Hash, Style
 from holdfast.runtime.failures import FailureReporter
@@ -51,6 +52,8 @@ _METHODS = {
 
 def method_of(function: Any, style: Style) -> Callable[..., Any]:
     """The method that a style calls on a function object; a plain callable is itself."""
+    if isinstance(function, TwoPhaseCommitSinkFunction):
+        return function.accept
     return getattr(function, _METHODS[style], function)  # type: ignore[no-any-return]
 
 

@@ -17,6 +17,7 @@ import cloudpickle
 from holdfast.errors import PickleError
 from holdfast.graph.nodes import FunctionOperation, SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
+from holdfast.runtime.faults import Faults
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class JobCode:
         parameters: the global job parameters.
         main_classes: classes of the user's script, so that their instances can be records.
         one_host: whether all workers are on the driver's machine.
+        faults: failures on order, for tests.
     """
 
     id: str
@@ -42,6 +44,7 @@ class JobCode:
     parameters: Mapping[str, str] = field(default_factory=dict)
     main_classes: Mapping[str, type] = field(default_factory=dict)
     one_host: bool = True
+    faults: Faults = field(default_factory=Faults)
 
     def new_function(self, operator: int) -> Any:
         """A function object of its own for one subtask."""
@@ -68,6 +71,7 @@ def make_job_code(
     parameters: Mapping[str, str] | None = None,
     one_host: bool = True,
     state_directory: str = "",
+    faults: Faults | None = None,
 ) -> JobCode:
     """Take the functions out of the plan and pickle them.
 
@@ -94,6 +98,7 @@ def make_job_code(
         dict(parameters or {}),
         main_classes(),
         one_host,
+        faults or Faults(),
     )
 
 

@@ -14,14 +14,44 @@ import msgspec
 from holdfast.state.chain import Chain
 
 
+class SavedOperator(msgspec.Struct, frozen=True, array_like=True):
+    """Where the state of an operator is in a checkpoint."""
+
+    level: int
+    parallelism: int
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The checkpoint that an attempt begins with, for operators to find their state in.
+
+    Attributes:
+        directory: that of its state files; empty for the job's own.
+        levels: the chains of its subtasks, by level.
+        operators: by uid.
+    """
+
+    directory: str
+    levels: tuple[tuple[Chain, ...], ...]
+    operators: dict[str, SavedOperator]
+
+    def chains(self, uid: str) -> tuple[Chain, ...]:
+        """The chains of an operator's subtasks; none if the operator is new."""
+        saved = self.operators.get(uid)
+        return () if saved is None else self.levels[saved.level][: saved.parallelism]
+
+
 class EpochTask(msgspec.Struct, frozen=True):
     """What the subtasks of one level are told for one epoch.
 
     Attributes:
         chains: the head of the state of each subtask.
         quota: how many records each source subtask may read.
-        closing: no records are read; functions are closed.
+        closing: the last epoch: no records are read; functions are closed at its end.
+        draining: no records are read any more; sources count as ended.
+        closes_at_end: functions are closed as soon as their input has ended.
+        takes_checkpoints: whether this job does; if not, an accepted epoch counts as complete.
         restored: whether this attempt began at a checkpoint.
+        origin: that checkpoint, until the attempt has state of its own.
         checkpoint: the id of the checkpoint whose barrier ends this epoch, or None.
         completed, aborted: checkpoints that ended since listeners were last told.
     """
@@ -33,7 +63,11 @@ class EpochTask(msgspec.Struct, frozen=True):
     chains: tuple[Chain, ...]
     quota: int
     closing: bool = False
+    draining: bool = False
+    closes_at_end: bool = True
+    takes_checkpoints: bool = False
     restored: bool = False
+    origin: Origin | None = None
     checkpoint: int | None = None
     checkpoint_timestamp: int = 0
     completed: tuple[int, ...] = ()
@@ -63,6 +97,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
         seconds: time by protocol step: load, process, persist.
         metrics: the user's metrics, by operator uid.
         snapshot_failure: why a function could not take part in the checkpoint, if one could not.
+        stateful: with a checkpoint, the uids of the operators that have state here.
     """
 
     level: int
@@ -80,6 +115,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     rss: int = 0
     process: int = 0
     snapshot_failure: str | None = None
+    stateful: tuple[str, ...] = ()
 
 
 class Failure(msgspec.Struct, frozen=True):

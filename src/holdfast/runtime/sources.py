@@ -96,6 +96,8 @@ class SourceInstance:
         operation = operator.node.operation
         assert isinstance(operation, SourceOperation)
         self.operator = operator
+        self._source = operation.source
+        self._subtask = subtask
         self._report = FailureReporter(operator.name, subtask)
         self._backend = backend
         self._reader: SourceReader | None = None
@@ -120,6 +122,23 @@ class SourceInstance:
     def begin(self, restored: bool, image: Image | None) -> None:
         """Begin an attempt with this operator state."""
         self._beginning = Beginning(restored, encode_image(image) if image else None)
+
+    def take_over(self, saved: Sequence[bytes]) -> None:
+        """Take this subtask's share of the positions that another number of subtasks had."""
+        before = [pickle.loads(data) for data in saved]
+        if len(before) == self.operator.parallelism:
+            share = before[self._subtask]
+        elif self._reader is None:
+            share = (all(ended for ended, _ in before), None)
+        else:
+            positions = [position for _, position in before]
+            dealt = self._source.redistribute(positions, self.operator.parallelism)
+            share = (False, dealt[self._subtask])
+        self._backend.set_blob(self.operator.uid, POSITION, pickle.dumps(share, 5))
+
+    def end(self) -> None:
+        """Count as ended, though there may be more to read."""
+        self._finished = True
 
     def read(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
         """Batches of an epoch."""

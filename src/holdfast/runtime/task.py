@@ -16,22 +16,23 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SourceOperation
-from holdfast.plan.model import ROWS_LEVEL
+from holdfast.plan.model import ROWS_LEVEL, PlannedOperator
 from holdfast.runtime.blocks import Block, Kind, decode_records
 from holdfast.runtime.chain import Chain
-from holdfast.runtime.checkpointing import OPERATOR_STATE
+from holdfast.runtime.checkpointing import OPERATOR_STATE, takes_part
 from holdfast.runtime.context import Clock
 from holdfast.runtime.failures import OperatorFailed, describe_engine_error
 from holdfast.runtime.fusion import Run as FusedRun
 from holdfast.runtime.inbox import Inbox, Producer
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.memory import resident_bytes
-from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, encode
+from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Origin, encode
+from holdfast.runtime.restoring import SavedBlobs
 from holdfast.runtime.routing import Outbox
-from holdfast.runtime.sources import ReadRequest, SourceAccess, SourceInstance
-from holdfast.state.backend import HeapKeyedStateBackend, StateStorage, read_blobs
-from holdfast.state.key_groups import key_group_range
-from holdfast.state.operator_state import Image, decode_image, redistribute
+from holdfast.runtime.sources import POSITION, ReadRequest, SourceAccess, SourceInstance
+from holdfast.state.backend import HeapKeyedStateBackend, LocalStateStorage, StateStorage
+from holdfast.state.key_groups import KeyGroupShare, key_group_range
+from holdfast.state.operator_state import Image
 
 _PROGRESS = "progress"
 _SLICE = 1024
@@ -56,13 +57,9 @@ class Subtask:
         self._level = job.plan.levels[level]
         self._subtask = subtask
         self._storage = storage
-        max_parallelism = max(
-            (self._plan.operators[op].max_parallelism for op in self._level.operators), default=1
-        )
-        # NB: operators of one level may differ in parallelism; who owns a key is decided by the
-        # exchange, so the backend is not asked to check it.
-        groups = key_group_range(0, 1, max_parallelism)
-        self._backend = HeapKeyedStateBackend(groups, max_parallelism)
+        self._backend = HeapKeyedStateBackend(range(0), 1)
+        for op in (self._plan.operators[number] for number in self._level.operators):
+            self._backend.assign(op.uid, _share(op, subtask))
         self._attempt = attempt
         self._clock = clock
         self._access = sources
@@ -81,9 +78,11 @@ class Subtask:
         try:
             yield from self._steps(task, run, blocks)
         except OperatorFailed as failed:
+            self._chain.abandon()
             yield from run.fail(encode(failed.failure))
             raise FailedRun from failed
         except HoldfastError as error:
+            self._chain.abandon()
             yield from run.fail(encode(describe_engine_error(error)))
             raise FailedRun from error
 
@@ -93,30 +92,47 @@ class Subtask:
             source.close()
 
     def _steps(self, task: EpochTask, run: _Run, blocks: Iterable[Block]) -> Iterator[Block]:
-        with run.timed("load"):  # Step 2
+        self._reach(2, task)
+        with run.timed("load"):
             self._load(task)
             self._connect(run)
-        self._chain.notify(task.completed, task.aborted)  # Step 3
-        yield from self._process(task, run, blocks)  # Step 4
+        self._reach(3, task)
+        self._chain.notify(task)
+        self._reach(4, task)
+        yield from self._process(task, run, blocks)
         if run.upstream_failed:
+            self._chain.abandon()
             yield from run.fail(None)
             raise FailedRun
         finished = self._end_of_input(run)
-        if (finished or task.closing) and not self._closed:
-            self._closed = True
-            self._chain.close()
-        if task.checkpoint is not None:  # Step 5
+        self._chain.end_epoch()
+        self._reach(5, task)
+        if task.checkpoint is not None:
             failures = [self._chain.snapshot(task.checkpoint, task.checkpoint_timestamp)]
             failures += [source.snapshot_failure for source in self._sources]
             run.snapshot_failure = next((failure for failure in failures if failure), None)
+        self._close_functions(task, finished)
         self._flush()
         yield from run.outbox.take()
-        with run.timed("persist"):  # Step 6
+        self._reach(6, task)
+        with run.timed("persist"):
             self._save(task)
             durable = task.checkpoint is not None
             chain = self._backend.persist(self._storage, run.stamp, task.epoch, durable)
             self._head = chain.stamp
-        yield from run.finish(self._acknowledgement(run, chain, finished), finished)  # Step 7
+        self._reach(7, task)
+        acknowledgement = self._acknowledgement(task, run, chain, finished)
+        yield from run.finish(acknowledgement, finished)
+
+    def _reach(self, step: int, task: EpochTask) -> None:
+        """A numbered step begins."""
+        barrier = task.checkpoint is not None
+        self._job.faults.reach(step, task.epoch, barrier, self._level.index, self._subtask)
+
+    def _close_functions(self, task: EpochTask, finished: bool) -> None:
+        if (task.closing or (finished and task.closes_at_end)) and not self._closed:
+            self._closed = True
+            self._chain.close()
 
     def _make_operators(self) -> None:
         self._chain = Chain(
@@ -135,7 +151,10 @@ class Subtask:
             # what they did since was not accepted, and may be in any field or position of theirs
             self.close()
             self._make_operators()
-        self._backend.restore(self._storage, head)
+        if task.origin is not None and not head.files:
+            self._take_over(task.origin)
+        else:
+            self._backend.restore(self._storage, head)
         self._head = head.stamp
         progress = self._backend.get_blob("", _PROGRESS)
         ended, initialized, closed = pickle.loads(progress) if progress else ((), -1, -1)
@@ -143,10 +162,7 @@ class Subtask:
         self._closed = closed == task.attempt
         begins = initialized != task.attempt
         if begins:
-            images = self._images(task) if task.restored else {}
-            self._chain.initialize(task.restored, images)
-            for source in self._sources:
-                source.begin(task.restored, images.get(source.operator.uid))
+            self._begin(task)
         if not self._opened:
             self._chain.open()
             self._opened = True
@@ -155,17 +171,33 @@ class Subtask:
         for source in self._sources:
             source.restore()
 
-    def _images(self, task: EpochTask) -> dict[str, Image]:
-        """The operator state that this subtask gets of what all subtasks had saved."""
-        saved = [read_blobs(self._storage, chain) for chain in task.chains]
+    def _begin(self, task: EpochTask) -> None:
+        """Begin an attempt: functions get their part of the operator state that was saved."""
         images: dict[str, Image] = {}
-        for instance in self._chain.instances.values():
-            operator = instance.operator
-            place = (operator.uid, OPERATOR_STATE)
-            parts = [decode_image(blobs[place]) if place in blobs else {} for blobs in saved]
-            dealt = redistribute(parts[: operator.parallelism], operator.parallelism)
-            images[operator.uid] = dealt[self._subtask]
-        return images
+        if task.origin is not None:
+            saved = SavedBlobs(self._origin_storage(task.origin), task.origin)
+            for instance in self._chain.instances.values():
+                if takes_part(instance.function) or instance.operator.node.is_source:
+                    images[instance.operator.uid] = saved.image(instance.operator, self._subtask)
+        self._chain.initialize(task.restored, images)
+        for source in self._sources:
+            source.begin(task.restored, images.get(source.operator.uid))
+
+    def _take_over(self, origin: Origin) -> None:
+        """Take what is this subtask's out of the states of other subtasks."""
+        storage = self._origin_storage(origin)
+        uids = {instance.operator.uid for instance in self._chain.instances.values()}
+        levels = {saved.level for uid, saved in origin.operators.items() if uid in uids}
+        chains = [chain for level in sorted(levels) for chain in origin.levels[level]]
+        self._backend.import_key_groups(storage, chains, uids)
+        blobs = SavedBlobs(storage, origin)
+        for source in self._sources:
+            positions = blobs.all(source.operator.uid, POSITION)
+            if positions:
+                source.take_over(positions)
+
+    def _origin_storage(self, origin: Origin) -> StateStorage:
+        return LocalStateStorage(origin.directory) if origin.directory else self._storage
 
     def _connect(self, run: _Run) -> None:
         for router in self._chain.routers:
@@ -183,8 +215,10 @@ class Subtask:
                 yield from self._take_records(run, block)
         run.inbox.check_complete(self._expected())
         run.upstream_failed = any(control.failed for control in run.inbox.controls.values())
-        if not task.closing and not run.upstream_failed:
-            for source in self._sources:
+        for source in self._sources:
+            if task.draining:
+                source.end()
+            elif not task.closing and not run.upstream_failed:
                 yield from self._read(source, task, run)
         run.stop("process")
 
@@ -246,7 +280,9 @@ class Subtask:
         self._backend.set_blob("", _PROGRESS, pickle.dumps(progress, 5))
         self._chain.save_fields()
 
-    def _acknowledgement(self, run: _Run, chain: Any, finished: bool) -> Acknowledgement:
+    def _acknowledgement(
+        self, task: EpochTask, run: _Run, chain: Any, finished: bool
+    ) -> Acknowledgement:
         return Acknowledgement(
             level=self._level.index,
             subtask=self._subtask,
@@ -263,12 +299,25 @@ class Subtask:
             rss=resident_bytes(),
             process=os.getpid(),
             snapshot_failure=run.snapshot_failure,
+            stateful=self._stateful() if task.checkpoint is not None else (),
         )
+
+    def _stateful(self) -> tuple[str, ...]:
+        """The operators whose state would be missed."""
+        sources = {source.operator.uid for source in self._sources}
+        return tuple(sorted(self._backend.stateful(OPERATOR_STATE) | sources))
 
 
 def make_stamp(epoch: int, level: int, subtask: int) -> str:
     """The unique id of one run."""
     return f"{epoch}-{level}-{subtask}-{uuid.uuid4().hex[:12]}"
+
+
+def _share(operator: PlannedOperator, subtask: int) -> KeyGroupShare:
+    if subtask >= operator.parallelism:
+        return KeyGroupShare(range(0), operator.max_parallelism)
+    groups = key_group_range(subtask, operator.parallelism, operator.max_parallelism)
+    return KeyGroupShare(groups, operator.max_parallelism)
 
 
 class FailedRun(Exception):

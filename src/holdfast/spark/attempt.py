@@ -7,10 +7,9 @@ epoch becomes part of the job.
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyspark import Broadcast
@@ -18,20 +17,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from holdfast.errors import DisagreementError, HoldfastError, JobExecutionError
-from holdfast.plan.model import Plan
-from holdfast.runtime.delivery import Delivery
-from holdfast.runtime.epochs import Barrier, EpochBook, EpochReport
-from holdfast.runtime.failures import to_exception
-from holdfast.spark.checkpoints import JobCheckpoints
-from holdfast.spark.epoch import EpochOutcome, run_epoch
+from holdfast.driver.driver import JobDriver
+from holdfast.errors import HoldfastError, JobExecutionError
+from holdfast.runtime.epochs import EpochReport
+from holdfast.runtime.outcome import EpochOutcome
+from holdfast.runtime.protocol import EpochTask
+from holdfast.spark.epoch import run_epoch
 from holdfast.spark.offsets import OffsetLog
 from holdfast.spark.rows import RowSources
 from holdfast.spark.writer import Writers
 
-_logger = logging.getLogger(__name__)
 _KEPT_REPORTS = 10_000
-_TRIES = 4
 
 
 @dataclass
@@ -39,21 +35,16 @@ class Machinery:
     """What all attempts of a job share.
 
     Attributes:
-        cancel_asked: set when the job should end after the epoch that runs.
         reports: what the accepted epochs did.
         last_epoch: the number of the last epoch that was begun, in any attempt.
     """
 
-    plan: Plan
+    driver: JobDriver
     job_id: str
     interval_ms: int
     rows: RowSources
     writers: Writers
-    delivery: Delivery
-    book: EpochBook
-    checkpoints: JobCheckpoints
     broadcast: Broadcast[bytes]
-    cancel_asked: threading.Event = field(default_factory=threading.Event)
     reports: list[EpochReport] = field(default_factory=list)
     last_epoch: int = -1
 
@@ -76,7 +67,7 @@ class Attempt:
         writer = (
             job.rows.stream()
             .writeStream.foreachBatch(self._run_epoch)
-            .queryName(f"{job.plan.name}-{uuid.uuid4().hex[:8]}")
+            .queryName(f"{job.driver.plan.name}-{uuid.uuid4().hex[:8]}")
             .option("checkpointLocation", str(self._log.directory))
             .trigger(processingTime=f"{job.interval_ms} milliseconds")
         )
@@ -112,56 +103,27 @@ class Attempt:
         self._log.batch = number
         self._job.last_epoch = epoch
         try:
-            self._epoch(batch, epoch, closing=self._job.cancel_asked.is_set())
+            self._epoch(batch, epoch)
         except BaseException as error:
             self._error = self._error or _explain(error)
             self._over.set()
             raise
 
-    def _epoch(self, batch: DataFrame, epoch: int, closing: bool) -> None:
-        job = self._job
-        barrier = job.checkpoints.epoch_starting(epoch)  # Step 1
-        try:
-            outcome, report, unneeded = self._agree(batch, epoch, closing, barrier)
-        except BaseException as error:
-            job.checkpoints.epoch_failed(epoch, str(error), again=False)
-            raise
-        job.writers.write(batch.sparkSession, job.delivery.deliver(outcome.results))
-        failures = [ack.snapshot_failure for ack in outcome.acks if ack.snapshot_failure]
-        job.checkpoints.epoch_accepted(epoch, barrier, failures, job.book, self._log)
-        job.checkpoints.forget_files(unneeded)
+    def _epoch(self, batch: DataFrame, epoch: int) -> None:
+        job, session = self._job, batch.sparkSession
+
+        def execute(tasks: Sequence[EpochTask]) -> EpochOutcome:
+            first = job.driver.book.fresh and not tasks[0].closing
+            blocks = job.rows.blocks(batch, job.broadcast, job.job_id, epoch, first)
+            return run_epoch(session, job.driver.plan, job.broadcast, tasks, blocks)
+
+        report = job.driver.epoch(
+            epoch, execute, lambda blocks: job.writers.write(session, blocks), self._log.entries
+        )
         job.reports.append(report)
         del job.reports[:-_KEPT_REPORTS]
-        if job.book.finished or closing:
+        if job.driver.over:
             self._over.set()
-
-    def _agree(
-        self, batch: DataFrame, epoch: int, closing: bool, barrier: Barrier
-    ) -> tuple[EpochOutcome, EpochReport, list[str]]:
-        """Run an epoch until its subtasks agree on what they read (step 8)."""
-        for attempt in range(1, _TRIES + 1):
-            started = time.time()
-            try:
-                outcome = self._run_once(batch, epoch, closing, barrier)
-                seconds = time.time() - started
-                return outcome, *self._job.book.accept(epoch, outcome.acks, started, seconds)
-            except DisagreementError as error:
-                if attempt == _TRIES:
-                    raise
-                _logger.warning("epoch %d is discarded and run again: %s", epoch, error)
-        raise AssertionError
-
-    def _run_once(
-        self, batch: DataFrame, epoch: int, closing: bool, barrier: Barrier
-    ) -> EpochOutcome:
-        job = self._job
-        first = job.book.fresh and not closing
-        blocks = job.rows.blocks(batch, job.broadcast, job.job_id, epoch, first)
-        tasks = job.book.tasks(epoch, closing, barrier)
-        outcome = run_epoch(batch.sparkSession, job.plan, job.broadcast, tasks, blocks)
-        if outcome.failures:
-            raise to_exception(outcome.failures[0])
-        return outcome
 
 
 def _explain(error: BaseException) -> BaseException:

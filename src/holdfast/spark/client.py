@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.checkpoint.events import CheckpointRecord
 from holdfast.common import (
     CompletableFuture,
     Configuration,
@@ -102,15 +103,38 @@ class SparkJobClient(JobClient):
         """The users' metrics as of the last epoch, by operator uid and subtask."""
         return self._job.metrics()
 
+    def get_checkpoints(self) -> tuple[CheckpointRecord, ...]:
+        """The last checkpoints and savepoints, oldest first."""
+        return self._job.checkpoints()
+
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
     ) -> CompletableFuture[str]:
-        """Savepoints come with checkpoints, which this version does not have."""
-        raise NotImplementedError("savepoints are not in this version")
+        """End the job with a savepoint; the future is done with its path when it has ended.
+
+        ``advance_to_end_of_event_time`` drains the job: its sources end and time goes to its
+        end, so that everything that waits is processed. A drained job has nothing to go on with.
+        """
+        asked = self._job.savepoint(savepoint_directory, True, advance_to_end_of_event_time)
+        stopped: CompletableFuture[str] = CompletableFuture()
+
+        def tell(_: object) -> None:
+            failure = asked.exception() or self._result.exception()
+            if failure is not None:
+                stopped.set_exception(failure)
+            else:
+                stopped.set_result(asked.result())
+
+        asked.add_done_callback(
+            lambda answer: (
+                tell(answer) if answer.exception() else self._result.add_done_callback(tell)
+            )
+        )
+        return stopped
 
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
-        """Savepoints come with checkpoints, which this version does not have."""
-        raise NotImplementedError("savepoints are not in this version")
+        """Take a savepoint with one of the next epochs; the future is done with its path."""
+        return self._job.savepoint(savepoint_directory)
 
     def _accumulators(self) -> dict[str, Any]:
         totals: dict[str, Any] = {}

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.plan.model import Plan
-from holdfast.runtime.blocks import Block, Kind, decode_header
-from holdfast.runtime.protocol import (
-    Acknowledgement,
-    EpochTask,
-    Failure,
-    decode_acknowledgement,
-    decode_failure,
-)
+from holdfast.runtime.blocks import Block, decode_header
+from holdfast.runtime.outcome import EpochOutcome, sort_out
+from holdfast.runtime.protocol import EpochTask
 from holdfast.spark.exchange import BATCH_BYTES, ROW_SCHEMA
 from holdfast.spark.worker import LevelTask
 
@@ -27,15 +21,6 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-
-
-@dataclass
-class EpochOutcome:
-    """What came out of the last level."""
-
-    acks: list[Acknowledgement] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    results: list[Block] = field(default_factory=list)
 
 
 def query_session(session: SparkSession) -> SparkSession:
@@ -66,20 +51,5 @@ def run_epoch(
             frame = frame.repartitionById(width, "target")
         frame = frame.mapInArrow(LevelTask(job, task), ROW_SCHEMA)
     assert frame is not None
-    return _sort_out(frame)
-
-
-def _sort_out(frame: DataFrame) -> EpochOutcome:
-    outcome = EpochOutcome()
-    for row in frame.select("head", "data").collect():
-        header = decode_header(bytes(row[0]))
-        if header.kind == Kind.ACKNOWLEDGEMENT:
-            outcome.acks.append(decode_acknowledgement(bytes(row[1])))
-        elif header.kind == Kind.FAILURE:
-            outcome.failures.append(decode_failure(bytes(row[1])))
-        else:
-            outcome.results.append(Block(header, bytes(row[1])))
-    outcome.results.sort(
-        key=lambda block: (block.header.producer_level, block.header.producer, block.header.number)
-    )
-    return outcome
+    rows_out = frame.select("head", "data").collect()
+    return sort_out(Block(decode_header(bytes(head)), bytes(data)) for head, data in rows_out)

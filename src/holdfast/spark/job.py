@@ -12,18 +12,18 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from holdfast.checkpoint.events import CheckpointRecord, Outcome
-from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.restart import GiveUp
-from holdfast.common import Configuration, ExecutionConfig
+from holdfast.common import CompletableFuture, Configuration, ExecutionConfig
 from holdfast.common.job_status import JobStatus
 from holdfast.datastream.shipment import Shipment
+from holdfast.driver.checkpoints import JobCheckpoints
+from holdfast.driver.driver import JobDriver
 from holdfast.errors import JobCancelledError
 from holdfast.plan.model import Plan
-from holdfast.runtime.delivery import CollectedRecords, Delivery
-from holdfast.runtime.epochs import EpochBook, EpochReport
+from holdfast.runtime.delivery import CollectedRecords
+from holdfast.runtime.epochs import EpochReport
 from holdfast.runtime.job import make_job_code, pack
 from holdfast.spark.attempt import Attempt, Machinery
-from holdfast.spark.checkpoints import JobCheckpoints
 from holdfast.spark.directory import JobDirectory
 from holdfast.spark.epoch import query_session
 from holdfast.spark.offsets import OffsetLog
@@ -33,8 +33,6 @@ from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
 
 _logger = logging.getLogger(__name__)
-_LARGEST_EPOCH = "holdfast.epoch.max-records"
-_DEFAULT_LARGEST_EPOCH = 1_000_000
 _DIRECTORY = "holdfast.directory"
 
 
@@ -72,7 +70,6 @@ class SparkJob:
         self.error: BaseException | None = None
         self.on_end: Callable[[], None] | None = None
         self._collected = collected or {}
-        self._cancel_asked = threading.Event()
         self._ended = threading.Event()
         self._directory = JobDirectory(configuration.to_dict().get(_DIRECTORY))
         try:
@@ -85,41 +82,34 @@ class SparkJob:
         configuration, scratch = settings.configuration, self._directory.path
         context = session.sparkContext
         paths = deliver_shipment(context, settings.shipment, scratch)
-        rows, writers = RowSources(query_session(session), self.plan), Writers(self.plan)
-        checkpoints = JobCheckpoints(configuration, self.plan, scratch)
-        code = make_job_code(
-            self.job_id,
-            writers.plan,
-            str(scratch),
-            ExecutionConfig(configuration).get_global_job_parameters(),
-            is_local(session),
-            str(checkpoints.store.storage.directory),
+        driver = JobDriver(
+            self.plan, self.job_id, configuration, scratch, collected=self._collected
         )
-        largest = configuration.get_integer(_LARGEST_EPOCH, _DEFAULT_LARGEST_EPOCH)
-        return Machinery(
-            plan=self.plan,
-            job_id=self.job_id,
-            interval_ms=settings.interval_ms,
-            rows=rows,
-            writers=writers,
-            delivery=Delivery(self.plan, self._collected),
-            book=EpochBook(self.job_id, self.plan, largest),
-            checkpoints=checkpoints,
-            broadcast=context.broadcast(pack(code, paths)),
-            cancel_asked=self._cancel_asked,
-        )
+        try:
+            self.plan = driver.plan
+            rows, writers = RowSources(query_session(session), self.plan), Writers(self.plan)
+            code = make_job_code(
+                self.job_id,
+                writers.plan,
+                str(scratch),
+                ExecutionConfig(configuration).get_global_job_parameters(),
+                is_local(session),
+                str(driver.checkpoints.store.storage.directory),
+                driver.faults,
+            )
+            broadcast = context.broadcast(pack(code, paths))
+        except BaseException:
+            driver.checkpoints.store.release()
+            raise
+        return Machinery(driver, self.job_id, settings.interval_ms, rows, writers, broadcast)
 
     def start(self) -> None:
-        """Start the first attempt, and the thread that watches over the job's end.
-
-        Raises:
-            CheckpointError: when the checkpoint directory is in use, or cannot be read.
-        """
+        """Start the first attempt, and the thread that watches over the job's end."""
         self._started = time.time()
         try:
-            attempt = self._begin(self._job.checkpoints.open(), 0)
+            attempt = self._begin(0)
         except BaseException:
-            self._job.checkpoints.store.release()
+            self._checkpoints.store.release()
             self._clean_up()
             raise
         self.status = JobStatus.RUNNING
@@ -131,7 +121,20 @@ class SparkJob:
         """Ask the job to end now, after the epoch that runs."""
         if not self._ended.is_set():
             self.status = JobStatus.CANCELLING
-            self._cancel_asked.set()
+            self._job.driver.cancel_asked.set()
+
+    def savepoint(
+        self, directory: str | None, stop: bool = False, drain: bool = False
+    ) -> CompletableFuture[str]:
+        """Ask for a savepoint with the next epoch; the future is done with its path."""
+        answer = self._checkpoints.ask_savepoint(directory, stop, drain)
+        if self._ended.is_set():
+            self._checkpoints.refuse_savepoints()
+        return answer
+
+    @property
+    def _checkpoints(self) -> JobCheckpoints:
+        return self._job.driver.checkpoints
 
     @property
     def reports(self) -> list[EpochReport]:
@@ -145,21 +148,21 @@ class SparkJob:
 
     def metrics(self) -> dict[tuple[str, int], dict[str, Any]]:
         """Users' metrics as of the last epoch, by operator uid and subtask."""
-        return dict(self._job.book.metrics)
+        return dict(self._job.driver.book.metrics)
 
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:
         """The last checkpoints, oldest first."""
-        return self._job.checkpoints.history()
+        return self._checkpoints.history()
 
-    def _begin(self, metadata: CheckpointMetadata | None, number: int) -> Attempt:
+    def _begin(self, number: int) -> Attempt:
         """Start an attempt from a checkpoint, or from the beginning."""
         job = self._job
-        chains = [level.chains for level in metadata.levels] if metadata else None
-        job.book.begin_attempt(number, chains)
-        if metadata is not None:
-            job.last_epoch = max(job.last_epoch, metadata.epoch)
+        start = job.driver.begin_attempt(number)
         log = OffsetLog(self._directory.path / f"spark-{number}", job.rows.streams)
-        first_batch = log.start_from(metadata.spark) if metadata else 0
+        first_batch = 0
+        if start is not None:
+            job.last_epoch = max(job.last_epoch, start.metadata.epoch)
+            first_batch = log.start_from(start.metadata.spark)
         attempt = Attempt(job, log, first_batch)
         attempt.start()
         return attempt
@@ -170,20 +173,25 @@ class SparkJob:
         while True:
             failure = attempt.wait()
             self._end_sources(number)
-            if failure is None or self._cancel_asked.is_set() or self._gives_up(failure):
+            if failure is None or self._cancelled or self._gives_up(failure):
                 break
             number += 1
             try:
-                attempt = self._begin(self._job.checkpoints.restart(), number)
+                attempt = self._begin(number)
             except BaseException as error:
                 failure = error
                 break
             self.status = JobStatus.RUNNING
         self._finish(failure)
 
+    @property
+    def _cancelled(self) -> bool:
+        driver = self._job.driver
+        return driver.cancel_asked.is_set() and not (driver.book.finished or driver.stopped)
+
     def _gives_up(self, failure: BaseException) -> bool:
         """Ask the restart strategy; waits for as long as it says."""
-        decision = self._job.checkpoints.after_failure()
+        decision = self._checkpoints.after_failure()
         if isinstance(decision, GiveUp):
             return True
         self.status = JobStatus.RESTARTING
@@ -193,7 +201,7 @@ class SparkJob:
             decision.after_ms / 1000,
             str(failure).splitlines()[0],
         )
-        return self._cancel_asked.wait(decision.after_ms / 1000)
+        return self._job.driver.cancel_asked.wait(decision.after_ms / 1000)
 
     def _end_sources(self, attempt: int) -> None:
         """The processes of source functions watch their registration; without it they end."""
@@ -203,16 +211,17 @@ class SparkJob:
     def _finish(self, failure: BaseException | None) -> None:
         self._stopped = time.time()
         self.error = failure
-        cancelled = self._cancel_asked.is_set() and not self._job.book.finished
-        if failure is None and cancelled:
+        if failure is None and self._cancelled:
             self.error = JobCancelledError(f"job '{self.plan.name}' was cancelled")
             status, outcome = JobStatus.CANCELED, Outcome.CANCELLED
         elif failure is not None:
             status, outcome = JobStatus.FAILED, Outcome.FAILED
+        elif self._job.driver.stopped:
+            status, outcome = JobStatus.FINISHED, Outcome.STOPPED
         else:
             status, outcome = JobStatus.FINISHED, Outcome.FINISHED
         try:
-            self._job.checkpoints.end(outcome)
+            self._checkpoints.end(outcome)
         except Exception as error:
             _logger.warning("the job's checkpoints could not be closed: %s", error)
         self._clean_up()
@@ -220,6 +229,7 @@ class SparkJob:
         for collected in self._collected.values():
             collected.end(self.error)
         self._ended.set()
+        self._checkpoints.refuse_savepoints()
         if self.on_end is not None:
             self.on_end()
 

@@ -2,7 +2,7 @@
 
     offset  size  what
          0     4  magic, b"HFST"
-         4     1  version of this layout, 1
+         4     1  version of this layout, 2
          5     1  compression of the body: 0 none, 1 lz4, 2 zstd
          6     2  zero
          8     4  length of the header
@@ -27,7 +27,7 @@ other data. This module knows nothing of Python values; see `holdfast.state.sect
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from struct import Struct, pack
 from typing import Final
@@ -41,7 +41,7 @@ from holdfast.state.serializers import Codec, Column
 
 __all__ = ["VERSION", "BlobId", "Chunk", "Op", "Section", "StateFile", "decode_file", "encode_file"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 _MAGIC: Final = b"HFST"
 _FIXED: Final = Struct("<4sBBHIQQ")
 _CHECKSUM_SIZE: Final = 4
@@ -108,6 +108,8 @@ class Section:
     namespaced: bool
     #: the declared types when it was written; None for one that was not declared
     types: tuple[str | None, ...]
+    #: how many key groups the operator's keys are divided into
+    max_parallelism: int
     chunks: tuple[Chunk, ...]
 
     def clip(self, key_groups: range) -> Section:
@@ -120,14 +122,13 @@ class Section:
         return self._with(tuple(c.copy() for c in self.chunks))
 
     def _with(self, chunks: tuple[Chunk, ...]) -> Section:
-        return Section(self.operator, self.state, self.kind, self.namespaced, self.types, chunks)
+        return replace(self, chunks=chunks)
 
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
     """What a file holds; a blob that is None was removed."""
 
-    max_parallelism: int
     sections: Sequence[Section]
     blobs: Mapping[BlobId, bytes | memoryview | None] = field(default_factory=dict)
 
@@ -157,6 +158,7 @@ class _SectionHead(msgspec.Struct, array_like=True, frozen=True):
     kind: str
     namespaced: bool
     types: tuple[str | None, ...]
+    max_parallelism: int
     chunks: tuple[_ChunkHead, ...]
 
 
@@ -167,7 +169,6 @@ class _BlobHead(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Header(msgspec.Struct, array_like=True, frozen=True):
-    max_parallelism: int
     sections: tuple[_SectionHead, ...]
     blobs: tuple[_BlobHead, ...]
 
@@ -199,15 +200,24 @@ def decode_file(data: bytes, name: str) -> StateFile:
 
 
 def _header(file: StateFile) -> _Header:
-    sections = tuple(
-        _SectionHead(s.operator, s.state, s.kind, s.namespaced, s.types, _chunk_heads(s))
-        for s in file.sections
-    )
+    sections = tuple(_section_head(section) for section in file.sections)
     blobs = tuple(
         _BlobHead(operator, name, None if blob is None else len(blob))
         for (operator, name), blob in file.blobs.items()
     )
-    return _Header(file.max_parallelism, sections, blobs)
+    return _Header(sections, blobs)
+
+
+def _section_head(section: Section) -> _SectionHead:
+    return _SectionHead(
+        section.operator,
+        section.state,
+        section.kind,
+        section.namespaced,
+        section.types,
+        section.max_parallelism,
+        _chunk_heads(section),
+    )
 
 
 def _chunk_heads(section: Section) -> tuple[_ChunkHead, ...]:
@@ -252,9 +262,9 @@ def _check(data: bytes, name: str) -> tuple[int, int, int, int]:
     if len(data) < _FIXED.size + _CHECKSUM_SIZE:
         raise _damaged(name, f"it is cut short: expected more than 32 bytes, found {len(data)}")
     _, version, compression, _, header, stored, body = _FIXED.unpack_from(data)
-    if version > VERSION:
-        what = f"expected a format version up to {VERSION}, found {version}"
-        raise _damaged(name, f"{what}; a newer Holdfast wrote it, read it with that one")
+    if version != VERSION:
+        what = f"expected format version {VERSION}, found {version}"
+        raise _damaged(name, f"{what}; another Holdfast wrote it, read it with that one")
     size = _FIXED.size + header + stored + _CHECKSUM_SIZE
     if len(data) != size:
         raise _damaged(name, f"expected {size} bytes, found {len(data)}")
@@ -288,12 +298,20 @@ def _read(header: _Header, body: _Body) -> StateFile:
         (b.operator, b.name): None if b.length is None else body.take(b.length)
         for b in header.blobs
     }
-    return StateFile(header.max_parallelism, sections, blobs)
+    return StateFile(sections, blobs)
 
 
 def _read_section(head: _SectionHead, body: _Body) -> Section:
     chunks = tuple(_read_chunk(chunk, body) for chunk in head.chunks)
-    return Section(head.operator, head.state, head.kind, head.namespaced, head.types, chunks)
+    return Section(
+        head.operator,
+        head.state,
+        head.kind,
+        head.namespaced,
+        head.types,
+        head.max_parallelism,
+        chunks,
+    )
 
 
 def _read_chunk(head: _ChunkHead, body: _Body) -> Chunk:

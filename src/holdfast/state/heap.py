@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from holdfast.datastream.state import State, StateDescriptor
@@ -137,15 +137,21 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._chain = Chain()
         self._needs_base = False
 
-    def import_key_groups(self, storage: StateStorage, chains: Iterable[Chain]) -> int:
+    def import_key_groups(
+        self,
+        storage: StateStorage,
+        chains: Iterable[Chain],
+        operators: Container[str] | None = None,
+    ) -> int:
         """Take over this instance's key groups from the chains of other subtasks."""
         self.discard()
         read = 0
         try:
-            for chain in chains:
-                for ref in chain.files:
-                    self._load(self._read(storage, ref), -1, None)
-                    read += ref.size
+            for ref in (ref for chain in chains for ref in chain.files):
+                for section in self._read(storage, ref).sections:
+                    if operators is None or section.operator in operators:
+                        self._load_section(self._ours(section), -1)
+                read += ref.size
         except BaseException:
             self.discard()
             raise
@@ -162,6 +168,12 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             for key, value in table.entries.items():
                 yield (*key, value) if table.namespaced else (key, None, value)
 
+    def stateful(self, blob: str) -> set[str]:
+        """Return the operators that have keyed state here, or a blob of that name."""
+        live = {table.operator for table in self._tables.values() if table.entries}
+        unread = {operator for operator, _, _ in self._unread}
+        return live | unread | {operator for operator, name in self._blobs if name == blob}
+
     def statistics(self) -> StateStatistics:
         """Return how much state there is; states that are not declared do not count as entries."""
         counts: dict[tuple[str, str], int] = {}
@@ -177,7 +189,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         types = descriptor.declared_types
         table = make_table(operator, name, descriptor.kind, types, namespaced)
         for until, section in self._unread.get(table_id, ()):
-            load_section(table, section, self._marks(until, table_id, table), self.max_parallelism)
+            load_section(table, section, self._marks(until, table_id, table))
         self._unread.pop(table_id, None)
         self._tables[table_id] = table
         return table
@@ -216,31 +228,34 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def _read(self, storage: StateStorage, ref: FileRef) -> StateFile:
         file = read_file(storage, ref.name, ref.size)
-        if file.max_parallelism != self.max_parallelism:
-            message = (
-                f"state file {ref.name!r} was written with max parallelism {file.max_parallelism}; "
-                f"this job has {self.max_parallelism}; keys cannot be moved between key groups, so "
-                f"call set_max_parallelism({file.max_parallelism})"
-            )
-            raise StateMigrationError(message)
         self._bytes_per_change = ref.size / max(file.count, 1)
         return file
 
     def _load(self, file: StateFile, until: int, step: _Step | None) -> None:
         for section in file.sections:
-            self._load_section(section.clip(self.key_groups), until)
-        if until < 0:
-            return
+            self._load_section(self._ours(section), until)
         for blob_id, data in file.blobs.items():
             _set(self._blobs, blob_id, None if data is None else bytes(data))
         if step is not None:
             step.blobs.update(file.blobs)
 
+    def _ours(self, section: Section) -> Section:
+        groups, max_parallelism = self.share(section.operator)
+        if section.max_parallelism != max_parallelism:
+            message = (
+                f"state {section.state!r} of operator {section.operator!r} was written with max "
+                f"parallelism {section.max_parallelism}; this job has {max_parallelism}; keys "
+                "cannot be moved between key groups, so call "
+                f"set_max_parallelism({section.max_parallelism})"
+            )
+            raise StateMigrationError(message)
+        return section.clip(groups)
+
     def _load_section(self, section: Section, until: int) -> None:
         table_id = section.operator, section.state, section.namespaced
         table = self._tables.get(table_id)
         if table is not None:
-            load_section(table, section, self._marks(until, table_id, table), self.max_parallelism)
+            load_section(table, section, self._marks(until, table_id, table))
         elif section.chunks:
             self._unread.setdefault(table_id, []).append((until, section.copy()))
 
@@ -283,10 +298,12 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         for table_id, table in self._tables.items():
             marks = None if step is None else step.tables.get(table_id)
             if table.entries if step is None else marks:
-                sections.append(export_section(table, marks, self.max_parallelism))
+                share = self.share(table.operator)
+                sections.append(export_section(table, marks, share.max_parallelism))
         blobs = self._blobs.keys() if step is None else step.blobs
-        _check_key_groups(sections, self.key_groups)
-        return StateFile(self.max_parallelism, sections, {b: self._blobs.get(b) for b in blobs})
+        for section in sections:
+            _check_key_groups(section, self.share(section.operator).key_groups)
+        return StateFile(sections, {b: self._blobs.get(b) for b in blobs})
 
     def _written(self, file: FileRef, step: _Step | None) -> None:
         for until in [until for until in self._steps if until > file.since]:
@@ -308,16 +325,15 @@ def _set(blobs: dict[BlobId, bytes], blob_id: BlobId, data: bytes | None) -> Non
         blobs[blob_id] = data
 
 
-def _check_key_groups(sections: Iterable[Section], own: range) -> None:
-    for section in sections:
-        for chunk in section.chunks:
-            if chunk.first not in own or chunk.last not in own:
-                message = (
-                    f"state {section.state!r} of operator {section.operator!r} has keys of the key "
-                    f"groups {chunk.first} to {chunk.last}; this subtask owns {own.start} to "
-                    f"{own.stop - 1}, so a record came to the wrong subtask"
-                )
-                raise InternalError(message)
+def _check_key_groups(section: Section, own: range) -> None:
+    for chunk in section.chunks:
+        if chunk.first not in own or chunk.last not in own:
+            message = (
+                f"state {section.state!r} of operator {section.operator!r} has keys of the key "
+                f"groups {chunk.first} to {chunk.last}; this subtask owns {own.start} to "
+                f"{own.stop - 1}, so a record came to the wrong subtask"
+            )
+            raise InternalError(message)
 
 
 def _check_same(table: Table[Any], descriptor: StateDescriptor) -> None:

@@ -16,7 +16,7 @@ them again. An instance whose chain was not accepted need not be told: `restore`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -25,6 +25,7 @@ from holdfast.datastream.state import State, StateDescriptor
 from holdfast.state.chain import Chain
 from holdfast.state.errors import StateCorruptionError
 from holdfast.state.files import BlobId, StateFile, decode_file
+from holdfast.state.key_groups import KeyGroupShare
 from holdfast.state.storage import StateStorage
 from holdfast.state.views import KeyContext
 
@@ -73,8 +74,17 @@ class KeyedStateBackend(ABC):
     """The keyed state, and the blobs, of one subtask."""
 
     def __init__(self, key_groups: range, max_parallelism: int) -> None:
-        self.key_groups = key_groups
-        self.max_parallelism = max_parallelism
+        """Own these key groups, of operators that `assign` gives no others."""
+        self._default = KeyGroupShare(key_groups, max_parallelism)
+        self._shares: dict[str, KeyGroupShare] = {}
+
+    def assign(self, operator: str, share: KeyGroupShare) -> None:
+        """Say which key groups of an operator are this subtask's."""
+        self._shares[operator] = share
+
+    def share(self, operator: str) -> KeyGroupShare:
+        """Return the key groups of an operator that are this subtask's."""
+        return self._shares.get(operator, self._default)
 
     @abstractmethod
     def keyed_state(
@@ -123,11 +133,17 @@ class KeyedStateBackend(ABC):
         """Forget everything that is in memory."""
 
     @abstractmethod
-    def import_key_groups(self, storage: StateStorage, chains: Iterable[Chain]) -> int:
+    def import_key_groups(
+        self,
+        storage: StateStorage,
+        chains: Iterable[Chain],
+        operators: Container[str] | None = None,
+    ) -> int:
         """Take over this instance's key groups from other subtasks' chains; return the bytes read.
 
-        What was there before is forgotten. The next `persist` writes a base of its own. Blobs
-        belong to no key group and are not taken over; see `read_blobs`.
+        ``operators``: only their states. What was there before is forgotten. The next `persist`
+        writes a base of its own. Blobs belong to no key group and are not taken over; see
+        `read_blobs`.
         """
 
     @abstractmethod
@@ -136,6 +152,10 @@ class KeyedStateBackend(ABC):
 
         The namespace is None for state without one. Nothing may be changed meanwhile.
         """
+
+    @abstractmethod
+    def stateful(self, blob: str) -> set[str]:
+        """Return the operators that have keyed state here, or a blob of that name."""
 
     @abstractmethod
     def statistics(self) -> StateStatistics:

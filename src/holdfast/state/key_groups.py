@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from numbers import Number
 from struct import pack
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -91,6 +91,13 @@ def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> ran
     start = (subtask * max_parallelism + parallelism - 1) // parallelism
     end = ((subtask + 1) * max_parallelism - 1) // parallelism
     return range(start, end + 1)
+
+
+class KeyGroupShare(NamedTuple):
+    """The key groups of one subtask, and how many there are in all."""
+
+    key_groups: range
+    max_parallelism: int
 
 
 def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:

@@ -53,18 +53,24 @@ def export_section(table: Table[Any], marks: Any | None, max_parallelism: int) -
         for op, keys in table.operations(marks)
         for first, last, part in _by_key_group(keys, table.namespaced, max_parallelism)
     )
-    return Section(table.operator, table.name, table.kind, table.namespaced, table.types, chunks)
+    return Section(
+        table.operator,
+        table.name,
+        table.kind,
+        table.namespaced,
+        table.types,
+        max_parallelism,
+        chunks,
+    )
 
 
-def load_section(
-    table: Table[Any], section: Section, marks: Any | None, max_parallelism: int
-) -> None:
+def load_section(table: Table[Any], section: Section, marks: Any | None) -> None:
     """Apply a section to a table, and mark what it changes unless ``marks`` is None."""
     check_kind(section, table.kind)
     for chunk in section.chunks:
         keys, columns = _decode_chunk(table, section, chunk)
         if chunk.clipped:
-            keys, columns = _sieve(table.namespaced, chunk, keys, columns, max_parallelism)
+            keys, columns = _sieve(section, chunk, keys, columns)
         table.apply(chunk.op, keys, columns)
         if marks is not None:
             table.mark(marks, chunk.op, keys, columns)
@@ -196,10 +202,11 @@ def _type_names(types: tuple[str | None, ...]) -> str:
 
 
 def _sieve(
-    namespaced: bool, chunk: Chunk, keys: list[Any], columns: Columns, max_parallelism: int
+    section: Section, chunk: Chunk, keys: list[Any], columns: Columns
 ) -> tuple[list[Any], Columns]:
     """Return only the keys that the chunk counts for, and what belongs to them."""
-    groups = key_groups_of([key for key, _ in keys] if namespaced else keys, max_parallelism)
+    plain = [key for key, _ in keys] if section.namespaced else keys
+    groups = key_groups_of(plain, section.max_parallelism)
     ours = ((groups >= chunk.first) & (groups <= chunk.last)).tolist()
     rows = _ROWS[chunk.op]
     flat = list(_owners(chunk.op, ours, columns)) if len(columns) > rows else []

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
+import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
+from holdfast.checkpoint.events import CheckpointRecord, Outcome
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.data_stream import DataStream, KeyedStream
 from holdfast.datastream.state import StateDescriptor
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
+from holdfast.driver.driver import JobDriver
 from holdfast.errors import InternalError, JobDefinitionError, JobExecutionError
 from holdfast.graph.nodes import ResultKind, ResultOperation, WriterOperation
 from holdfast.plan.model import Plan, PlannedOperator
-from holdfast.runtime.blocks import Block, Header, Kind, decode_header
-from holdfast.runtime.delivery import CollectedRecords, Delivery
-from holdfast.runtime.epochs import EpochBook, EpochReport
-from holdfast.runtime.failures import to_exception
+from holdfast.runtime.blocks import Block, decode_header
+from holdfast.runtime.delivery import CollectedRecords
+from holdfast.runtime.epochs import EpochReport
+from holdfast.runtime.faults import SimulatedKill
 from holdfast.runtime.job import make_job_code, pack
-from holdfast.runtime.protocol import decode_acknowledgement, decode_failure
-from holdfast.state.backend import HeapKeyedStateBackend, KeyContext
+from holdfast.runtime.outcome import EpochOutcome, sort_out
+from holdfast.runtime.protocol import EpochTask
+from holdfast.state.backend import HeapKeyedStateBackend, KeyContext, StateStorage
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.script import Stage
 from holdfast.testing.storage import MemoryStateStorage
@@ -54,10 +61,10 @@ class LocalExecutor:
     2 [2, 4]
     [2, 4, 6]
 
-    The driver's part is ``holdfast.runtime.epochs.EpochBook``, as on Spark; blocks are encoded and
-    decoded between levels; the job's code is pickled and unpickled for each worker; state goes to
-    files in memory after each epoch. The loops of source functions run in threads; everything else
-    in the thread that calls. A job that reads or writes Spark DataFrames cannot run here.
+    The driver's part is ``holdfast.driver``, as on Spark; blocks are encoded and decoded between
+    levels; the job's code is pickled and unpickled for each worker; state goes to files after each
+    epoch, in memory unless the job takes checkpoints. The loops of source functions run in threads;
+    everything else in the thread that calls. A job that reads or writes Spark DataFrames cannot run here.
 
     Attributes:
         records: what the given stream gave in accepted epochs so far.
@@ -92,43 +99,78 @@ class LocalExecutor:
         """
         self.records: list[Any] = []
         self.clock = clock or ManualClock()
-        self.storage = MemoryStateStorage()
         self.calls: Counter[str] = Counter()
         self.reports: list[EpochReport] = []
         self._environment, results = _prepare(job, self.records)
         self.plan = _take_plan(self._environment, parallelism)
         _check(self.plan)
         self._quota = quota
-        self._book = EpochBook(uuid.uuid4().hex, self.plan)
-        self._delivery = Delivery(self.plan, results)
+        # NB: made only if the job takes checkpoints and does not say where
+        self._scratch = Path(tempfile.gettempdir()) / f"holdfast-local-{uuid.uuid4().hex}"
+        self._driver = JobDriver(
+            self.plan,
+            uuid.uuid4().hex,
+            self._environment._configuration,
+            self._scratch,
+            collected=results,
+            clock=self.clock,
+            storage=MemoryStateStorage(),
+            simulated=True,
+        )
+        self.plan = self._driver.plan
+        self.storage: StateStorage = self._driver.checkpoints.storage
+        self._book = self._driver.book
         self._sources = LocalSources()
         self._stage = Stage(self.clock)
         self._random = None if seed is None else random.Random(seed)
-        parameters = self._environment.get_config().get_global_job_parameters()
-        packed = pack(make_job_code(self._book.job, self.plan, "", parameters))
+        packed = self._pack()
         calls = self.calls if count_calls else None
         self._workers = [
             Worker(packed, self.storage, self.clock, self._sources, calls) for _ in range(workers)
         ]
-        self._epoch = 0
+        self._epoch = self._attempt = 0
+        self._begin_attempt(0)
+
+    def _pack(self) -> bytes:
+        parameters = self._environment.get_config().get_global_job_parameters()
+        faults = self._driver.faults
+        return pack(make_job_code(self._book.job, self.plan, "", parameters, faults=faults))
+
+    def _begin_attempt(self, number: int) -> int | None:
+        start = self._driver.begin_attempt(number)
+        if start is not None:
+            self._epoch = max(self._epoch, start.metadata.epoch + 1)
+        return None if start is None else start.metadata.id
 
     @property
     def finished(self) -> bool:
-        """Whether all sources have ended and everything they gave was processed."""
-        return self._book.finished
+        """Whether the last epoch was run: nothing is left to be read, told or committed."""
+        return self._driver.over
 
     @property
     def metrics(self) -> dict[tuple[str, int], dict[str, Any]]:
         """The functions' metrics as of the last epoch, by operator uid and subtask."""
         return dict(self._book.metrics)
 
+    @property
+    def checkpoints(self) -> tuple[CheckpointRecord, ...]:
+        """The checkpoints and savepoints so far, oldest first."""
+        return self._driver.checkpoints.history()
+
     def epoch(
-        self, quota: int | None = None, *, rerun: Subtasks = (), kill: Subtasks = ()
+        self,
+        quota: int | None = None,
+        *,
+        checkpoint: bool = False,
+        rerun: Subtasks = (),
+        kill: Subtasks = (),
     ) -> EpochReport:
         """Run one epoch.
 
         Args:
             quota: how many records a source subtask reads, for this epoch only.
+            checkpoint: take a checkpoint with it, whatever the interval and the clock say; the
+                job must have checkpoints enabled.
             rerun: subtasks that are run twice, as Spark does with a task that it takes for lost.
                 What the first run gave is never used; its state file is left lying about.
             kill: subtasks whose first run dies as soon as its first block has left it.
@@ -138,7 +180,34 @@ class LocalExecutor:
                 workers forget what they had; the next call runs the epoch again.
         """
         self._book.quota = self._quota if quota is None else quota
-        return self._run(False, rerun, kill)
+        return self._run(checkpoint, rerun, kill)
+
+    def recover(self) -> int | None:
+        """Begin the next attempt, as a restart strategy does after a failure.
+
+        Returns the checkpoint that it begins with; None: the beginning.
+        """
+        self._forget()
+        self._sources.stop()
+        self._attempt += 1
+        return self._begin_attempt(self._attempt)
+
+    def savepoint(
+        self, directory: str | os.PathLike[str], *, stop: bool = False, drain: bool = False
+    ) -> str:
+        """Take a savepoint with the next epoch and return its path; ``stop``: end the job with it.
+
+        ``drain``: before it, sources end and time goes to its end.
+
+        Raises:
+            CheckpointError: when there is no savepoint.
+        """
+        answer = self._driver.checkpoints.ask_savepoint(os.fspath(directory), stop, drain)
+        self.epoch()
+        path = answer.result(0)
+        if stop:
+            self.run_to_end()
+        return path
 
     def run_to_end(self, timeout: float = 30.0) -> None:
         """Run epochs until the job has finished.
@@ -169,7 +238,8 @@ class LocalExecutor:
     def cancel(self) -> None:
         """Run the last epoch of a cancelled job: no records are read, functions are closed."""
         if not self.finished:
-            self._run(True, (), ())
+            self._driver.cancel_asked.set()
+            self._run(False, (), ())
 
     def state(self, operator: str, descriptor: StateDescriptor) -> dict[Any, Any]:
         """A keyed state as it was saved with the last accepted epoch, by key.
@@ -193,9 +263,10 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Let go of everything, as a killed process does: functions are not closed."""
-        for worker in self._workers:
-            worker.forget()
+        self._forget()
         self._sources.stop()
+        self._driver.checkpoints.store.release()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def __enter__(self) -> LocalExecutor:
         return self
@@ -208,39 +279,66 @@ class LocalExecutor:
     ) -> None:
         self.close()
 
-    def _run(self, closing: bool, rerun: Subtasks, kill: Subtasks) -> EpochReport:
+    def _run(self, checkpoint: bool, rerun: Subtasks, kill: Subtasks) -> EpochReport:
         if self.finished:
             raise JobExecutionError(f"job '{self.plan.name}' has finished; it has no more epochs")
-        started = time.time()
+
+        def execute(tasks: Sequence[EpochTask]) -> EpochOutcome:
+            return self._run_levels(tasks, rerun, kill)
+
         try:
             with self._stage.entered():
-                blocks = self._run_levels(closing, rerun, kill)
-            report = self._accept(blocks, started)
+                report = self._driver.epoch(
+                    self._epoch, execute, _no_writers, checkpoint=checkpoint
+                )
         except BaseException:
-            for worker in self._workers:
-                worker.forget()
+            self._forget()
             raise
         self._epoch += 1
         self.reports.append(report)
+        if self.finished:
+            self._driver.checkpoints.end(self._outcome())
         return report
 
-    def _run_levels(self, closing: bool, rerun: Subtasks, kill: Subtasks) -> list[EncodedBlock]:
+    def _outcome(self) -> Outcome:
+        if self._driver.stopped:
+            return Outcome.STOPPED
+        return Outcome.FINISHED if self._book.finished else Outcome.CANCELLED
+
+    def _run_levels(
+        self, tasks: Iterable[EpochTask], rerun: Subtasks, kill: Subtasks
+    ) -> EpochOutcome:
         """Run every subtask of every level; returns what is left for the driver."""
         blocks: list[EncodedBlock] = []
-        for task in self._book.tasks(self._epoch, closing):
+        for task in tasks:
             width = self.plan.levels[task.level].parallelism
             order = _encode_task(task)
             inboxes = self._deal(blocks, task.level, width)
             blocks = []
             for subtask, inbox in enumerate(inboxes):
                 place = (task.level, subtask)
-                turn = self._epoch + subtask
+                turn = task.epoch + subtask
                 if _includes(kill, place):
                     self._worker(turn).die(order, subtask, inbox)
                 if _includes(rerun, place):
                     self._worker(turn + 1).run(order, subtask, inbox)
-                blocks += self._worker(turn).run(order, subtask, inbox)
-        return blocks
+                blocks += self._run_subtask(turn, order, subtask, inbox)
+        return sort_out(Block(decode_header(head), data) for head, data in blocks)
+
+    def _run_subtask(
+        self, turn: int, order: bytes, subtask: int, inbox: list[EncodedBlock]
+    ) -> list[EncodedBlock]:
+        """Run a subtask; if its worker is killed, again in the next one, as Spark does."""
+        while True:
+            try:
+                return self._worker(turn).run(order, subtask, inbox)
+            except SimulatedKill:
+                self._worker(turn).forget()
+                turn += 1
+
+    def _forget(self) -> None:
+        for worker in self._workers:
+            worker.forget()
 
     def _deal(
         self, blocks: Iterable[EncodedBlock], level: int, width: int
@@ -255,23 +353,6 @@ class LocalExecutor:
             for inbox in inboxes:
                 self._random.shuffle(inbox)
         return inboxes
-
-    def _accept(self, blocks: Iterable[EncodedBlock], started: float) -> EpochReport:
-        by_kind: dict[int, list[Block]] = {kind: [] for kind in Kind}
-        for head, data in blocks:
-            header = decode_header(head)
-            by_kind[header.kind].append(Block(header, data))
-        for failed in by_kind[Kind.FAILURE]:
-            raise to_exception(decode_failure(failed.data))
-        acks = [decode_acknowledgement(block.data) for block in by_kind[Kind.ACKNOWLEDGEMENT]]
-        seconds = time.time() - started
-        report, unneeded = self._book.accept(self._epoch, acks, started, seconds)
-        results = sorted(by_kind[Kind.RESULT], key=lambda block: _turn(block.header))
-        if self._delivery.deliver(results):
-            raise InternalError("there are results that only Spark can write")
-        for name in unneeded:
-            self.storage.delete(name)
-        return report
 
     def _worker(self, turn: int) -> Worker:
         return self._workers[turn % len(self._workers)]
@@ -372,9 +453,10 @@ def _writes_a_dataframe(op: PlannedOperator) -> bool:
     return isinstance(operation, WriterOperation) and isinstance(operation.writer, DataFrameSink)
 
 
+def _no_writers(blocks: list[Block]) -> None:
+    if blocks:
+        raise InternalError("there are results that only Spark can write")
+
+
 def _includes(subtasks: Subtasks, place: tuple[int, int]) -> bool:
     return subtasks if isinstance(subtasks, bool) else place in subtasks
-
-
-def _turn(header: Header) -> tuple[int, int, int]:
-    return header.producer_level, header.producer, header.number

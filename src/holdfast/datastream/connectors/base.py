@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-__all__ = ["DeliveryGuarantee", "SequenceReader", "Sink", "Source", "SourceReader"]
+from holdfast.errors import JobDefinitionError
 
-_BATCH = 4096
+__all__ = ["DeliveryGuarantee", "Sink", "Source", "SourceReader"]
 
 
 class DeliveryGuarantee(Enum):
@@ -49,36 +49,6 @@ class SourceReader(ABC):
         """Let go of connections."""
 
 
-class SequenceReader(SourceReader):
-    """Reads a sequence that is at hand; the position is an index."""
-
-    def __init__(self, records: Sequence[Any]) -> None:
-        """Begin at the beginning."""
-        self._records = records
-        self._next = 0
-
-    def restore(self, position: Any) -> None:
-        """Go to an index."""
-        self._next = position
-
-    def read(self, limit: int) -> Iterator[Sequence[Any]]:
-        """Slices of the sequence."""
-        stop = min(self._next + limit, len(self._records))
-        while self._next < stop:
-            batch = self._records[self._next : min(self._next + _BATCH, stop)]
-            self._next += len(batch)
-            yield batch
-
-    def position(self) -> Any:
-        """The index of the next record."""
-        return self._next
-
-    @property
-    def finished(self) -> bool:
-        """Whether the end is reached."""
-        return self._next >= len(self._records)
-
-
 class Source(ABC):
     """A source of records; picklable."""
 
@@ -93,6 +63,18 @@ class Source(ABC):
     @abstractmethod
     def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
         """A reader for one subtask, at the beginning of its share."""
+
+    def redistribute(self, positions: Sequence[Any], parallelism: int) -> Sequence[Any]:
+        """Positions for another number of subtasks: what those of before had not read yet.
+
+        Raises:
+            JobDefinitionError: when the source does not say how; its parallelism is fixed then.
+        """
+        raise JobDefinitionError(
+            f"{type(self).__name__} was saved by {len(positions)} subtasks and does not say how "
+            f"{parallelism} subtasks go on from there; set the old parallelism, or override "
+            "redistribute(positions, parallelism)"
+        )
 
 
 class Sink(ABC):

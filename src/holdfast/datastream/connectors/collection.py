@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.datastream.connectors.base import SequenceReader, Source, SourceReader
+from holdfast.datastream.connectors._sequence import SequenceSource
 
 __all__ = ["CollectionSource"]
 
 
-class CollectionSource(Source):
+class CollectionSource(SequenceSource):
     """The records of a list, in order, in one subtask."""
 
     def __init__(self, records: Sequence[Any]) -> None:
@@ -22,8 +22,6 @@ class CollectionSource(Source):
         """One, so that the order is kept; more subtasks share the records in contiguous parts."""
         return 1
 
-    def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
-        """A contiguous share."""
-        count = len(self.records)
-        first, last = count * subtask // parallelism, count * (subtask + 1) // parallelism
-        return SequenceReader(self.records[first:last])
+    def sequence(self) -> Sequence[Any]:
+        """All records."""
+        return self.records

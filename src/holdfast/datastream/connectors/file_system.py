@@ -96,6 +96,11 @@ class FileSource(Source):
         """Whole files are dealt out to the subtasks."""
         return _FileReader(self, subtask, parallelism)
 
+    def redistribute(self, positions: Sequence[Any], parallelism: int) -> Sequence[Any]:
+        """Every subtask knows how far each file was read, and goes on with its own files."""
+        offsets = {file: offset for read, _ in positions for file, offset in read.items()}
+        return [(offsets, False)] * parallelism
+
     def share(self, subtask: int, parallelism: int) -> list[str]:
         """The files of a subtask, as of now."""
         files = _list_files(self._paths) if self._monitors else self._files

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.datastream.connectors.base import SequenceReader, Source, SourceReader
+from collections.abc import Sequence
+
+from holdfast.datastream.connectors._sequence import SequenceSource
 
 __all__ = ["NumberSequenceSource"]
 
 
-class NumberSequenceSource(Source):
+class NumberSequenceSource(SequenceSource):
     """The numbers from ``start`` to ``end``, both included; a subtask emits its share in order."""
 
     def __init__(self, start: int, end: int) -> None:
@@ -18,9 +20,6 @@ class NumberSequenceSource(Source):
         self.start = start
         self.end = end
 
-    def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
-        """Contiguous shares that differ by at most one number."""
-        count = self.end - self.start + 1
-        first = self.start + count * subtask // parallelism
-        last = self.start + count * (subtask + 1) // parallelism
-        return SequenceReader(range(first, last))
+    def sequence(self) -> Sequence[int]:
+        """All numbers."""
+        return range(self.start, self.end + 1)

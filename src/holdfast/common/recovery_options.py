@@ -1,0 +1,59 @@
+"""What a job starts from, as a configuration says it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from holdfast.common._settings import Setting, choice
+from holdfast.common.config_options import ConfigOptions
+from holdfast.common.configuration import Configuration
+
+__all__ = ["ClaimMode", "allows_non_restored_state", "claim_mode", "restore_path", "starts_afresh"]
+
+
+class ClaimMode(Enum):
+    """Who owns the savepoint that a job starts from; Flink's words."""
+
+    #: the job: it deletes the savepoint once it has a checkpoint of its own
+    CLAIM = "claim"
+    #: whoever made it; the job only reads it
+    NO_CLAIM = "no-claim"
+    #: as NO_CLAIM
+    LEGACY = "legacy"
+
+
+_RESTORE_PATH: Final = Setting(
+    ConfigOptions.key("execution.state-recovery.path").string_type().no_default_value(),
+    older=("execution.savepoint.path",),
+)
+_NON_RESTORED: Final = Setting(
+    ConfigOptions.key("execution.state-recovery.ignore-unclaimed-state")
+    .boolean_type()
+    .default_value(False),
+    older=("execution.savepoint.ignore-unclaimed-state",),
+)
+_CLAIM_MODE: Final = choice("execution.state-recovery.claim-mode", ClaimMode, ClaimMode.NO_CLAIM)
+_AFRESH: Final = Setting(
+    ConfigOptions.key("holdfast.start-afresh").boolean_type().default_value(False)
+)
+
+
+def restore_path(configuration: Configuration) -> str | None:
+    """Return the checkpoint or savepoint that the job is to start from, if one is named."""
+    return _RESTORE_PATH.find(configuration)
+
+
+def allows_non_restored_state(configuration: Configuration) -> bool:
+    """Return whether a start from a savepoint may leave state behind that no operator claims."""
+    return _NON_RESTORED.get(configuration)
+
+
+def claim_mode(configuration: Configuration) -> ClaimMode:
+    """Return who owns the savepoint that the job starts from."""
+    return _CLAIM_MODE.get(configuration)
+
+
+def starts_afresh(configuration: Configuration) -> bool:
+    """Return whether the job begins at the beginning, whatever checkpoints there are."""
+    return _AFRESH.get(configuration)

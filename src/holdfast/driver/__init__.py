@@ -1,0 +1,1 @@
+"""What the driver of a job does around its epochs, whatever runs them: Spark, or this process."""

@@ -1,0 +1,356 @@
+"""The checkpoints of a job: carries out what the coordinator decides.
+
+The coordinator is a state machine that knows neither files nor epochs' contents; the store knows
+only files. This class stands between them and the job's epochs.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from holdfast.checkpoint.coordinator import Coordinator
+from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.events import (
+    AnswerSavepoint,
+    AttemptStarting,
+    CheckpointRecord,
+    CheckpointSettings,
+    DiscardCheckpoint,
+    EpochAccepted,
+    EpochFailed,
+    EpochStarting,
+    Event,
+    FailJob,
+    InjectBarrier,
+    JobEnding,
+    MarkFinished,
+    MetadataFailed,
+    MetadataWritten,
+    Outcome,
+    SavepointRequested,
+    StopJob,
+    WriteMetadata,
+)
+from holdfast.checkpoint.metadata import CheckpointMetadata, LevelImage
+from holdfast.checkpoint.restart import GiveUp, Restart, make_policy
+from holdfast.checkpoint.savepoints import copy_savepoint, dispose_savepoint, read_savepoint
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.common import CompletableFuture, Configuration
+from holdfast.common.recovery_options import (
+    ClaimMode,
+    allows_non_restored_state,
+    claim_mode,
+    restore_path,
+    starts_afresh,
+)
+from holdfast.common.restart_options import restart_strategy
+from holdfast.datastream.checkpoint_config import CheckpointConfig
+from holdfast.datastream.connectors.file_system import local_path
+from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from holdfast.driver.start import Start, fit, operator_images
+from holdfast.errors import JobExecutionError
+from holdfast.plan.model import Plan
+from holdfast.runtime.context import Clock, wall_clock
+from holdfast.runtime.epochs import Barrier, EpochBook
+from holdfast.runtime.faults import Faults
+from holdfast.state.errors import StateStorageError
+from holdfast.state.storage import StateStorage
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What an accepted epoch brought about.
+
+    Attributes:
+        complete: the checkpoint that it carried is complete.
+        stops: the job ends with it.
+    """
+
+    complete: bool = False
+    stops: bool = False
+
+
+class JobCheckpoints:
+    """Checkpoints, savepoints and restarts of one job."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        plan: Plan,
+        scratch: Path,
+        clock: Clock = wall_clock,
+        storage: StateStorage | None = None,
+    ) -> None:
+        """Read the settings; without a directory in them, checkpoints live as long as the job.
+
+        ``storage``: where the state of a job is that takes no checkpoints.
+        """
+        config = CheckpointConfig(configuration)
+        directory = config.get_checkpoint_directory()
+        self.enabled = config.is_checkpointing_enabled()
+        self.plan = plan
+        self._configuration = configuration
+        self._clock = clock
+        place = scratch / "checkpoints"
+        if self.enabled and directory is not None:
+            place = Path(local_path(directory)) / _slug(plan.name)
+        self.store = CheckpointStore(place)
+        self._elsewhere = None if self.enabled else storage
+        self._savepoints = config.get_savepoint_directory()
+        self._settings = _settings(config)
+        self._policy = make_policy(restart_strategy(configuration), self.enabled)
+        self._coordinator = Coordinator(self._settings)
+        self._requests: SimpleQueue[SavepointRequested] = SimpleQueue()
+        self._answers: dict[str, CompletableFuture[str]] = {}
+        self._start: Start | None = None
+        #: a savepoint that goes once there is a checkpoint
+        self._claimed: Path | None = None
+
+    def open(self) -> Start | None:
+        """Lock the directory, find where to begin (None: the beginning), and fit the plan to it.
+
+        Raises:
+            CheckpointError: when another job runs here, or nothing there can be read.
+            JobDefinitionError: when the job does not fit what it is to begin with.
+        """
+        if self._elsewhere is None:
+            self.store.acquire(self.plan.name)
+        if self.enabled:
+            self.store.clear_finished()
+        self._start = start = self._find_start()
+        first = self.store.next_id()
+        if start is not None:
+            allowed = allows_non_restored_state(self._configuration)
+            self.plan = fit(self.plan, start.metadata, allowed)
+            first = max(first, start.metadata.id + 1)
+            _logger.warning(
+                "job '%s' goes on from %s %d in %s",
+                self.plan.name,
+                "savepoint" if start.metadata.savepoint else "checkpoint",
+                start.metadata.id,
+                start.directory.parent if start.directory else self.store.directory,
+            )
+        self._coordinator = Coordinator(self._settings, first, self.store.completed())
+        self._begin(start)
+        return start
+
+    def _find_start(self) -> Start | None:
+        path = restore_path(self._configuration)
+        if path is not None:
+            image = read_savepoint(local_path(path))
+            if image.storage.directory.resolve() == self.store.storage.directory.resolve():
+                return Start(image.metadata)
+            if claim_mode(self._configuration) is ClaimMode.CLAIM and image.metadata.savepoint:
+                self._claimed = image.path
+            return Start(image.metadata, image.storage.directory)
+        if not self.enabled or starts_afresh(self._configuration):
+            return None
+        latest = self.store.latest(deep=True)
+        return None if latest is None else Start(latest)
+
+    @property
+    def storage(self) -> StateStorage:
+        """The state files of the job."""
+        return self.store.storage if self._elsewhere is None else self._elsewhere
+
+    def after_failure(self) -> Restart | GiveUp:
+        """Whether the job is started again after a failure, and when."""
+        return self._policy.on_failure(self._clock())
+
+    def restart(self) -> Start | None:
+        """Where the next attempt begins: the last completed checkpoint, or where this job began."""
+        completed = self._coordinator.completed
+        start = Start(self.store.read(completed[-1])) if completed else self._start
+        self._begin(start)
+        return start
+
+    def _begin(self, start: Start | None) -> None:
+        own = start.metadata.id if start is not None and start.directory is None else None
+        self._do(AttemptStarting(self._clock(), own))
+
+    def ask_savepoint(
+        self, directory: str | None, stop: bool = False, drain: bool = False
+    ) -> CompletableFuture[str]:
+        """Ask for a savepoint with one of the next epochs; from any thread."""
+        answer: CompletableFuture[str] = CompletableFuture()
+        target = directory or self._savepoints
+        if target is None:
+            answer.set_exception(
+                CheckpointError(
+                    "a savepoint needs a directory: name one, or set "
+                    "'execution.checkpointing.savepoint-dir'"
+                )
+            )
+            return answer
+        request = SavepointRequested(local_path(target), stop, drain, str(id(answer)))
+        self._answers[request.request] = answer
+        self._requests.put(request)
+        return answer
+
+    def refuse_savepoints(self) -> None:
+        """Answer what is asked for after the job's end."""
+        self._take_requests()
+        for answer in list(self._answers.values()):
+            answer.set_exception(CheckpointError("there is no savepoint: the job has ended"))
+
+    def epoch_starting(self, epoch: int, forced: bool = False) -> Barrier:
+        """What the epoch carries: a checkpoint perhaps, and what listeners are told (step 1)."""
+        self._take_requests()
+        instructions = self._coordinator.handle(EpochStarting(epoch, self._clock(), forced))
+        told = self._coordinator.notifications()
+        for instruction in instructions:
+            if isinstance(instruction, InjectBarrier):
+                if self.enabled:
+                    self.store.begin(instruction.checkpoint_id)
+                drains = instruction.savepoint is not None and instruction.savepoint.drain
+                return Barrier(
+                    instruction.checkpoint_id,
+                    instruction.timestamp,
+                    told.completed,
+                    told.aborted,
+                    drains,
+                )
+        return Barrier(None, 0, told.completed, told.aborted)
+
+    def epoch_accepted(
+        self,
+        epoch: int,
+        failures: Iterable[str],
+        book: EpochBook,
+        log: Mapping[str, bytes],
+        faults: Faults,
+    ) -> Completion:
+        """Complete the checkpoint that the epoch carried (steps 9 and 10).
+
+        Raises:
+            JobExecutionError: when too many checkpoints failed.
+        """
+        completion = Completion()
+        event = EpochAccepted(epoch, self._clock(), tuple(failures))
+        for instruction in self._coordinator.handle(event):
+            if isinstance(instruction, WriteMetadata):
+                faults.reach(9, epoch, True)
+                completion = self._write(instruction, book, log)
+                faults.reach(10, epoch, True)
+            else:
+                self._carry_out(instruction)
+        return completion
+
+    def epoch_failed(self, epoch: int, reason: str) -> None:
+        """Give up the checkpoint that the epoch carried."""
+        self._do(EpochFailed(epoch, self._clock(), reason))
+
+    def end(self, outcome: Outcome) -> None:
+        """Keep or drop the checkpoints, as the settings say; unlock the directory."""
+        try:
+            self._take_requests()
+            self._do(JobEnding(self._clock(), outcome))
+        finally:
+            self.store.release()
+
+    def history(self) -> tuple[CheckpointRecord, ...]:
+        """The last checkpoints, oldest first."""
+        return self._coordinator.history()
+
+    def forget_files(self, unneeded: Iterable[str]) -> None:
+        """Delete state files that neither the job nor a checkpoint needs any more."""
+        if not self.enabled:
+            for name in unneeded:
+                self.storage.delete(name)
+
+    def _write(self, order: WriteMetadata, book: EpochBook, log: Mapping[str, bytes]) -> Completion:
+        metadata = CheckpointMetadata(
+            id=order.checkpoint_id,
+            timestamp=self._clock(),
+            epoch=order.epoch,
+            job_name=self.plan.name,
+            savepoint=False,
+            levels=tuple(LevelImage(len(chains), tuple(chains)) for chains in book.chains),
+            operators=operator_images(self.plan, book.stateful),
+            spark=dict(log),
+        )
+        path = ""
+        try:
+            if order.savepoint is not None:
+                copy = copy_savepoint(metadata, self.storage, order.savepoint.directory)
+                path = str(copy)
+            if order.in_store:
+                self.store.write(metadata)
+        except (CheckpointError, StateStorageError) as error:
+            self._do(MetadataFailed(order.checkpoint_id, self._clock(), str(error)))
+            return Completion()
+        written = MetadataWritten(order.checkpoint_id, self._clock(), metadata.state_size, path)
+        stops = self._do(written)
+        if order.in_store:
+            self._let_go(book)
+        return Completion(True, stops)
+
+    def _let_go(self, book: EpochBook) -> None:
+        """Delete what the new checkpoint makes superfluous (step 10)."""
+        self.store.collect(ref.name for chains in book.chains for c in chains for ref in c.files)
+        if self._claimed is not None:
+            dispose_savepoint(self._claimed)
+            self._claimed = None
+
+    def _take_requests(self) -> None:
+        while True:
+            try:
+                request = self._requests.get_nowait()
+            except Empty:
+                return
+            self._do(request)
+
+    def _do(self, event: Event) -> bool:
+        """Tell the coordinator and do what it says; returns whether the job is to stop."""
+        stops = False
+        for instruction in self._coordinator.handle(event):
+            stops = self._carry_out(instruction) or stops
+        return stops
+
+    def _carry_out(self, instruction: object) -> bool:
+        match instruction:
+            case DiscardCheckpoint(checkpoint_id):
+                self.store.discard(checkpoint_id)
+            case MarkFinished():
+                self.store.mark_finished()
+            case AnswerSavepoint(request, path, failure):
+                self._answer(self._answers.pop(request.request), path, failure)
+            case FailJob(reason):
+                raise JobExecutionError(reason)
+            case StopJob():
+                return True
+        return False
+
+    def _answer(
+        self, answer: CompletableFuture[str], path: str | None, failure: str | None
+    ) -> None:
+        if path is not None:
+            answer.set_result(path)
+        else:
+            answer.set_exception(CheckpointError(f"there is no savepoint: {failure}"))
+
+
+def _settings(config: CheckpointConfig) -> CheckpointSettings:
+    retention = config.get_externalized_checkpoint_retention()
+    return CheckpointSettings(
+        interval_ms=config.get_checkpoint_interval() if config.is_checkpointing_enabled() else None,
+        timeout_ms=config.get_checkpoint_timeout(),
+        min_pause_ms=config.get_min_pause_between_checkpoints(),
+        max_concurrent=config.get_max_concurrent_checkpoints(),
+        tolerable_failures=config.get_tolerable_checkpoint_failure_number(),
+        retained=config.get_max_retained_checkpoints(),
+        retain_on_cancellation=(
+            retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+        ),
+    )
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "job"

@@ -1,0 +1,186 @@
+"""The driver of a job: what happens around each epoch, whatever runs the epoch itself.
+
+An epoch is one of these, and a job goes through them from top to bottom:
+
+    reading    sources are read, until all have ended or the job is told to end
+    last       with checkpoints: nothing is left to read, and a checkpoint covers it all
+    closing    listeners hear of the last checkpoint, transactions are committed, functions closed
+
+A job that neither takes checkpoints nor has anyone to tell ends with its last record.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from holdfast.common import Configuration
+from holdfast.datastream.functions import CheckpointListener
+from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
+from holdfast.driver.checkpoints import Completion, JobCheckpoints
+from holdfast.driver.start import Start
+from holdfast.errors import DisagreementError
+from holdfast.plan.model import Plan, PlannedOperator
+from holdfast.runtime.blocks import Block
+from holdfast.runtime.context import Clock, wall_clock
+from holdfast.runtime.delivery import CollectedRecords, Delivery
+from holdfast.runtime.epochs import Barrier, EpochBook, EpochReport, Manner
+from holdfast.runtime.failures import to_exception
+from holdfast.runtime.faults import FAULTS_KEY, Faults
+from holdfast.runtime.outcome import EpochOutcome
+from holdfast.runtime.protocol import EpochTask
+from holdfast.state.storage import StateStorage
+
+_logger = logging.getLogger(__name__)
+_LARGEST_EPOCH = "holdfast.epoch.max-records"
+_DEFAULT_LARGEST_EPOCH = 1_000_000
+_TRIES = 4
+
+#: runs the levels of an epoch one after another
+Execute = Callable[[Sequence[EpochTask]], EpochOutcome]
+
+
+class JobDriver:
+    """The part of a job that outlives its epochs and its attempts.
+
+    Attributes:
+        plan: the job's plan, fitted to the checkpoint that it goes on from.
+        start: that checkpoint; None for the beginning.
+        book: the heads of all states.
+        over: whether the last epoch was run.
+        stopped: whether it ended with a savepoint.
+        cancel_asked: set when the job should end now; from any thread.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        job_id: str,
+        configuration: Configuration,
+        scratch: Path,
+        *,
+        collected: Mapping[int, CollectedRecords] | None = None,
+        clock: Clock = wall_clock,
+        storage: StateStorage | None = None,
+        simulated: bool = False,
+    ) -> None:
+        """Lock the checkpoint directory and find where to begin; nothing runs yet.
+
+        ``storage`` has the state of a job without checkpoints. ``simulated``: all processes of
+        the job are this one.
+
+        Raises:
+            CheckpointError: when the checkpoint directory is in use, or cannot be read.
+            JobDefinitionError: when the job does not fit the checkpoint that it goes on from.
+        """
+        self.checkpoints = JobCheckpoints(configuration, plan, scratch, clock, storage)
+        try:
+            self.start: Start | None = self.checkpoints.open()
+        except BaseException:
+            self.checkpoints.store.release()
+            raise
+        self.plan = self.checkpoints.plan
+        largest = configuration.get_integer(_LARGEST_EPOCH, _DEFAULT_LARGEST_EPOCH)
+        self.book = EpochBook(job_id, self.plan, largest)
+        self.faults = Faults(configuration.to_dict().get(FAULTS_KEY, ""), simulated)
+        self.over = self.stopped = False
+        self.cancel_asked = threading.Event()
+        self._delivery = Delivery(self.plan, dict(collected or {}))
+        self._closing = False
+        self._has_listeners = any(map(_listens, self.plan.operators.values()))
+
+    def begin_attempt(self, number: int) -> Start | None:
+        """Begin at the job's start, or after a failure at the last completed checkpoint."""
+        start = self.start if number == 0 else self.checkpoints.restart()
+        self._closing = self.over = False
+        if start is None:
+            self.book.begin_attempt(number, None)
+        else:
+            self.book.begin_attempt(number, start.origin, start.continues(self.plan))
+        return start
+
+    def epoch(
+        self,
+        epoch: int,
+        execute: Execute,
+        write: Callable[[list[Block]], None],
+        log: Callable[[], Mapping[str, bytes]] = dict,
+        checkpoint: bool = False,
+    ) -> EpochReport:
+        """Run an epoch from its trigger to its commit.
+
+        Args:
+            epoch: its number, above those of all accepted ones.
+            execute: runs its levels.
+            write: takes the results that are for writers of the executor's.
+            log: what the executor needs to go on after this epoch.
+            checkpoint: take one, whatever the time.
+
+        Raises:
+            HoldfastError: when the epoch failed; nothing of it is kept.
+        """
+        closing = self._closing or self.cancel_asked.is_set()
+        last = self.book.finished and not closing
+        barrier = self.checkpoints.epoch_starting(epoch, (checkpoint or last) and not closing)
+        self.faults.reach(1, epoch, barrier.checkpoint is not None)
+        try:
+            outcome, report, unneeded = self._agree(epoch, execute, barrier, self._manner(closing))
+        except BaseException as error:
+            self.checkpoints.epoch_failed(epoch, str(error))
+            raise
+        write(self._delivery.deliver(outcome.results))
+        failures = [ack.snapshot_failure for ack in outcome.acks if ack.snapshot_failure]
+        completion = self.checkpoints.epoch_accepted(epoch, failures, self.book, log(), self.faults)
+        self.checkpoints.forget_files(unneeded)
+        self._go_on(closing, completion)
+        return report
+
+    def _manner(self, closing: bool) -> Manner:
+        enabled = self.checkpoints.enabled
+        return Manner(
+            closing=closing,
+            closes_at_end=not (enabled or self._has_listeners),
+            takes_checkpoints=enabled,
+        )
+
+    def _agree(
+        self, epoch: int, execute: Execute, barrier: Barrier, manner: Manner
+    ) -> tuple[EpochOutcome, EpochReport, list[str]]:
+        """Run an epoch until its subtasks agree on what they read (step 8)."""
+        tasks = self.book.tasks(epoch, barrier, manner)
+        for attempt in range(1, _TRIES + 1):
+            started = time.time()
+            outcome = execute(tasks)
+            if outcome.failures:
+                raise to_exception(outcome.failures[0])
+            self.faults.reach(8, epoch, barrier.checkpoint is not None)
+            seconds = time.time() - started
+            try:
+                return outcome, *self.book.accept(epoch, outcome.acks, started, seconds)
+            except DisagreementError as error:
+                if attempt == _TRIES:
+                    raise
+                _logger.warning("epoch %d is discarded and run again: %s", epoch, error)
+        raise AssertionError
+
+    def _go_on(self, closed: bool, completion: Completion) -> None:
+        """Decide what comes after an accepted epoch."""
+        if closed:
+            self.over = True
+        elif completion.stops:
+            self.stopped = self._closing = True
+        elif self.book.finished:
+            if self.checkpoints.enabled:
+                self._closing = completion.complete
+            else:
+                self._closing = self._has_listeners
+                self.over = not self._closing
+
+
+def _listens(operator: PlannedOperator) -> bool:
+    """Whether an operator has something to do when the job has read its last record."""
+    function = getattr(operator.node.operation, "function", None)
+    return isinstance(function, CheckpointListener | TwoPhaseCommitSinkFunction)

@@ -1,0 +1,158 @@
+"""Where a job begins: which checkpoint, whether the job fits it, and how its state gets there."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorImage
+from holdfast.datastream.connectors.base import Source
+from holdfast.datastream.connectors.function import FunctionSource
+from holdfast.errors import JobDefinitionError
+from holdfast.graph.nodes import SourceOperation
+from holdfast.plan.model import Plan, PlannedOperator
+from holdfast.runtime.protocol import Origin, SavedOperator
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A checkpoint that an attempt begins with.
+
+    Attributes:
+        directory: that of its state files; None for the job's own.
+    """
+
+    metadata: CheckpointMetadata
+    directory: Path | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """What the subtasks need to know of it."""
+        return Origin(
+            directory="" if self.directory is None else str(self.directory),
+            levels=tuple(level.chains for level in self.metadata.levels),
+            operators={
+                uid: SavedOperator(image.level, image.parallelism)
+                for uid, image in self.metadata.operators.items()
+            },
+        )
+
+    def continues(self, plan: Plan) -> bool:
+        """Whether the subtasks of this plan are those that wrote it, and go on with its files."""
+        saved, now = self.metadata.operators, operator_images(plan, frozenset())
+        widths = [level.parallelism for level in self.metadata.levels]
+        return (
+            self.directory is None
+            and widths == [level.parallelism for level in plan.levels]
+            and {uid: _place(image) for uid, image in saved.items()}
+            == {uid: _place(image) for uid, image in now.items()}
+        )
+
+
+def operator_images(plan: Plan, stateful: frozenset[str]) -> dict[str, OperatorImage]:
+    """What a checkpoint says of the operators of a plan, by uid."""
+    return {
+        op.uid: OperatorImage(
+            op.name,
+            op.node.kind,
+            op.parallelism,
+            op.max_parallelism,
+            op.level,
+            op.uid in stateful,
+        )
+        for op in plan.operators.values()
+    }
+
+
+def fit(plan: Plan, metadata: CheckpointMetadata, may_drop: bool) -> Plan:
+    """The plan as it can go on from a checkpoint.
+
+    Operators find their state by uid. An operator whose max parallelism the user did not choose
+    takes that of its state, since keys cannot be moved between key groups.
+
+    ``may_drop``: state that no operator claims may be left behind.
+
+    Raises:
+        JobDefinitionError: when the job has changed in a way that would lose state.
+    """
+    operators = {op.uid: op for op in plan.operators.values()}
+    _check_claimed(metadata, operators, may_drop)
+    for uid, saved in metadata.operators.items():
+        op = operators.get(uid)
+        if op is None or not saved.stateful:
+            continue
+        if op.max_parallelism != saved.max_parallelism and _is_keyed(op):
+            plan = plan.with_max_parallelism(uid, _max_parallelism(op, saved, metadata))
+        _check_source(op, saved, metadata)
+    return plan
+
+
+def _check_claimed(
+    metadata: CheckpointMetadata, operators: dict[str, PlannedOperator], may_drop: bool
+) -> None:
+    unclaimed = {
+        uid: image
+        for uid, image in metadata.operators.items()
+        if image.stateful and uid not in operators
+    }
+    if not unclaimed:
+        return
+    listed = ", ".join(f"'{image.name}' (uid {uid})" for uid, image in sorted(unclaimed.items()))
+    if may_drop:
+        _logger.warning("%s: the state of %s is left behind", _name(metadata), listed)
+        return
+    raise JobDefinitionError(
+        f"{_name(metadata)} has state of {listed}, and this job has no such operator; give the "
+        "operator that should have the state this uid with uid(...), or set "
+        "'execution.state-recovery.ignore-unclaimed-state' to leave the state behind"
+    )
+
+
+def _max_parallelism(
+    op: PlannedOperator, saved: OperatorImage, metadata: CheckpointMetadata
+) -> int:
+    number = saved.max_parallelism
+    if op.max_parallelism_given:
+        raise JobDefinitionError(
+            f"operator '{op.name}' has max parallelism {op.max_parallelism}; its state in "
+            f"{_name(metadata)} has {number}, and keys cannot be moved between key groups; call "
+            f"set_max_parallelism({number})"
+        )
+    if op.parallelism > number:
+        raise JobDefinitionError(
+            f"operator '{op.name}' has parallelism {op.parallelism}; its state in "
+            f"{_name(metadata)} has max parallelism {number}, and can go to no more subtasks than "
+            f"that; set a parallelism of {number} or less"
+        )
+    return number
+
+
+def _check_source(op: PlannedOperator, saved: OperatorImage, metadata: CheckpointMetadata) -> None:
+    """Said before anything runs, rather than by a worker."""
+    operation = op.node.operation
+    if not isinstance(operation, SourceOperation) or op.parallelism == saved.parallelism:
+        return
+    source = operation.source
+    fixed = type(source).redistribute is Source.redistribute
+    if fixed and not source.reads_rows and not isinstance(source, FunctionSource):
+        raise JobDefinitionError(
+            f"operator '{op.name}' has parallelism {op.parallelism}; in {_name(metadata)} it has "
+            f"{saved.parallelism}, and {type(source).__name__} cannot go on with another number "
+            f"of subtasks; call set_parallelism({saved.parallelism}) on it"
+        )
+
+
+def _is_keyed(op: PlannedOperator) -> bool:
+    return getattr(op.node.operation, "key_selector", None) is not None
+
+
+def _place(image: OperatorImage) -> tuple[int, int, int]:
+    return image.level, image.parallelism, image.max_parallelism
+
+
+def _name(metadata: CheckpointMetadata) -> str:
+    kind = "savepoint" if metadata.savepoint else "checkpoint"
+    return f"{kind} {metadata.id} of job '{metadata.job_name}'"

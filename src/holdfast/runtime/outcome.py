@@ -1,0 +1,39 @@
+"""What comes out of an epoch's last level: acknowledgements, failures, results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from holdfast.runtime.blocks import Block, Kind
+from holdfast.runtime.protocol import (
+    Acknowledgement,
+    Failure,
+    decode_acknowledgement,
+    decode_failure,
+)
+
+
+@dataclass
+class EpochOutcome:
+    """What the subtasks sent to the driver."""
+
+    acks: list[Acknowledgement] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    results: list[Block] = field(default_factory=list)
+
+
+def sort_out(blocks: Iterable[Block]) -> EpochOutcome:
+    """Decode what is for the driver; results in the order in which each subtask sent them."""
+    outcome = EpochOutcome()
+    for block in blocks:
+        if block.header.kind == Kind.ACKNOWLEDGEMENT:
+            outcome.acks.append(decode_acknowledgement(block.data))
+        elif block.header.kind == Kind.FAILURE:
+            outcome.failures.append(decode_failure(block.data))
+        else:
+            outcome.results.append(block)
+    outcome.results.sort(
+        key=lambda block: (block.header.producer_level, block.header.producer, block.header.number)
+    )
+    return outcome
