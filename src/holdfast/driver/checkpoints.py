@@ -252,6 +252,8 @@ class JobCheckpoints:
         try:
             self._take_requests()
             self._do(JobEnding(self._clock(), outcome))
+            if self.enabled:
+                self.store.collect(())  # the live chains end with the job
         finally:
             self.store.release()
 

@@ -3,11 +3,12 @@
 Running: ``LocalExecutor`` runs a job epoch by epoch without Spark, ``collect`` and ``run_locally``
 run it to its end. Input: ``ScriptedSource`` with ``EndOfEpoch``, ``AdvanceClock`` and ``Crash``.
 Output: ``CollectingSink``. Time: ``ManualClock``. One function by itself: ``Harness`` and
-``KeyedHarness``. ``MemoryStateStorage`` keeps state files in memory.
+``KeyedHarness``. Failures: ``FaultPlan``. ``MemoryStateStorage`` keeps state files in memory.
 """
 
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.executor import LocalExecutor, collect, run_locally
+from holdfast.testing.faults import Fault, FaultPlan, InjectedFault, SimulatedKill
 from holdfast.testing.harness import Harness, KeyedHarness, Snapshot
 from holdfast.testing.script import (
     AdvanceClock,
@@ -26,13 +27,17 @@ __all__ = [
     "Crash",
     "EndOfEpoch",
     "Event",
+    "Fault",
+    "FaultPlan",
     "Harness",
+    "InjectedFault",
     "KeyedHarness",
     "LocalExecutor",
     "ManualClock",
     "MemoryStateStorage",
     "ScriptedSource",
     "SimulatedCrash",
+    "SimulatedKill",
     "Snapshot",
     "collect",
     "run_locally",
