@@ -110,6 +110,8 @@ class JobCheckpoints:
         self._requests: SimpleQueue[SavepointRequested] = SimpleQueue()
         self._answers: dict[str, CompletableFuture[str]] = {}
         self._start: Start | None = None
+        #: the state files of the checkpoint before
+        self._known_files: dict[str, int] = {}
         #: a savepoint that goes once there is a checkpoint
         self._claimed: Path | None = None
 
@@ -288,8 +290,12 @@ class JobCheckpoints:
         except (CheckpointError, StateStorageError) as error:
             self._do(MetadataFailed(order.checkpoint_id, self._clock(), str(error)))
             return Completion()
-        written = MetadataWritten(order.checkpoint_id, self._clock(), metadata.state_size, path)
-        stops = self._do(written)
+        sizes = metadata.file_sizes()
+        written = sum(size for name, size in sizes.items() if name not in self._known_files)
+        self._known_files = sizes
+        stops = self._do(
+            MetadataWritten(order.checkpoint_id, self._clock(), sum(sizes.values()), path, written)
+        )
         if order.in_store:
             self._let_go(book)
         return Completion(True, stops)
