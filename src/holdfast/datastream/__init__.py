@@ -2,7 +2,9 @@
 
 Environment: StreamExecutionEnvironment makes streams and runs the job; RuntimeExecutionMode is
 noted. Streams: DataStream, KeyedStream, DataStreamSink, CloseableIterator. Functions: see
-``holdfast.datastream.functions``. State: see ``holdfast.datastream.state``. Checkpoints:
+``holdfast.datastream.functions``. State: see ``holdfast.datastream.state``. Time: TimerService sets
+timers,
+TimeDomain says which time one goes by; OutputTag names a side output. Checkpoints:
 CheckpointConfig, with CheckpointingMode and ExternalizedCheckpointRetention (older:
 ExternalizedCheckpointCleanup), says when and how; FileSystemCheckpointStorage and
 JobManagerCheckpointStorage say where. HashMapStateBackend and EmbeddedRocksDBStateBackend (older:
@@ -26,19 +28,36 @@ from holdfast.datastream.execution_mode import RuntimeExecutionMode
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.datastream.functions import (
     AggregateFunction,
+    AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoGroupFunction,
+    CoMapFunction,
+    CoProcessFunction,
     FilterFunction,
+    FlatJoinFunction,
     FlatMapFunction,
+    JoinFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
     ParallelSourceFunction,
     Partitioner,
+    ProcessAllWindowFunction,
     ProcessFunction,
+    ProcessJoinFunction,
+    ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
     SinkFunction,
     SourceFunction,
+    WindowFunction,
 )
+from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state_backend import (
     EmbeddedRocksDBStateBackend,
     FsStateBackend,
@@ -48,13 +67,23 @@ from holdfast.datastream.state_backend import (
     StateBackend,
 )
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
+from holdfast.datastream.time_domain import TimeDomain
+from holdfast.datastream.timerservice import TimerService
 
 __all__ = [
     "AggregateFunction",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
+    "BroadcastProcessFunction",
     "CheckpointConfig",
     "CheckpointStorage",
     "CheckpointingMode",
     "CloseableIterator",
+    "CoFlatMapFunction",
+    "CoGroupFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
     "DataStream",
     "DataStreamSink",
     "EmbeddedRocksDBStateBackend",
@@ -62,18 +91,26 @@ __all__ = [
     "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "FsStateBackend",
     "HashMapStateBackend",
     "JobManagerCheckpointStorage",
+    "JoinFunction",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
     "MapFunction",
     "MemoryStateBackend",
+    "OutputTag",
     "ParallelSourceFunction",
     "Partitioner",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
+    "ProcessWindowFunction",
     "ReduceFunction",
     "RocksDBStateBackend",
     "RuntimeContext",
@@ -82,4 +119,7 @@ __all__ = [
     "SourceFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "TimeDomain",
+    "TimerService",
+    "WindowFunction",
 ]
