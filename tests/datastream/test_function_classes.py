@@ -13,6 +13,7 @@ from holdfast.datastream import (
     KeyedProcessFunction,
     ProcessFunction,
     ProcessWindowFunction,
+    TimeWindow,
     functions,
 )
 from holdfast.datastream.functions import (
@@ -75,11 +76,11 @@ def test_clearing_a_window_is_optional() -> None:
 
 
 def test_window_functions_take_types() -> None:
-    class Sizes(ProcessWindowFunction[str, int, str, Any]):
+    class Sizes(ProcessWindowFunction[str, int, str, TimeWindow]):
         def process(
             self,
             key: str,
-            context: ProcessWindowFunction.Context[Any],
+            context: ProcessWindowFunction.Context[TimeWindow],
             elements: Iterable[str],
         ) -> Iterable[int]:
             yield len(list(elements))

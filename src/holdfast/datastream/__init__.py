@@ -2,8 +2,8 @@
 
 Environment: StreamExecutionEnvironment makes streams and runs the job; RuntimeExecutionMode is
 noted. Streams: DataStream, KeyedStream, DataStreamSink, CloseableIterator. Functions: see
-``holdfast.datastream.functions``. State: see ``holdfast.datastream.state``. Time: TimerService sets
-timers,
+``holdfast.datastream.functions``. State: see ``holdfast.datastream.state``. Windows, assigners,
+triggers and evictors: see ``holdfast.datastream.window``. Time: TimerService sets timers,
 TimeDomain says which time one goes by; OutputTag names a side output. Checkpoints:
 CheckpointConfig, with CheckpointingMode and ExternalizedCheckpointRetention (older:
 ExternalizedCheckpointCleanup), says when and how; FileSystemCheckpointStorage and
@@ -69,6 +69,17 @@ from holdfast.datastream.state_backend import (
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.timerservice import TimerService
+from holdfast.datastream.window import (
+    CountWindow,
+    Evictor,
+    GlobalWindow,
+    MergingWindowAssigner,
+    TimeWindow,
+    Trigger,
+    TriggerResult,
+    Window,
+    WindowAssigner,
+)
 
 __all__ = [
     "AggregateFunction",
@@ -84,9 +95,11 @@ __all__ = [
     "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
+    "CountWindow",
     "DataStream",
     "DataStreamSink",
     "EmbeddedRocksDBStateBackend",
+    "Evictor",
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage",
@@ -94,6 +107,7 @@ __all__ = [
     "FlatJoinFunction",
     "FlatMapFunction",
     "FsStateBackend",
+    "GlobalWindow",
     "HashMapStateBackend",
     "JobManagerCheckpointStorage",
     "JoinFunction",
@@ -104,6 +118,7 @@ __all__ = [
     "KeyedStream",
     "MapFunction",
     "MemoryStateBackend",
+    "MergingWindowAssigner",
     "OutputTag",
     "ParallelSourceFunction",
     "Partitioner",
@@ -120,6 +135,11 @@ __all__ = [
     "StateBackend",
     "StreamExecutionEnvironment",
     "TimeDomain",
+    "TimeWindow",
     "TimerService",
+    "Trigger",
+    "TriggerResult",
+    "Window",
+    "WindowAssigner",
     "WindowFunction",
 ]
