@@ -1,4 +1,4 @@
-"""What functions are given: the runtime context of ``open``, and the context of a record."""
+"""The runtime context that ``open`` is given."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.common.constants import MIN_LONG_VALUE
-from holdfast.datastream.functions import (
-    KeyedProcessFunction,
-    ProcessFunction,
-    RuntimeContext,
-    SinkFunction,
-    TimerService,
-)
+from holdfast.datastream.functions import RuntimeContext
 from holdfast.errors import JobDefinitionError
 from holdfast.metrics import MetricGroup
 from holdfast.plan.model import PlannedOperator
@@ -173,63 +166,3 @@ class OperatorContext(RuntimeContext):
             f"'{descriptor.get_name()}': {known!r} and {descriptor!r}; "
             "the name identifies a state: give each its own"
         )
-
-
-class _Time(TimerService):
-    """The time for functions that cannot set timers, and why they cannot."""
-
-    def __init__(self, clock: Clock, refusal: str) -> None:
-        self._clock = clock
-        self._refusal = refusal
-
-    def current_processing_time(self) -> int:
-        return self._clock()
-
-    def current_watermark(self) -> int:
-        return MIN_LONG_VALUE
-
-    def register_processing_time_timer(self, timestamp: int) -> None:
-        raise JobDefinitionError(self._refusal)
-
-    def register_event_time_timer(self, timestamp: int) -> None:
-        raise JobDefinitionError(self._refusal)
-
-    def delete_processing_time_timer(self, timestamp: int) -> None:
-        raise JobDefinitionError(self._refusal)
-
-    def delete_event_time_timer(self, timestamp: int) -> None:
-        raise JobDefinitionError(self._refusal)
-
-
-class RecordContext(ProcessFunction.Context, SinkFunction.Context):
-    """The context of the current record, for functions without a key."""
-
-    _no_timers = "timers belong to keys, and the stream has none; call key_by(...) before process"
-
-    def __init__(self, clock: Clock) -> None:
-        """Read the processing time from this clock."""
-        self._clock = clock
-        self._time = _Time(clock, self._no_timers)
-
-    def timer_service(self) -> TimerService:
-        return self._time
-
-    def timestamp(self) -> int | None:
-        return None
-
-    def current_processing_time(self) -> int:
-        return self._clock()
-
-
-class KeyedRecordContext(RecordContext, KeyedProcessFunction.Context):
-    """The context of the current record, for keyed functions."""
-
-    _no_timers = "this version does not fire timers; keep the time in state, and look at it there"
-
-    def __init__(self, clock: Clock, key_context: KeyContext) -> None:
-        """Read the key from where the runtime puts it."""
-        super().__init__(clock)
-        self._key_context = key_context
-
-    def get_current_key(self) -> Any:
-        return self._key_context.key

@@ -64,7 +64,8 @@ class LocalExecutor:
     The driver's part is ``holdfast.driver``, as on Spark; blocks are encoded and decoded between
     levels; the job's code is pickled and unpickled for each worker; state goes to files after each
     epoch, in memory unless the job takes checkpoints. The loops of source functions run in threads;
-    everything else in the thread that calls. A job that reads or writes Spark DataFrames cannot run here.
+    everything else in the thread that calls. A job that reads or writes Spark DataFrames cannot run
+    here.
 
     Attributes:
         records: what the given stream gave in accepted epochs so far.
