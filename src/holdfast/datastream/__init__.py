@@ -38,6 +38,7 @@ from holdfast.datastream.functions import (
     RuntimeContext,
     SinkFunction,
     SourceFunction,
+    TwoPhaseCommitSinkFunction,
 )
 from holdfast.datastream.state_backend import (
     EmbeddedRocksDBStateBackend,
@@ -82,4 +83,5 @@ __all__ = [
     "SourceFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "TwoPhaseCommitSinkFunction",
 ]

@@ -56,6 +56,7 @@ __all__ = [
     "SinkFunction",
     "SourceContext",
     "SourceFunction",
+    "TwoPhaseCommitSinkFunction",
 ]
 
 
@@ -389,3 +390,7 @@ class ParallelSourceFunction(SourceFunction):
 
     Each instance learns its share in ``open``, from the index of its subtask.
     """
+
+
+# NB: last, since it is made of the classes above.
+from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction  # noqa: E402
