@@ -26,7 +26,7 @@ from holdfast.datastream.functions import (
     PassThroughWindowFunction,
 )
 from holdfast.errors import JobDefinitionError
-from holdfast.testing import Harness, KeyedHarness, ManualClock
+from holdfast.testing import Harness, ManualClock
 
 NONE: Any = None
 
@@ -182,9 +182,3 @@ def test_a_process_function_can_ask_for_the_time() -> None:
 def test_timers_need_a_key(method: str) -> None:
     with pytest.raises(JobDefinitionError, match=r"timers belong to keys.*call key_by\(\.\.\.\)"):
         Harness(SetTimer()).process(method)
-
-
-@pytest.mark.parametrize("method", TIMERS)
-def test_timers_that_would_not_fire_are_refused(method: str) -> None:
-    with pytest.raises(JobDefinitionError, match="this version does not fire timers"):
-        KeyedHarness(SetKeyedTimer(), key_selector=len).process(method)

@@ -55,6 +55,7 @@ from holdfast.datastream.functions import (
     RuntimeContext,
     SinkFunction,
     SourceFunction,
+    TwoPhaseCommitSinkFunction,
     WindowFunction,
 )
 from holdfast.datastream.output_tag import OutputTag
@@ -139,6 +140,7 @@ __all__ = [
     "TimerService",
     "Trigger",
     "TriggerResult",
+    "TwoPhaseCommitSinkFunction",
     "Window",
     "WindowAssigner",
     "WindowFunction",

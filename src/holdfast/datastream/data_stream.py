@@ -22,6 +22,7 @@ from holdfast.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
     SinkFunction,
+    TwoPhaseCommitSinkFunction,
 )
 from holdfast.datastream.keyed_functions import (
     FilterWithState,
@@ -127,7 +128,7 @@ class _Stream:
         operation = ResultOperation(ResultKind.PRINT, sink_identifier or "")
         return self._sink("print", "Sink: Print to Std. Out", operation)
 
-    def add_sink(self, sink_func: SinkFunction) -> DataStreamSink:
+    def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction) -> DataStreamSink:
         """Give each record to a sink function, in the workers."""
         if not isinstance(sink_func, SinkFunction):
             msg = f"add_sink: expected a SinkFunction; got {_kind(sink_func)}"

@@ -96,6 +96,7 @@ __all__ = [
     "SourceContext",
     "SourceFunction",
     "TimerService",
+    "TwoPhaseCommitSinkFunction",
     "WindowFunction",
 ]
 
@@ -318,3 +319,7 @@ class ParallelSourceFunction(SourceFunction):
 
     Each instance learns its share in ``open``, from the index of its subtask.
     """
+
+
+# NB: last, since it is made of the classes above.
+from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction  # noqa: E402

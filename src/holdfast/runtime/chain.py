@@ -127,13 +127,16 @@ class OperatorInstance:
         """Take part in a checkpoint; raises what ``snapshot_state`` raises."""
         snapshot(self.function, checkpoint, timestamp, self.context.operator_states)
 
-    def notify(self, task: EpochTask) -> None:
-        """Tell the function of checkpoints that ended; without checkpoints, of accepted epochs."""
+    def notify(self, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
+        """Tell the function of checkpoints that ended."""
         try:
-            notify(self.function, task.completed, task.aborted)
+            notify(self.function, completed, aborted)
         except Exception as error:
             self.report.during("notify_checkpoint_complete", error)
-        if isinstance(self.function, TwoPhaseCommitSinkFunction) and not task.takes_checkpoints:
+
+    def epoch_accepted(self) -> None:
+        """What is pending is of accepted epochs, and there will be no checkpoint."""
+        if isinstance(self.function, TwoPhaseCommitSinkFunction):
             self._call("commit", self.function.epoch_accepted)
 
     def end_epoch(self) -> None:
@@ -223,7 +226,9 @@ class Chain:
     def notify(self, task: EpochTask) -> None:
         """Tell listeners of checkpoints that ended, the last function first."""
         for instance in reversed(self.instances.values()):
-            instance.notify(task)
+            instance.notify(task.completed, task.aborted)
+            if not task.takes_checkpoints:
+                instance.epoch_accepted()
 
     def end_epoch(self) -> None:
         """The last record of an epoch was processed."""

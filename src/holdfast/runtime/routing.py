@@ -1,6 +1,6 @@
 """Sends records to other levels: one router per exchange, buffers per target, blocks in an outbox.
 
-A router has a plain function ``emit(record, item)``. Buffers are bounded: a full one becomes a block
+A router has a function ``emit(record, item)``. Buffers are bounded: a full one becomes a block
 at once, so a subtask never holds more than a block per target.
 """
 
