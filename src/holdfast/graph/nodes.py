@@ -123,9 +123,14 @@ class Style(Enum):
 
 @dataclass(frozen=True)
 class SourceOperation:
-    """Where records come from: a ``Source`` that makes readers."""
+    """Where records come from: a ``Source`` that makes readers.
+
+    Attributes:
+        strategy: gives them timestamps and watermarks, if it is given.
+    """
 
     source: Any
+    strategy: Any = None
 
 
 @dataclass(frozen=True)

@@ -191,8 +191,11 @@ class _Planner:
 
 def _gives_timestamps(node: Node) -> bool:
     operation = node.operation
-    windowed = isinstance(operation, FunctionOperation) and operation.style is Style.WINDOW
-    return windowed or isinstance(operation, TimestampsOperation)
+    if isinstance(operation, FunctionOperation):
+        return operation.style is Style.WINDOW
+    if isinstance(operation, SourceOperation):
+        return operation.strategy is not None
+    return isinstance(operation, TimestampsOperation)
 
 
 def _reads_rows(node: Node) -> bool:

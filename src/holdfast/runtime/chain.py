@@ -18,7 +18,6 @@ from holdfast.graph.nodes import (
     ResultKind,
     ResultOperation,
     Style,
-    TimestampsOperation,
     WriterOperation,
 )
 from holdfast.plan.model import Level, Plan, PlannedOperator
@@ -80,8 +79,9 @@ class OperatorInstance:
 
     def _make_time(self, backend: KeyedStateBackend, clock: Clock) -> OperatorTime:
         operation = self.operator.node.operation
-        if isinstance(operation, TimestampsOperation):
-            return StampingTime(clock, operation.strategy)
+        strategy = getattr(operation, "strategy", None)
+        if strategy is not None:
+            return StampingTime(clock, strategy)
         if self.key_context is None or not hasattr(self.function, "on_timer"):
             return OperatorTime(clock)
         uid, key = self.operator.uid, self.key_context
