@@ -138,10 +138,10 @@ class Subtask:
         self._backend.restore(self._storage, head)
         self._head = head.stamp
         progress = self._backend.get_blob("", _PROGRESS)
-        ended, initialized, closed = pickle.loads(progress) if progress else ((), -1, -1)
+        ended, initialized, closed = pickle.loads(progress) if progress else ((), None, None)
         self._ended = set(ended)
-        self._closed = closed == task.attempt
-        begins = initialized != task.attempt
+        self._closed = closed == _attempt_of(task)
+        begins = initialized != _attempt_of(task)
         if begins:
             images = self._images(task) if task.restored else {}
             self._chain.initialize(task.restored, images)
@@ -241,8 +241,8 @@ class Subtask:
     def _save(self, task: EpochTask) -> None:
         for source in self._sources:
             source.save()
-        closed = task.attempt if self._closed else -1
-        progress = (sorted(self._ended), task.attempt, closed)
+        attempt = _attempt_of(task)
+        progress = (sorted(self._ended), attempt, attempt if self._closed else None)
         self._backend.set_blob("", _PROGRESS, pickle.dumps(progress, 5))
         self._chain.save_fields()
 
@@ -264,6 +264,11 @@ class Subtask:
             process=os.getpid(),
             snapshot_failure=run.snapshot_failure,
         )
+
+
+def _attempt_of(task: EpochTask) -> tuple[str, int]:
+    """The attempt among all starts of the program: each start counts its attempts from 0."""
+    return task.job, task.attempt
 
 
 def make_stamp(epoch: int, level: int, subtask: int) -> str:
