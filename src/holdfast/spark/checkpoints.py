@@ -139,6 +139,7 @@ class JobCheckpoints:
         try:
             if self.enabled:
                 self._do(JobEnding(_now(), outcome))
+                self.store.collect(())  # the live chains end with the job
         finally:
             self.store.release()
 
