@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.checkpoint.events import CheckpointRecord
 from holdfast.common import (
     CompletableFuture,
     Configuration,
@@ -97,6 +98,10 @@ class SparkJobClient(JobClient):
     def get_epochs(self) -> list[EpochReport]:
         """What the epochs so far did; the oldest are dropped after some thousands."""
         return list(self._job.reports)
+
+    def get_checkpoints(self) -> tuple[CheckpointRecord, ...]:
+        """What became of the last checkpoints, oldest first."""
+        return self._job.checkpoints()
 
     def get_metrics(self) -> dict[tuple[str, int], dict[str, Any]]:
         """The users' metrics as of the last epoch, by operator uid and subtask."""
