@@ -97,9 +97,8 @@ class JobCheckpoints:
         return self._policy.on_failure(_now())
 
     def restart(self) -> CheckpointMetadata | None:
-        """Where the next attempt begins: the last completed checkpoint, or None."""
-        completed = self._coordinator.completed
-        latest = self.store.read(completed[-1]) if completed else None
+        """Where the next attempt begins: the last completed checkpoint that is whole, or None."""
+        latest = self.store.latest(deep=True, among=self._coordinator.completed)
         self._do(AttemptStarting(_now(), latest.id if latest else None))
         return latest
 
