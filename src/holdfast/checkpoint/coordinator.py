@@ -192,6 +192,8 @@ class Coordinator:
             raise InternalError(f"epoch {event.epoch} starts, but the job stops at a savepoint")
         self._epoch = event.epoch
         self._carried = self._pending
+        if event.closing:
+            return []
         if self._requests and not self._stopping:
             return [self._trigger(event, self._requests.popleft())]
         return [self._trigger(event, None)] if self._is_due(event) else []

@@ -101,12 +101,14 @@ class AttemptStarting:
 class EpochStarting:
     """An epoch begins (step 1).
 
-    ``forced``: if checkpoints are on, take one, whatever the time.
+    ``forced``: if checkpoints are on, take one, whatever the time. ``closing``: take none, since
+    nothing goes on after it.
     """
 
     epoch: int
     now: int
     forced: bool = False
+    closing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -20,6 +20,7 @@ from holdfast.checkpoint.events import (
     AttemptStarting,
     CheckpointRecord,
     CheckpointSettings,
+    CheckpointStatus,
     DiscardCheckpoint,
     EpochAccepted,
     EpochFailed,
@@ -204,10 +205,11 @@ class JobCheckpoints:
         for answer in list(self._answers.values()):
             answer.set_exception(CheckpointError("there is no savepoint: the job has ended"))
 
-    def epoch_starting(self, epoch: int, forced: bool = False) -> Barrier:
+    def epoch_starting(self, epoch: int, forced: bool = False, closing: bool = False) -> Barrier:
         """What the epoch carries: a checkpoint perhaps, and what listeners are told (step 1)."""
         self._take_requests()
-        instructions = self._coordinator.handle(EpochStarting(epoch, self._clock(), forced))
+        event = EpochStarting(epoch, self._clock(), forced, closing)
+        instructions = self._coordinator.handle(event)
         told = self._coordinator.notifications()
         for instruction in instructions:
             if isinstance(instruction, InjectBarrier):
@@ -246,7 +248,10 @@ class JobCheckpoints:
         """
         completion = Completion()
         event = EpochAccepted(epoch, self._clock(), (*self._unnoted, *failures))
-        for instruction in self._coordinator.handle(event):
+        in_flight = self._coordinator.in_flight
+        instructions = self._coordinator.handle(event)
+        self._warn_of_failures(in_flight)
+        for instruction in instructions:
             if isinstance(instruction, WriteMetadata):
                 faults.reach(9, epoch, True)
                 completion = self._write(instruction, book, log)
@@ -298,7 +303,12 @@ class JobCheckpoints:
             if order.in_store:
                 self.store.write(metadata)
         except (CheckpointError, StateStorageError) as error:
-            self._do(MetadataFailed(order.checkpoint_id, self._clock(), str(error)))
+            failed = self._coordinator.handle(
+                MetadataFailed(order.checkpoint_id, self._clock(), str(error))
+            )
+            self._warn_of_failures([order.checkpoint_id])
+            for instruction in failed:
+                self._carry_out(instruction)
             return Completion()
         sizes = metadata.file_sizes()
         written = sum(size for name, size in sizes.items() if name not in self._known_files)
@@ -309,6 +319,16 @@ class JobCheckpoints:
         if order.in_store:
             self._let_go(book)
         return Completion(True, stops)
+
+    def _warn_of_failures(self, checkpoints: Collection[int]) -> None:
+        for record in self._coordinator.history():
+            if record.id in checkpoints and record.status is CheckpointStatus.FAILED:
+                _logger.warning(
+                    "checkpoint %d of job '%s' failed: %s",
+                    record.id,
+                    self.plan.name,
+                    record.failure,
+                )
 
     def _let_go(self, book: EpochBook) -> None:
         """Delete what the new checkpoint makes superfluous (step 10)."""
