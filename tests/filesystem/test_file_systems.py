@@ -176,8 +176,10 @@ def refuse(*_: object) -> None:
 def test_errors_name_the_action_the_file_and_the_cause(tmp_path: Path) -> None:
     system = LocalFileSystem()
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FileSystemError, match=r"cannot write '.*/file/x': NotADirectoryError: '.*"):
+    with pytest.raises(FileSystemError, match=r"cannot write '.*/file/x': NotADirectoryError"):
         system.write(str(tmp_path / "file" / "x"), b"1")
+    with pytest.raises(FileSystemError, match=r"cannot make directory '.*': .*/file' is a file"):
+        system.make_directories(str(tmp_path / "file" / "x"))
     with pytest.raises(FileSystemError, match=r"cannot read '.*': IsADirectoryError") as raised:
         system.read(str(tmp_path))
     assert isinstance(raised.value, HoldfastError)
