@@ -17,7 +17,7 @@ __all__ = ["LocalFileSystem"]
 
 _T = TypeVar("_T")
 _BUFFER = 256 * 1024
-_TRIES = 3
+_TRIES = 20
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
 
 
@@ -153,10 +153,8 @@ def _write(path: Path, data: bytes, durable: bool) -> None:
 
 def _make_directories(path: Path) -> None:
     if not path.is_dir():
-        if path.exists():
-            raise NotADirectoryError(errno.ENOTDIR, f"'{path}' is a file")
         _make_directories(path.parent)
-        path.mkdir(exist_ok=True)
+        path.mkdir(exist_ok=True)  # another process may be faster; a file in its place is an error
         _sync(path.parent)
 
 
