@@ -36,6 +36,7 @@ from holdfast.filesystem import (
     join,
 )
 from holdfast.runtime.failures import OperatorFailed
+from holdfast.testing import LocalExecutor
 from tests.datastream.sink_engine import Failed, Killed, Lost, SinkEngine
 
 #: a process that is killed does not close its files
@@ -661,6 +662,21 @@ def test_the_sink_in_a_plan(env: StreamExecutionEnvironment, local: str) -> None
     assert "Sink: Files" in env.explain()
     with pytest.raises(TypeError, match="expected a Sink or a DataFrameSink; got"):
         env.from_collection([1]).sink_to("nothing")  # type: ignore[arg-type]
+
+
+def test_a_job_with_reruns_and_kills(env: StreamExecutionEnvironment, local: str) -> None:
+    lines = FileSink.for_row_format(local, LINES)
+    lines.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
+    env.from_collection(range(30)).rebalance().sink_to(lines.build())
+    with LocalExecutor(env, quota=6, workers=2, seed=1) as run:
+        run.epoch()
+        assert parts(local) == {}
+        run.epoch(rerun=True)
+        assert records(local) == list(range(6))
+        run.epoch(kill=True)
+        run.run_to_end()
+    assert records(local) == list(range(30))
+    assert hidden(local) == []
 
 
 def test_a_sweep_that_fails_is_told_and_does_not_fail_the_job(
