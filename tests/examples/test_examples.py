@@ -49,6 +49,10 @@ EXPECTED = {
         "it was: ValueError",
         "refused: operator 'orphan' has parallelism 300, above its max parallelism 128",
     ],
+    "exactly_once_files": [
+        "failed once, restarted, and wrote 6000 orders to",
+        "none is lost, none is doubled",
+    ],
     "metrics": ["parsed: 97", "broken: 3", "lines: 100"],
     "several_branches": [
         "job 'several branches': 3 levels, 8 exchanges",

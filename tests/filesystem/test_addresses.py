@@ -170,6 +170,18 @@ def test_the_settings_of_a_process_are_used_where_none_are_given(s3: Any) -> Non
     assert again.read(path) == b"1"
 
 
+def test_without_settings_the_environment_counts(
+    s3: Any, s3_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    system, path = file_system_of(f"{s3.uri}/x")
+    system.write(path, b"1")
+    assert file_system_of(f"{s3.uri}/x", s3.options)[0].read(path) == b"1"
+
+
 def test_a_process_connects_once(s3: Any) -> None:
     first = file_system_of(f"{s3.uri}/x", s3.options)[0]
     assert file_system_of(f"{s3.uri}/y", dict(s3.options))[0] is first

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -125,6 +126,23 @@ def test_directories_can_be_made_again(place: Place) -> None:
     assert names(system, join(top, "a")) == ["b"]
 
 
+def test_directories_can_be_made_and_deleted_by_several_at_a_time(tmp_path: Path) -> None:
+    """As the subtasks of a job do with the directory that they share."""
+    system, folder = LocalFileSystem(), str(tmp_path / "a" / "b")
+
+    def work(number: int) -> None:
+        for turn in range(50):
+            path = join(folder, f"{number}-{turn}")
+            with system.open_output(path) as out:
+                out.write(b"1")
+            system.move(path, str(tmp_path / "c" / f"{number}-{turn}"))
+            system.delete_if_empty(folder)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert len(names(system, str(tmp_path / "c"))) == 200
+
+
 def test_status_of_nothing(place: Place) -> None:
     system, top = place
     assert system.status(join(top, "no")) is None
@@ -176,8 +194,10 @@ def refuse(*_: object) -> None:
 def test_errors_name_the_action_the_file_and_the_cause(tmp_path: Path) -> None:
     system = LocalFileSystem()
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FileSystemError, match=r"cannot write '.*/file/x': NotADirectoryError: '.*"):
+    with pytest.raises(FileSystemError, match=r"cannot write '.*/file/x': NotADirectoryError"):
         system.write(str(tmp_path / "file" / "x"), b"1")
+    with pytest.raises(FileSystemError, match=r"cannot make directory '.*/file': FileExistsError"):
+        system.make_directories(str(tmp_path / "file"))
     with pytest.raises(FileSystemError, match=r"cannot read '.*': IsADirectoryError") as raised:
         system.read(str(tmp_path))
     assert isinstance(raised.value, HoldfastError)

@@ -11,7 +11,6 @@ from holdfast.common import ExecutionConfig, TypeInformation, Types, WatermarkSt
 from holdfast.common.typeinfo import type_info_of
 from holdfast.datastream.connectors.base import Sink
 from holdfast.datastream.connectors.dataframe import DataFrameSink
-from holdfast.datastream.connectors.file_system import FileSink
 from holdfast.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -133,22 +132,17 @@ class _Stream:
 
     def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction) -> DataStreamSink:
         """Give each record to a sink function, in the workers."""
-        if not isinstance(sink_func, SinkFunction):
-            msg = f"add_sink: expected a SinkFunction; got {_kind(sink_func)}"
-            raise TypeError(msg)
-        return self._sink("sink", "Sink", FunctionOperation(Style.SINK, sink_func))
+        return self._sink_function(sink_func, "Sink")
 
-    def sink_to(self, sink: Sink | DataFrameSink | FileSink) -> DataStreamSink:
+    def sink_to(self, sink: Sink | DataFrameSink) -> DataStreamSink:
         """Give the records to a sink of ``holdfast.datastream.connectors``."""
         if isinstance(sink, DataFrameSink):
             operation = WriterOperation(sink.with_type(self._type()))
             return self._sink("writer", f"Sink: {sink.format}", operation)
-        if isinstance(sink, FileSink):
-            return self._sink("file_sink", "Sink: Files", WriterOperation(sink))
         if not isinstance(sink, Sink):
-            msg = f"sink_to: expected a Sink, a FileSink or a DataFrameSink; got {_kind(sink)}"
+            msg = f"sink_to: expected a Sink or a DataFrameSink; got {_kind(sink)}"
             raise TypeError(msg)
-        return self.add_sink(sink.create_function())
+        return self._sink_function(sink.create_function(), sink.name)
 
     @overload
     def execute_and_collect(self, job_execution_name: str | None = None) -> CloseableIterator: ...
@@ -171,6 +165,12 @@ class _Stream:
             return iterator
         with iterator:
             return list(islice(iterator, limit))
+
+    def _sink_function(self, function: Any, name: str) -> DataStreamSink:
+        if not isinstance(function, SinkFunction):
+            msg = f"add_sink: expected a SinkFunction; got {_kind(function)}"
+            raise TypeError(msg)
+        return self._sink("sink", name, FunctionOperation(Style.SINK, function))
 
     def _source(self) -> Node:
         return self._environment._graph[self._edges[0].source]

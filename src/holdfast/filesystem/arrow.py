@@ -179,7 +179,10 @@ def _connect(root: str, options: Mapping[str, str]) -> Any:
 def _connect_s3(bucket: str, arguments: dict[str, Any]) -> Any:
     if "region" not in arguments and "endpoint_override" not in arguments:
         # NB: asks AWS where the bucket is, unless the environment says so
-        arguments["region"] = fs.FileSystem.from_uri(f"s3://{bucket}")[0].region
+        found = fs.FileSystem.from_uri(f"s3://{bucket}")[0]
+        if not arguments:
+            return found
+        arguments["region"] = found.region
     return fs.S3FileSystem(**arguments)
 
 

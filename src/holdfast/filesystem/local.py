@@ -7,15 +7,17 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from holdfast.filesystem.base import FileStatus, FileSystem
 
 __all__ = ["LocalFileSystem"]
 
+_T = TypeVar("_T")
 _BUFFER = 256 * 1024
+_TRIES = 20
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
 
 
@@ -29,8 +31,7 @@ class LocalFileSystem(FileSystem):
     def open_output(self, path: str) -> BinaryIO:
         """A buffered stream."""
         with self.errors("write", path):
-            _make_directories(Path(path).parent)
-            return open(path, "wb", buffering=_BUFFER)
+            return _into(path, lambda: open(path, "wb", buffering=_BUFFER))
 
     def open_input(self, path: str) -> BinaryIO:
         """A buffered stream."""
@@ -47,9 +48,8 @@ class LocalFileSystem(FileSystem):
         target = Path(path)
         left = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         with self.errors("write", path):
-            _make_directories(target.parent)
             try:
-                _write(left, data, durable)
+                _into(path, lambda: _write(left, data, durable))
                 os.replace(left, target)
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -61,8 +61,7 @@ class LocalFileSystem(FileSystem):
     def move(self, source: str, target: str) -> None:
         """Rename, in one step."""
         with self.errors("move", source, target):
-            _make_directories(Path(target).parent)
-            os.replace(source, target)
+            _into(target, lambda: os.replace(source, target))
 
     def delete(self, path: str) -> None:
         """Delete a file, if it is there."""
@@ -122,6 +121,16 @@ class LocalFileSystem(FileSystem):
         return "LocalFileSystem()"
 
 
+def _into(path: str, call: Callable[[], _T]) -> _T:
+    """Make a file; the directories above it where they are missing, or were just deleted."""
+    for turn in range(_TRIES):
+        with contextlib.suppress(FileNotFoundError):
+            if turn:
+                _make_directories(Path(path).parent)
+            return call()
+    return call()
+
+
 def _names(path: str) -> list[str]:
     try:
         return os.listdir(path)
@@ -144,10 +153,8 @@ def _write(path: Path, data: bytes, durable: bool) -> None:
 
 def _make_directories(path: Path) -> None:
     if not path.is_dir():
-        if path.exists():
-            raise NotADirectoryError(errno.ENOTDIR, f"'{path}' is a file")
         _make_directories(path.parent)
-        path.mkdir(exist_ok=True)
+        path.mkdir(exist_ok=True)  # another process may be faster; a file in its place is an error
         _sync(path.parent)
 
 

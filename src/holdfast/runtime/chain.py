@@ -35,12 +35,10 @@ from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.fields import FIELDS, FieldCarrier
 from holdfast.runtime.fusion import Fused, Port, Step, fuse, method_of
 from holdfast.runtime.job import JobCode
-from holdfast.runtime.part_files import PartFiles
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.record_context import KeyedRecordContext, RecordContext
 from holdfast.runtime.results import PrintBuffer, ResultBuffer, WriterBuffer
 from holdfast.runtime.routing import Router, key_function
-from holdfast.runtime.staging import StagedColumns
 from holdfast.runtime.timers import TimerQueue
 from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.operator_state import Image, decode_image, encode_image
@@ -359,9 +357,7 @@ def _result_buffer(
     """The buffer for an operator's kind of result."""
     operation = operator.node.operation
     if isinstance(operation, WriterOperation):
-        if isinstance(operation.writer, StagedColumns):
-            return WriterBuffer(operator, subtask, Path(directory) / "staging")
-        return PartFiles(operator, subtask, clock)
+        return WriterBuffer(operator, subtask, Path(directory) / "staging")
     if isinstance(operation, ResultOperation) and operation.kind is ResultKind.PRINT:
         return PrintBuffer(operator, subtask)
     return ResultBuffer(operator, subtask)

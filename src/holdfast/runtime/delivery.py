@@ -11,7 +11,6 @@ from typing import Any
 from holdfast.graph.nodes import ResultKind, ResultOperation
 from holdfast.plan.model import Plan
 from holdfast.runtime.blocks import Block, decode_records
-from holdfast.runtime.part_files import publish
 
 _END = object()
 
@@ -60,7 +59,7 @@ class Delivery:
         self._collected = collected or {}
 
     def deliver(self, blocks: Iterable[Block]) -> list[Block]:
-        """Print, hand out, publish files; returns the blocks that are left for Spark writers."""
+        """Print, hand out; returns the blocks that are left for Spark writers."""
         others = []
         for block in blocks:
             operation = self._plan.operators[block.header.exchange].node.operation
@@ -70,7 +69,7 @@ class Delivery:
                 _print(decode_records(block.data))
             elif block.header.exchange in self._collected:
                 self._collected[block.header.exchange].put(decode_records(block.data))
-        return publish(others)
+        return others
 
 
 def _print(lines: list[str]) -> None:

@@ -52,15 +52,10 @@ class StagedColumns:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A file that a subtask wrote in an epoch.
-
-    Attributes:
-        final: the name that it gets once the epoch is accepted; None if Spark takes it from there.
-    """
+    """A file that a subtask wrote in an epoch."""
 
     path: str
     records: int
-    final: str | None = None
 
 
 def schema_of(type_info: TypeInformation) -> pa.Schema:

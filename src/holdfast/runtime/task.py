@@ -86,6 +86,9 @@ class Subtask:
             self._chain.abandon()
             yield from run.fail(encode(describe_engine_error(error)))
             raise FailedRun from error
+        except BaseException:
+            self._chain.abandon()
+            raise
 
     def close(self) -> None:
         """Let go of what the operators hold, without calling users' code."""

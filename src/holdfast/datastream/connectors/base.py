@@ -80,6 +80,9 @@ class Source(ABC):
 class Sink(ABC):
     """A sink to use with ``DataStream.sink_to``: makes the function that takes the records."""
 
+    #: what the operator is called in plans and messages
+    name: str = "Sink"
+
     @abstractmethod
     def create_function(self) -> Any:
         """A ``SinkFunction``; called in the program, sent to the workers."""

@@ -1,13 +1,14 @@
 """Files as sources and sinks, under PyFlink's names.
 
 A ``FileSource`` reads text files line by line; its position is a byte offset per file. A
-``FileSink`` writes part files into a directory: while an epoch runs, a subtask writes into a hidden
-file; once the epoch is accepted, the file gets its name. Nothing of a failed epoch becomes visible.
+``FileSink`` writes part files into a directory, on any file system. What it has written is hidden
+until the checkpoint that contains it is complete, and then appears, exactly once.
 """
 
 from __future__ import annotations
 
 import datetime
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,9 @@ from zlib import crc32
 from zoneinfo import ZoneInfo
 
 from holdfast.common import Duration, Encoder
-from holdfast.datastream.connectors.base import Source, SourceReader
+from holdfast.datastream.connectors._file_sink import FileSinkFunction
+from holdfast.datastream.connectors.base import Sink, Source, SourceReader
+from holdfast.filesystem import check_scheme, file_system_of
 
 __all__ = [
     "BucketAssigner",
@@ -155,6 +158,9 @@ class _FileReader(SourceReader):
 class BucketAssigner(ABC):
     """Chooses the directory, below the sink's, for a record."""
 
+    #: the bucket of all records, where there is only one: then nobody asks, nor for the time
+    only_bucket: str | None = None
+
     @abstractmethod
     def bucket(self, record: Any, now_ms: int) -> str:
         """The relative path of the directory; empty for the sink's own."""
@@ -173,6 +179,8 @@ class BucketAssigner(ABC):
 
 
 class _OneBucket(BucketAssigner):
+    only_bucket = ""
+
     def bucket(self, record: Any, now_ms: int) -> str:
         return ""
 
@@ -192,15 +200,35 @@ class _TimeBuckets(BucketAssigner):
             pattern = pattern.replace(java, python)
         self._pattern = pattern
         self._zone = ZoneInfo(timezone_id) if timezone_id else None
+        #: the second that the last bucket was worked out for, which is that of most records
+        self._second = -1
+        self._bucket = ""
 
     def bucket(self, record: Any, now_ms: int) -> str:
-        moment = datetime.datetime.fromtimestamp(now_ms / 1000, tz=self._zone)
-        return moment.strftime(self._pattern)
+        second = now_ms // 1000
+        if second != self._second:
+            moment = datetime.datetime.fromtimestamp(second, tz=self._zone)
+            self._second, self._bucket = second, moment.strftime(self._pattern)
+        return self._bucket
 
 
 @dataclass(frozen=True)
 class RollingPolicy:
-    """When a part file is closed. In this version every epoch closes its files."""
+    """When a part file is closed. A checkpoint closes all of them, whatever the policy says."""
+
+    def largest_part(self) -> int:
+        """The number of bytes at which a part file is closed."""
+        return sys.maxsize
+
+    def rolls(self, size: int, age: int, idle: int) -> bool:
+        """Whether a part file is closed before more is added to it.
+
+        Args:
+            size: its bytes so far.
+            age: the time since it was begun, in milliseconds.
+            idle: the time since something was added to it, in milliseconds.
+        """
+        return False
 
     @staticmethod
     def default_rolling_policy(
@@ -224,6 +252,15 @@ class DefaultRollingPolicy(RollingPolicy):
     part_size: int = 1024 * 1024 * 128
     rollover_interval: int = 60 * 1000
     inactivity_interval: int = 60 * 1000
+
+    def largest_part(self) -> int:
+        """The number of bytes at which a part file is closed."""
+        return self.part_size
+
+    def rolls(self, size: int, age: int, idle: int) -> bool:
+        """Whether one of the limits is reached."""
+        aged = age >= self.rollover_interval or idle >= self.inactivity_interval
+        return aged or size >= self.part_size
 
 
 @dataclass(frozen=True)
@@ -275,8 +312,15 @@ class OutputFileConfig:
 
 
 @dataclass(frozen=True)
-class FileSink:
-    """Writes each record as bytes into part files; use ``for_row_format``."""
+class FileSink(Sink):
+    """Writes each record as bytes into part files; use ``for_row_format``.
+
+    Part files are named ``<prefix>-<token>-<subtask>-<n><suffix>``; the token is random, so jobs
+    may share a directory. They appear when a checkpoint is complete, in jobs without checkpoints
+    when an epoch is accepted, and what has appeared is never touched again: they may be read,
+    moved and deleted at any time. Before that, records are in files below ``.holdfast-…``, which
+    Spark, Hive and ``FileSource`` do not look into.
+    """
 
     base_path: str
     encoder: Encoder
@@ -284,12 +328,23 @@ class FileSink:
     files: OutputFileConfig = field(default_factory=OutputFileConfig)
     rolling: RollingPolicy = field(default_factory=RollingPolicy.default_rolling_policy)
 
-    #: for plans and messages
-    format = "files"
+    name = "Sink: Files"
+
+    def create_function(self) -> FileSinkFunction:
+        """The function that writes the files."""
+        return FileSinkFunction(self)
 
     @staticmethod
     def for_row_format(base_path: str, encoder: Encoder) -> FileSink.RowFormatBuilder:
-        """Encode record by record."""
+        """Encode record by record.
+
+        Args:
+            base_path: a local path, or an address: ``s3a://bucket/…``, ``hdfs://…``, ``gs://…``, ….
+            encoder: makes bytes of a record.
+
+        Raises:
+            ValueError: when there is no file system for the address.
+        """
         return FileSink.RowFormatBuilder(base_path, encoder)
 
     class RowFormatBuilder:
@@ -297,7 +352,8 @@ class FileSink:
 
         def __init__(self, base_path: str, encoder: Encoder) -> None:
             """Made by ``for_row_format``; buckets by the hour unless told otherwise."""
-            self._path = local_path(base_path)
+            is_local = check_scheme(base_path) == "file"
+            self._path = file_system_of(base_path)[1] if is_local else base_path
             self._encoder = encoder
             self._buckets = BucketAssigner.date_time_bucket_assigner()
             self._files = OutputFileConfig()
@@ -311,7 +367,7 @@ class FileSink:
             return self
 
         def with_bucket_check_interval(self, interval: int) -> FileSink.RowFormatBuilder:
-            """Not needed here: every epoch closes its files."""
+            """Not needed here: files are closed with every epoch."""
             return self
 
         def with_output_file_config(

@@ -1,0 +1,291 @@
+"""From hidden segments to part files, on any file system.
+
+A run of an epoch writes a segment per bucket: a hidden file with a name of its own. The segments of
+the epochs up to a checkpoint become parts; a part is published, as one file under its final name,
+when the checkpoint is complete:
+
+    <base>/.holdfast-<sink>/.<attempt>-<subtask>-<random>     a segment
+    <base>/<bucket>/<prefix>-<token>-<subtask>-<n><suffix>    a part file
+
+Invariant: the first segment of a part is there if and only if the part is not published, and when
+it has the size of the whole part it is the whole part. Consequence: publishing can be
+interrupted, repeated, and done by two processes at a time, and the part file appears once, whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import BinaryIO, NamedTuple
+
+from holdfast.filesystem import (
+    FileStatus,
+    FileSystem,
+    FileSystemError,
+    MissingFileError,
+    file_system_of,
+    join,
+)
+
+_COPY_BYTES = 1024 * 1024
+_logger = logging.getLogger(__name__)
+
+
+class Segment(NamedTuple):
+    """What one run of one epoch wrote for one bucket.
+
+    Attributes:
+        begun: the processing time of its first record, in milliseconds.
+    """
+
+    name: str
+    size: int
+    begun: int
+
+
+class Part(NamedTuple):
+    """Segments that become one part file.
+
+    Attributes:
+        name: that of the part file; empty before the part is given to a checkpoint.
+    """
+
+    bucket: str
+    segments: tuple[Segment, ...]
+    name: str = ""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes in all."""
+        return sum(segment.size for segment in self.segments)
+
+
+class OpenSegment:
+    """A segment while it is written."""
+
+    __slots__ = ("begun", "name", "path", "size", "stream", "write")
+
+    def __init__(self, name: str, path: str, stream: BinaryIO, begun: int) -> None:
+        """Take the stream of the file."""
+        self.name = name
+        self.path = path
+        self.stream = stream
+        self.write = stream.write
+        self.size = 0
+        self.begun = begun
+
+
+class Place(NamedTuple):
+    """Where a sink writes.
+
+    Attributes:
+        base: the address of its directory.
+        sink: the id of the sink, which its hidden directory is named after.
+    """
+
+    base: str
+    sink: str
+
+    def resolve(self) -> tuple[FileSystem, str, str]:
+        """The file system, and in it the paths of the directory and of the hidden one."""
+        system, base = file_system_of(self.base)
+        return system, base, join(base, _hidden(self.sink))
+
+
+@dataclass
+class FileTransaction:
+    """The output of one run of one epoch, or of all epochs up to a checkpoint.
+
+    Attributes:
+        place: where its segments are.
+        writing: the open segment of each bucket; none after the pre-commit.
+    """
+
+    place: Place
+    parts: list[Part] = field(default_factory=list)
+    writing: dict[str, OpenSegment] = field(default_factory=dict)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its part files are decided on."""
+        return all(part.name for part in self.parts)
+
+
+class PartFiles:
+    """The segments and part files of a sink, as one subtask of one attempt deals with them."""
+
+    def __init__(self, place: Place, attempt: int, subtask: int) -> None:
+        """Connect to the file system."""
+        self._place = place
+        self._system, _, self._directory = place.resolve()
+        self._attempt = attempt
+        #: what the names of this subtask's segments begin with
+        self._own = f".{attempt}-{subtask}-"
+
+    def open_segment(self, begun: int) -> OpenSegment:
+        """Begin a segment."""
+        name = self._new_name()
+        path = join(self._directory, name)
+        return OpenSegment(name, path, self._system.open_output(path), begun)
+
+    def close_segment(self, segment: OpenSegment) -> Segment | None:
+        """End a segment; None, and no file, if there is nothing in it."""
+        with self._system.errors("write", segment.path):
+            segment.stream.close()
+        if not segment.size:
+            self._system.delete(segment.path)
+            return None
+        return Segment(segment.name, segment.size, segment.begun)
+
+    def fail(self, segment: OpenSegment, error: Exception) -> None:
+        """Raise an error of its stream as one that names the file."""
+        with self._system.errors("write", segment.path):
+            raise error
+
+    def sync(self, transaction: FileTransaction) -> None:
+        """Make the segments survive the machine."""
+        paths = [path for part in transaction.parts for path in _paths(self._directory, part)]
+        self._system.sync(paths)
+
+    def publish(self, transaction: FileTransaction, may_be_gone: bool = False) -> None:
+        """Give all parts of a transaction their names, perhaps again.
+
+        Args:
+            transaction: what to publish.
+            may_be_gone: whether it may have been published so long ago that somebody has moved a
+                part file away since.
+        """
+        system, base, directory = transaction.place.resolve()
+        for part in transaction.parts:
+            paths, final = _paths(directory, part), join(base, part.bucket, part.name)
+            try:
+                self._publish(system, base, part, paths, final)
+            except MissingFileError:
+                if system.exists(paths[0]):
+                    raise  # another segment is missing
+            if not system.exists(final):
+                _report_missing(system.uri(final), system.uri(paths[0]), may_be_gone)
+
+    def discard(self, transaction: FileTransaction) -> None:
+        """Delete what there is of a transaction."""
+        system, _, directory = transaction.place.resolve()
+        for segment in transaction.writing.values():
+            with contextlib.suppress(Exception):
+                segment.stream.close()
+            system.delete(segment.path)
+        for part in transaction.parts:
+            for path in _paths(directory, part):
+                system.delete(path)
+
+    def sweep_earlier(self, places: Collection[Place], keep: Collection[FileTransaction]) -> None:
+        """Delete the segments that earlier attempts of this sink left behind.
+
+        Args:
+            places: where earlier programs wrote that this one goes on from.
+            keep: transactions that somebody is about to publish.
+        """
+        kept = {segment.name for txn in keep for part in txn.parts for segment in part.segments}
+        for place in {*places, self._place}:
+            # NB: in this program's own directory, other subtasks of this attempt are at work
+            end = self._attempt if place == self._place else None
+            _sweep(place, partial(_is_left_over, kept, end))
+
+    def sweep_own(self, places: Collection[Place]) -> None:
+        """Delete what this subtask left behind in this attempt; and directories that are empty."""
+        _sweep(self._place, lambda name: name.startswith(self._own))
+        for place in {*places, self._place}:
+            system, _, directory = place.resolve()
+            with _warning(place):
+                system.delete_if_empty(directory)
+
+    def _publish(
+        self, system: FileSystem, base: str, part: Part, paths: list[str], final: str
+    ) -> None:
+        first, *others = paths
+        found, published = system.status(first), system.status(final)
+        if found is None:
+            return
+        if published is not None and published.size == part.size:
+            system.delete(first)  # where a move is a copy, it did not come to its end
+            return
+        if found.size != part.size:
+            # NB: in this program's own directory, since an earlier one's is swept now
+            whole = join(base, _hidden(self._place.sink), self._new_name())
+            _concatenate(system, part, paths, whole)
+        for path in others:
+            system.delete(path)
+        system.move(first, final)
+        system.sync([final])
+
+    def _new_name(self) -> str:
+        return f"{self._own}{uuid.uuid4().hex}"
+
+
+def _hidden(sink: str) -> str:
+    return f".holdfast-{sink}"
+
+
+def _paths(directory: str, part: Part) -> list[str]:
+    return [join(directory, segment.name) for segment in part.segments]
+
+
+def _concatenate(system: FileSystem, part: Part, paths: list[str], whole: str) -> None:
+    """Make the first segment the whole part, in one step."""
+    try:
+        with system.errors("write", whole), system.open_output(whole) as out:
+            for path in paths:
+                with system.open_input(path) as source:
+                    shutil.copyfileobj(source, out, _COPY_BYTES)
+        _check_size(system, part, paths, system.status(whole))
+        system.sync([whole])
+        system.move(whole, paths[0])
+        system.sync([paths[0]])
+    finally:
+        system.delete(whole)
+
+
+def _report_missing(final: str, segment: str, may_be_gone: bool) -> None:
+    message = (
+        f"neither the part file '{final}' nor its segment '{segment}' is there: somebody has moved "
+        "or deleted it, or it is on the disk of another machine"
+    )
+    if not may_be_gone:
+        raise MissingFileError(message)
+    _logger.warning("%s; the job goes on, since it may have been published long ago", message)
+
+
+def _check_size(system: FileSystem, part: Part, paths: list[str], whole: FileStatus | None) -> None:
+    if whole is None or whole.size != part.size:
+        got = 0 if whole is None else whole.size
+        raise FileSystemError(
+            f"the segments of the part file '{part.name}' have {got} bytes, and {part.size} were "
+            f"written; somebody has changed one of {', '.join(map(system.uri, paths))}"
+        )
+
+
+def _is_left_over(kept: Collection[str], end: int | None, name: str) -> bool:
+    """Whether a segment is not kept and of an attempt before ``end``; None: of any attempt."""
+    attempt = name[1:].split("-")[0]
+    return name not in kept and (end is None or (attempt.isdigit() and int(attempt) < end))
+
+
+def _sweep(place: Place, is_left_over: Callable[[str], bool]) -> None:
+    system, _, directory = place.resolve()
+    with _warning(place):
+        for status in system.list_directory(directory):
+            if is_left_over(status.name):
+                system.delete(join(directory, status.name))
+
+
+@contextlib.contextmanager
+def _warning(place: Place) -> Iterator[None]:
+    """What is left behind is hidden, and harms nobody: no reason to fail."""
+    try:
+        yield
+    except FileSystemError as error:
+        _logger.warning("hidden files of an earlier run stay in '%s': %s", place.base, error)
