@@ -34,6 +34,7 @@ from holdfast.runtime.job import make_job_code, pack
 from holdfast.runtime.outcome import EpochOutcome, sort_out
 from holdfast.runtime.protocol import EpochTask
 from holdfast.state.backend import HeapKeyedStateBackend, KeyContext, StateStorage
+from holdfast.state.key_groups import KeyGroupShare
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.script import Stage
 from holdfast.testing.storage import MemoryStateStorage
@@ -64,7 +65,8 @@ class LocalExecutor:
     The driver's part is ``holdfast.driver``, as on Spark; blocks are encoded and decoded between
     levels; the job's code is pickled and unpickled for each worker; state goes to files after each
     epoch, in memory unless the job takes checkpoints. The loops of source functions run in threads;
-    everything else in the thread that calls. A job that reads or writes Spark DataFrames cannot run here.
+    everything else in the thread that calls. A job that reads or writes Spark DataFrames cannot run
+    here.
 
     Attributes:
         records: what the given stream gave in accepted epochs so far.
@@ -250,10 +252,13 @@ class LocalExecutor:
                 and aggregating states as their accumulators.
         """
         op = self._operator(operator)
-        groups = range(op.max_parallelism)
         entries: dict[Any, Any] = {}
         for chain in self._book.chains[op.level]:
-            backend = HeapKeyedStateBackend(groups, op.max_parallelism)
+            backend = HeapKeyedStateBackend(range(0), 1)
+            for number in self.plan.levels[op.level].operators:
+                other = self.plan.operators[number]
+                share = KeyGroupShare(range(other.max_parallelism), other.max_parallelism)
+                backend.assign(other.uid, share)
             backend.restore(self.storage, chain)
             backend.keyed_state(op.uid, descriptor, KeyContext())
             entries.update(

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.common import Configuration
-from holdfast.runtime.faults import FAULTS_KEY, Fault, InjectedFault, SimulatedKill
+from holdfast.runtime.faults import FAULTS_KEY, Fault, InjectedFault, SimulatedKill, write_plan
 from holdfast.runtime.faults import happened as count_happened
-from holdfast.runtime.faults import write_plan
 
 __all__ = ["Fault", "FaultPlan", "InjectedFault", "SimulatedKill"]
 
