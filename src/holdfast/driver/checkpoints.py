@@ -69,7 +69,7 @@ class Completion:
     """What an accepted epoch brought about.
 
     Attributes:
-        complete: the checkpoint that it carried is complete.
+        complete: a checkpoint that the job can go back to is complete.
         stops: the job ends with it.
     """
 
@@ -292,7 +292,7 @@ class JobCheckpoints:
         stops = self._do(written)
         if order.in_store:
             self._let_go(book)
-        return Completion(True, stops)
+        return Completion(order.in_store, stops)
 
     def _let_go(self, book: EpochBook) -> None:
         """Delete what the new checkpoint makes superfluous (step 10)."""
