@@ -146,12 +146,9 @@ class SourceInstance:
             finished, position = before[self._subtask]
             if finished:
                 self._backend.set_blob(self.operator.uid, OPERATOR_STATE, image)
-        elif self._reader is None:
-            finished, position = all(ended for ended, _ in before), False
         else:
-            positions = [position for _, position in before]
-            dealt = self._source.redistribute(positions, self.operator.parallelism)
-            finished, position = False, dealt[self._subtask]
+            finished = all(ended for ended, _ in before)
+            position = self._share([position for _, position in before])
         self._save_position(finished, position)
 
     def end(self) -> None:
@@ -205,6 +202,12 @@ class SourceInstance:
         if self._live is not None:
             self._live.close()
             self._live = None
+
+    def _share(self, positions: list[Any]) -> Any:
+        """This subtask's position, of those of another number of subtasks."""
+        if self._reader is None:
+            return False
+        return self._source.redistribute(positions, self.operator.parallelism)[self._subtask]
 
     def _save_position(self, finished: bool, position: Any) -> None:
         data = pickle.dumps((finished, position), 5)
