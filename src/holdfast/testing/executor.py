@@ -195,16 +195,24 @@ class LocalExecutor:
         return self._begin_attempt(self._attempt)
 
     def savepoint(
-        self, directory: str | os.PathLike[str], *, stop: bool = False, drain: bool = False
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        stop: bool = False,
+        drain: bool = False,
     ) -> str:
-        """Take a savepoint with the next epoch and return its path; ``stop``: end the job with it.
+        """Take a savepoint with the next epoch and return its path.
 
-        ``drain``: before it, sources end and time goes to its end.
+        Args:
+            directory: where to put it; by default where the job's configuration says.
+            stop: end the job with it.
+            drain: before it, sources end and time goes to its end.
 
         Raises:
             CheckpointError: when there is no savepoint.
         """
-        answer = self._driver.checkpoints.ask_savepoint(os.fspath(directory), stop, drain)
+        place = None if directory is None else os.fspath(directory)
+        answer = self._driver.checkpoints.ask_savepoint(place, stop, drain)
         self.epoch()
         path = answer.result(0)
         if stop:
