@@ -21,6 +21,13 @@
     Holdfast alone. An epoch with hardly any data, against the least that Spark asks for such a
     job: the same stages with nothing in them.
 
+`checkpoint_price`
+    Holdfast alone. The keyed count with a checkpoint every second, against none.
+`recovery`
+    Holdfast alone. How long a job is away after a failure, with little and with much state.
+`increments`
+    Holdfast alone. What a checkpoint writes, by changed keys and by keys in the state.
+
 Slow systems get fewer records, a share of what the fast ones get, so that the comparison ends
 within minutes; each still runs for many times its warm-up.
 """
@@ -58,6 +65,12 @@ PROGRAMS = {
         Program("keys-5m", "benchmarks.own.growth_job", variant="5000000"),
         Program("small-epochs", "benchmarks.own.epochs_job"),
         Program("spark-floor", "benchmarks.own.floor_job"),
+        Program("checkpoints-none", "benchmarks.own.checkpoint_job", variant="0"),
+        Program("checkpoints-1s", "benchmarks.own.checkpoint_job", variant="1000"),
+        Program("recovery-100k", "benchmarks.own.recovery_job", variant="100000"),
+        Program("recovery-1m", "benchmarks.own.recovery_job", variant="1000000"),
+        Program("recovery-5m", "benchmarks.own.recovery_job", variant="5000000"),
+        Program("increments", "benchmarks.own.increments_job"),
     )
 }
 
@@ -103,6 +116,20 @@ WORKLOADS = {
             "small_epochs", 1000, 50, programs=("small-epochs",), unit="epochs", timeout=1800.0
         ),
         Workload("epoch_floor", 100, 20, programs=("spark-floor", "small-epochs"), unit="epochs"),
+        Workload(
+            "checkpoint_price",
+            10_000_000,
+            100_000,
+            programs=("checkpoints-none", "checkpoints-1s"),
+        ),
+        Workload(
+            "recovery",
+            5_000_000,
+            50_000,
+            programs=("recovery-100k", "recovery-1m", "recovery-5m"),
+            unit="keys at most",
+        ),
+        Workload("increments", 1_000_000, 50_000, programs=("increments",), unit="keys"),
     )
 }
 
@@ -179,5 +206,20 @@ BARS = (
         "epoch_seconds",
         at_most=2.0,
         by="spark-floor",
+    ),
+    Bar(
+        "checkpoint_price",
+        "rate with a checkpoint every second to none",
+        "checkpoints-1s",
+        "warm_rate",
+        0.85,
+        by="checkpoints-none",
+    ),
+    Bar(
+        "increments",
+        "a checkpoint of as many changes, state five times as large",
+        "increments",
+        "large_to_small_state",
+        at_most=1.5,
     ),
 )

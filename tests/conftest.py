@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import uuid
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 
@@ -84,3 +86,44 @@ def executor(request: pytest.FixtureRequest) -> Executor:
         return InProcess()
     request.getfixturevalue("spark")
     return OnSpark()
+
+
+class S3(NamedTuple):
+    """A bucket of its own for a test, and Hadoop's settings to get there."""
+
+    uri: str
+    options: dict[str, str]
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The address of an S3-compatible server in this process; other processes reach it, too."""
+    moto = pytest.importorskip("moto.server", reason="needs the packages of holdfast[dev]")
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.fixture
+def s3(s3_server: str) -> S3:
+    """A new bucket."""
+    from pyarrow.fs import S3FileSystem
+
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    S3FileSystem(
+        access_key="key",
+        secret_key="secret",
+        endpoint_override=s3_server,
+        region="us-east-1",
+        allow_bucket_creation=True,
+    ).create_dir(bucket)
+    options = {
+        "fs.s3a.endpoint": s3_server,
+        "fs.s3a.access.key": "key",
+        "fs.s3a.secret.key": "secret",
+        "fs.s3a.endpoint.region": "us-east-1",
+        "fs.s3a.path.style.access": "true",
+    }
+    return S3(f"s3a://{bucket}", options)

@@ -8,6 +8,7 @@ HoldfastError
 │   ├── JobCancelledError     somebody cancelled the job that was waited for
 │   ├── DisagreementError     Spark computed a stage again, differently; the epoch is run again
 │   └── InternalError         the engine itself broke a promise (please report it)
+├── FileSystemError           (holdfast.filesystem) a file cannot be read or written
 ├── StateError                (holdfast.state.errors) saved state cannot be read or written
 └── CheckpointError           (holdfast.checkpoint.errors) a checkpoint cannot be, or is in use
 

@@ -272,7 +272,7 @@ class Coordinator:
         if late is not None:
             return [DiscardCheckpoint(late.id)] if late.in_store else []
         checkpoint = self._written(event.checkpoint)
-        self._history.completed(checkpoint.id, event.now, event.size)
+        self._history.completed(checkpoint.id, event.now, event.size, event.written)
         instructions: list[Instruction] = []
         if checkpoint.in_store:
             instructions += self._complete(checkpoint, event.now)

@@ -130,12 +130,19 @@ class EpochFailed:
 
 @dataclass(frozen=True, slots=True)
 class MetadataWritten:
-    """The metadata is in place (step 9). ``path`` is that of the savepoint, if it is one."""
+    """The metadata is in place (step 9).
+
+    Attributes:
+        size: of all state.
+        written: of the state files that are new with this checkpoint.
+        path: that of the savepoint, if it is one.
+    """
 
     checkpoint: int
     now: int
     size: int
     path: str = ""
+    written: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +305,7 @@ class CheckpointRecord:
 
     Attributes:
         duration: from trigger to end.
+        size: of all state; ``written``: of what is new since the checkpoint before.
         failure: why there is none.
     """
 
@@ -307,6 +315,7 @@ class CheckpointRecord:
     end_timestamp: int | None = None
     duration: int | None = None
     size: int | None = None
+    written: int | None = None
     savepoint: bool = False
     failure: str | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from holdfast.checkpoint.events import CheckpointCounts, CheckpointRecord, CheckpointStatus
 
@@ -32,9 +33,9 @@ class CheckpointHistory:
         self.counts = replace(self.counts, triggered=self.counts.triggered + 1)
         self._trim()
 
-    def completed(self, checkpoint: int, now: int, size: int) -> None:
+    def completed(self, checkpoint: int, now: int, size: int, written: int | None = None) -> None:
         """End a checkpoint well."""
-        self._end(checkpoint, now, CheckpointStatus.COMPLETED, size=size)
+        self._end(checkpoint, now, CheckpointStatus.COMPLETED, size=size, written=written)
         self.counts = replace(self.counts, completed=self.counts.completed + 1)
 
     def failed(self, checkpoint: int, now: int, failure: str) -> None:
@@ -42,22 +43,14 @@ class CheckpointHistory:
         self._end(checkpoint, now, CheckpointStatus.FAILED, failure=failure)
         self.counts = replace(self.counts, failed=self.counts.failed + 1)
 
-    def _end(
-        self,
-        checkpoint: int,
-        now: int,
-        status: CheckpointStatus,
-        size: int | None = None,
-        failure: str | None = None,
-    ) -> None:
+    def _end(self, checkpoint: int, now: int, status: CheckpointStatus, **figures: Any) -> None:
         record = self._records[checkpoint]
         self._records[checkpoint] = replace(
             record,
             status=status,
             end_timestamp=now,
             duration=max(0, now - record.trigger_timestamp),
-            size=size,
-            failure=failure,
+            **figures,
         )
         self._trim()
 

@@ -131,17 +131,21 @@ class CheckpointStore:
         self._files[checkpoint] = metadata.files()
         return metadata
 
-    def latest(self, deep: bool = False) -> CheckpointMetadata | None:
+    def latest(
+        self, deep: bool = False, among: Iterable[int] | None = None
+    ) -> CheckpointMetadata | None:
         """Return the newest checkpoint that is whole; None if there is none to go on from.
 
         Every state file that it names is there and has the right size; ``deep``: and the right
-        checksum. A newer one that is damaged is passed over with a warning. If all are damaged,
-        or the storage does not answer, raise: to begin anew is for the user to decide.
+        checksum. ``among``: only these are looked at. A newer one that is damaged is passed over
+        with a warning. If all are damaged, or the storage does not answer, raise: to begin anew is
+        for the user to decide.
         """
         if self.is_finished():
             return None
         damaged: list[CheckpointCorruptionError] = []
-        for checkpoint in reversed(self.completed()):
+        candidates = self.completed() if among is None else sorted(among)
+        for checkpoint in reversed(candidates):
             try:
                 metadata = self.read(checkpoint)
                 verify_files(metadata, self.storage, deep)

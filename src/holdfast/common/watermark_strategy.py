@@ -2,7 +2,7 @@
 
 A `WatermarkStrategy` is immutable: each ``with_...`` returns a new one and keeps the rest. What
 generates the watermarks is one of `NoWatermarks`, `BoundedOutOfOrderness` (with a delay of zero for
-monotonous timestamps) and `CustomGenerator`.
+monotonous timestamps) and `CustomGenerator`; each makes generators, one per subtask.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
-from holdfast.common.time import DurationLike, format_duration, to_timedelta
+from holdfast.common.constants import MIN_LONG_VALUE
+from holdfast.common.time import DurationLike, format_duration, to_millis, to_timedelta
+from holdfast.common.watermark_generators import (
+    BoundedOutOfOrdernessWatermarks,
+    NoWatermarksGenerator,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarksWithIdleness,
+)
 
 __all__ = [
     "NO_TIMESTAMP",
@@ -29,7 +37,7 @@ __all__ = [
 ]
 
 #: what a timestamp assigner is given for a record that has no timestamp yet
-NO_TIMESTAMP: Final = -(2**63)
+NO_TIMESTAMP: Final = MIN_LONG_VALUE
 
 
 class TimestampAssigner(ABC):
@@ -44,37 +52,13 @@ class TimestampAssigner(ABC):
         """
 
 
-class WatermarkOutput(ABC):
-    """Where a `WatermarkGenerator` sends its watermarks."""
-
-    @abstractmethod
-    def emit_watermark(self, timestamp: int) -> None:
-        """Say that no record at or before this timestamp is to come; going back is ignored."""
-
-    @abstractmethod
-    def mark_idle(self) -> None:
-        """Say that this input has nothing to send, so that others need not wait for it."""
-
-    @abstractmethod
-    def mark_active(self) -> None:
-        """Say that this input sends again."""
-
-
-class WatermarkGenerator(ABC):
-    """Watermarks by the user's own rule; one object per source subtask, in the workers."""
-
-    @abstractmethod
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """See a record; a watermark may be sent for it."""
-
-    @abstractmethod
-    def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Send the present watermark; called at the end of each epoch."""
-
-
 @dataclass(frozen=True)
 class NoWatermarks:
     """No watermarks at all, for jobs that go by processing time."""
+
+    def create(self) -> WatermarkGenerator:
+        """Return a generator for one subtask."""
+        return NoWatermarksGenerator()
 
 
 @dataclass(frozen=True)
@@ -86,12 +70,33 @@ class BoundedOutOfOrderness:
     def __post_init__(self) -> None:
         _not_negative("max_out_of_orderness", self.delay)
 
+    def create(self) -> WatermarkGenerator:
+        """Return a generator for one subtask."""
+        return BoundedOutOfOrdernessWatermarks(to_millis(self.delay))
+
 
 @dataclass(frozen=True)
 class CustomGenerator:
     """Watermarks by generators of the user, made by ``factory`` in each subtask."""
 
     factory: Callable[[], WatermarkGenerator]
+
+    def create(self) -> WatermarkGenerator:
+        """Return a generator for one subtask.
+
+        Raises:
+            TypeError: when the factory returns something else.
+        """
+        made = self.factory()
+        # An object with the methods will do: PyFlink's users know no base class for it.
+        if hasattr(made, "on_event") and hasattr(made, "on_periodic_emit"):
+            return made
+        message = (
+            "the function given to WatermarkStrategy.for_generator must return a "
+            "WatermarkGenerator, with on_event and on_periodic_emit; "
+            f"{self.factory!r} returned {type(made).__name__}: {made!r}"
+        )
+        raise TypeError(message)
 
 
 GeneratorSpec: TypeAlias = NoWatermarks | BoundedOutOfOrderness | CustomGenerator
@@ -121,7 +126,7 @@ class WatermarkStrategy:
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
-        """Return a strategy for timestamps that never go back within a source subtask."""
+        """Return a strategy for timestamps that never go back within a subtask."""
         return WatermarkStrategy(BoundedOutOfOrderness(timedelta()))
 
     @staticmethod
@@ -141,7 +146,7 @@ class WatermarkStrategy:
         """Return a strategy of your own.
 
         ``generator_supplier`` is a `WatermarkGenerator` class or a function that makes one; it is
-        called in the workers, once per source subtask.
+        called in the workers, once per subtask.
         """
         return WatermarkStrategy(CustomGenerator(_callable(generator_supplier)))
 
@@ -155,7 +160,7 @@ class WatermarkStrategy:
         return replace(self, timestamp_assigner=_assigner(timestamp_assigner))
 
     def with_idleness(self, idle_timeout: DurationLike) -> WatermarkStrategy:
-        """Return this strategy, where a source silent for that long no longer holds others up."""
+        """Return this strategy, where an input silent for that long no longer holds others up."""
         timeout = to_timedelta(idle_timeout)
         _positive("idle_timeout", timeout)
         return replace(self, idle_timeout=timeout)
@@ -166,15 +171,23 @@ class WatermarkStrategy:
         max_allowed_watermark_drift: DurationLike,
         update_interval: DurationLike | None = None,
     ) -> WatermarkStrategy:
-        """Return this strategy, where a source too far ahead of its group waits.
+        """Return this strategy with a bound on how far a source may be ahead of its group.
 
-        The group's watermark is made known every ``update_interval``, one second unless told.
+        It is kept with the strategy and not acted on: in this version no source is made to wait.
+        ``update_interval`` is one second unless told.
         """
         interval = (
             timedelta(seconds=1) if update_interval is None else to_timedelta(update_interval)
         )
         drift = to_timedelta(max_allowed_watermark_drift)
         return replace(self, alignment=WatermarkAlignment(watermark_group, drift, interval))
+
+    def create_generator(self, clock: Callable[[], int]) -> WatermarkGenerator:
+        """Return a generator for one subtask; the clock, in milliseconds, tells when it is idle."""
+        generator = self.generator.create()
+        if self.idle_timeout is None:
+            return generator
+        return WatermarksWithIdleness(generator, to_millis(self.idle_timeout), clock)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 Environment: StreamExecutionEnvironment makes streams and runs the job; RuntimeExecutionMode is
 noted. Streams: DataStream, KeyedStream, DataStreamSink, CloseableIterator. Functions: see
-``holdfast.datastream.functions``. State: see ``holdfast.datastream.state``. Checkpoints:
+``holdfast.datastream.functions``. State: see ``holdfast.datastream.state``. Windows, assigners,
+triggers and evictors: see ``holdfast.datastream.window``. Time: TimerService sets timers,
+TimeDomain says which time one goes by; OutputTag names a side output. Checkpoints:
 CheckpointConfig, with CheckpointingMode and ExternalizedCheckpointRetention (older:
 ExternalizedCheckpointCleanup), says when and how; FileSystemCheckpointStorage and
 JobManagerCheckpointStorage say where. HashMapStateBackend and EmbeddedRocksDBStateBackend (older:
@@ -26,19 +28,37 @@ from holdfast.datastream.execution_mode import RuntimeExecutionMode
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.datastream.functions import (
     AggregateFunction,
+    AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoGroupFunction,
+    CoMapFunction,
+    CoProcessFunction,
     FilterFunction,
+    FlatJoinFunction,
     FlatMapFunction,
+    JoinFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
     ParallelSourceFunction,
     Partitioner,
+    ProcessAllWindowFunction,
     ProcessFunction,
+    ProcessJoinFunction,
+    ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
     SinkFunction,
     SourceFunction,
+    TwoPhaseCommitSinkFunction,
+    WindowFunction,
 )
+from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state_backend import (
     EmbeddedRocksDBStateBackend,
     FsStateBackend,
@@ -48,32 +68,65 @@ from holdfast.datastream.state_backend import (
     StateBackend,
 )
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
+from holdfast.datastream.time_domain import TimeDomain
+from holdfast.datastream.timerservice import TimerService
+from holdfast.datastream.window import (
+    CountWindow,
+    Evictor,
+    GlobalWindow,
+    MergingWindowAssigner,
+    TimeWindow,
+    Trigger,
+    TriggerResult,
+    Window,
+    WindowAssigner,
+)
 
 __all__ = [
     "AggregateFunction",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
+    "BroadcastProcessFunction",
     "CheckpointConfig",
     "CheckpointStorage",
     "CheckpointingMode",
     "CloseableIterator",
+    "CoFlatMapFunction",
+    "CoGroupFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "CountWindow",
     "DataStream",
     "DataStreamSink",
     "EmbeddedRocksDBStateBackend",
+    "Evictor",
     "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "FsStateBackend",
+    "GlobalWindow",
     "HashMapStateBackend",
     "JobManagerCheckpointStorage",
+    "JoinFunction",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
     "MapFunction",
     "MemoryStateBackend",
+    "MergingWindowAssigner",
+    "OutputTag",
     "ParallelSourceFunction",
     "Partitioner",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
+    "ProcessWindowFunction",
     "ReduceFunction",
     "RocksDBStateBackend",
     "RuntimeContext",
@@ -82,4 +135,13 @@ __all__ = [
     "SourceFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "TimeDomain",
+    "TimeWindow",
+    "TimerService",
+    "Trigger",
+    "TriggerResult",
+    "TwoPhaseCommitSinkFunction",
+    "Window",
+    "WindowAssigner",
+    "WindowFunction",
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from holdfast.common import ExecutionConfig, TypeInformation, Types
+from holdfast.common import ExecutionConfig, TypeInformation, Types, WatermarkStrategy
 from holdfast.common.typeinfo import type_info_of
 from holdfast.datastream.connectors.base import Sink
 from holdfast.datastream.connectors.dataframe import DataFrameSink
@@ -22,6 +23,7 @@ from holdfast.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
     SinkFunction,
+    TwoPhaseCommitSinkFunction,
 )
 from holdfast.datastream.keyed_functions import (
     FilterWithState,
@@ -30,6 +32,7 @@ from holdfast.datastream.keyed_functions import (
     Reduce,
     field_reducer,
 )
+from holdfast.datastream.output_tag import OutputTag
 from holdfast.errors import JobDefinitionError
 from holdfast.graph.nodes import (
     Broadcast,
@@ -49,6 +52,7 @@ from holdfast.graph.nodes import (
     ResultOperation,
     Shuffle,
     Style,
+    TimestampsOperation,
     WriterOperation,
 )
 
@@ -127,7 +131,7 @@ class _Stream:
         operation = ResultOperation(ResultKind.PRINT, sink_identifier or "")
         return self._sink("print", "Sink: Print to Std. Out", operation)
 
-    def add_sink(self, sink_func: SinkFunction) -> DataStreamSink:
+    def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction) -> DataStreamSink:
         """Give each record to a sink function, in the workers."""
         if not isinstance(sink_func, SinkFunction):
             msg = f"add_sink: expected a SinkFunction; got {_kind(sink_func)}"
@@ -172,7 +176,10 @@ class _Stream:
         return self._environment._graph[self._edges[0].source]
 
     def _type(self) -> Any:
-        types = [self._environment._graph[edge.source].output_type for edge in self._edges]
+        graph = self._environment._graph
+        types = [
+            graph[edge.source].output_type if edge.tag is None else None for edge in self._edges
+        ]
         return types[0] if all(known == types[0] for known in types) else None
 
     def _add(self, kind: str, name: str, operation: Operation, **settings: Any) -> int:
@@ -245,7 +252,7 @@ class _Stream:
         """
         _check_function("key_by", key_selector, KeySelector)
         partitioning = Hash(key_selector, type_info_of(key_type))
-        edges = tuple(Edge(edge.source, partitioning) for edge in self._values()._edges)
+        edges = tuple(replace(edge, partitioning=partitioning) for edge in self._values()._edges)
         return KeyedStream(self._environment, edges, self._values())
 
     def _values(self) -> DataStream:
@@ -257,11 +264,11 @@ class DataStream(_Stream, _OperatorSettings):
 
     def _operator(self) -> int:
         edge = self._edges[0]
-        plain = len(self._edges) == 1 and edge.partitioning == Forward()
-        if not plain:
+        if self._edges != (Edge(edge.source),):
             msg = (
-                "names, uids and parallelism belong to an operator; this stream is a union or a "
-                "partitioning of operators: set them on the operator before or after it"
+                "names, uids and parallelism belong to an operator; this stream is a union, a "
+                "partitioning or a side output of operators: set them on the operator before or "
+                "after it"
             )
             raise TypeError(msg)
         return edge.source
@@ -292,6 +299,29 @@ class DataStream(_Stream, _OperatorSettings):
             msg = f"process: a DataStream takes a ProcessFunction; got {_kind(func)}"
             raise TypeError(msg)
         return self._apply("process", "Process", Style.PROCESS, func, output_type)
+
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+        """Give records their timestamps, and the stream its watermarks."""
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            given = _kind(watermark_strategy)
+            msg = f"assign_timestamps_and_watermarks: expected a WatermarkStrategy; got {given}"
+            raise TypeError(msg)
+        node = self._add(
+            "timestamps",
+            "Timestamps/Watermarks",
+            TimestampsOperation(watermark_strategy),
+            output_type=self._type(),
+            parallelism=self._source().parallelism,
+        )
+        return DataStream(self._environment, (Edge(node),))
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """The records that the operator sends to a side output with ``yield tag, record``."""
+        if not isinstance(output_tag, OutputTag):
+            msg = f"get_side_output: expected an OutputTag; got {_kind(output_tag)}"
+            raise TypeError(msg)
+        edge = Edge(self._operator(), tag=output_tag.tag_id)
+        return DataStream(self._environment, (edge,))
 
     def rebalance(self) -> DataStream:
         """Send records round robin to all subtasks of the next operator."""
@@ -328,7 +358,7 @@ class DataStream(_Stream, _OperatorSettings):
         return self._partition(Custom(partitioner, key_selector))
 
     def _partition(self, partitioning: Partitioning) -> DataStream:
-        edges = tuple(Edge(edge.source, partitioning) for edge in self._edges)
+        edges = tuple(replace(edge, partitioning=partitioning) for edge in self._edges)
         return DataStream(self._environment, edges)
 
 

@@ -13,126 +13,92 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.metrics import MetricGroup
+from holdfast.datastream.async_functions import (
+    AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
+)
+from holdfast.datastream.broadcast_functions import (
+    BaseBroadcastProcessFunction,
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedStateFunction,
+)
+from holdfast.datastream.co_functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+)
+from holdfast.datastream.function_base import Function, KeyedStateStore, RuntimeContext
+from holdfast.datastream.join_functions import (
+    CoGroupFunction,
+    FlatJoinFunction,
+    JoinFunction,
+    ProcessJoinFunction,
+)
+from holdfast.datastream.process_functions import KeyedProcessFunction, ProcessFunction
+from holdfast.datastream.timerservice import TimerService
+from holdfast.datastream.window_functions import (
+    AllWindowFunction,
+    PassThroughAllWindowFunction,
+    PassThroughWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
 
 if TYPE_CHECKING:
-    from holdfast.datastream.state import (
-        AggregatingState,
-        AggregatingStateDescriptor,
-        FoldingState,
-        FoldingStateDescriptor,
-        ListState,
-        ListStateDescriptor,
-        MapState,
-        MapStateDescriptor,
-        OperatorStateStore,
-        ReducingState,
-        ReducingStateDescriptor,
-        ValueState,
-        ValueStateDescriptor,
-    )
+    from holdfast.datastream.state import OperatorStateStore
 
 __all__ = [
     "AggregateFunction",
+    "AllWindowFunction",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
+    "BaseBroadcastProcessFunction",
+    "BroadcastProcessFunction",
     "CheckpointListener",
     "CheckpointedFunction",
+    "CoFlatMapFunction",
+    "CoGroupFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "FoldFunction",
     "Function",
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
+    "JoinFunction",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
+    "KeyedStateFunction",
     "KeyedStateStore",
     "ListCheckpointed",
     "MapFunction",
     "NullByteKeySelector",
     "ParallelSourceFunction",
     "Partitioner",
+    "PassThroughAllWindowFunction",
+    "PassThroughWindowFunction",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
+    "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
     "SinkFunction",
     "SourceContext",
     "SourceFunction",
+    "TimerService",
+    "TwoPhaseCommitSinkFunction",
+    "WindowFunction",
 ]
-
-
-class KeyedStateStore(ABC):
-    """Where keyed state comes from; it is scoped to the key of the current record."""
-
-    @abstractmethod
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """A state of one value per key."""
-
-    @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A state of a list per key."""
-
-    @abstractmethod
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """A state of a map per key."""
-
-    @abstractmethod
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """A state that folds what is added with a reduce function."""
-
-    @abstractmethod
-    def get_aggregating_state(
-        self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState[Any, Any]:
-        """A state that folds what is added into an accumulator."""
-
-    @abstractmethod
-    def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState[Any, Any]:
-        """A state that folds what is added into a value (deprecated, as in Flink)."""
-
-
-class RuntimeContext(KeyedStateStore):
-    """What a function may know of the place where it runs; given to ``open``."""
-
-    @abstractmethod
-    def get_task_name(self) -> str:
-        """The name of the operator."""
-
-    @abstractmethod
-    def get_number_of_parallel_subtasks(self) -> int:
-        """The parallelism of the operator."""
-
-    @abstractmethod
-    def get_max_number_of_parallel_subtasks(self) -> int:
-        """The max parallelism of the operator: the number of its key groups."""
-
-    @abstractmethod
-    def get_index_of_this_subtask(self) -> int:
-        """The number of this parallel instance, from 0."""
-
-    @abstractmethod
-    def get_attempt_number(self) -> int:
-        """How often the job was restarted: 0 in the first attempt."""
-
-    @abstractmethod
-    def get_task_name_with_subtasks(self) -> str:
-        """The name with the number of this instance and the parallelism: ``name (1/4)``."""
-
-    @abstractmethod
-    def get_job_parameter(self, key: str, default_value: str) -> str:
-        """A global job parameter of the ``ExecutionConfig``."""
-
-    @abstractmethod
-    def get_metrics_group(self) -> MetricGroup:
-        """Where the function registers its metrics."""
-
-
-class Function(ABC):  # noqa: B024 - nothing to implement, but not to be made by itself
-    """Base of all functions that are objects."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        """Called before the first record, in every worker process that runs this instance."""
-
-    def close(self) -> None:
-        """Called once after the last record. Not when the process is killed."""
 
 
 class FunctionSnapshotContext(ABC):
@@ -298,42 +264,6 @@ class Partitioner(Function):
         """The index of the target subtask, from 0 to ``num_partitions - 1``."""
 
 
-class ProcessFunction(Function):
-    """The general function of a stream without keys."""
-
-    class Context(ABC):
-        """What is known of the current record; valid only during the call."""
-
-        @abstractmethod
-        def timestamp(self) -> int | None:
-            """The event timestamp of the record in milliseconds, or None if it has none."""
-
-    @abstractmethod
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
-        """Called for each record; yields (or returns an iterable of) results."""
-
-
-class KeyedProcessFunction(Function):
-    """The general function of a keyed stream: state by ``RuntimeContext``, results by yield."""
-
-    class Context(ABC):
-        """What is known of the current record; valid only during the call."""
-
-        @abstractmethod
-        def get_current_key(self) -> Any:
-            """The key of the record."""
-
-        @abstractmethod
-        def timestamp(self) -> int | None:
-            """The event timestamp of the record in milliseconds, or None if it has none."""
-
-    @abstractmethod
-    def process_element(
-        self, value: Any, ctx: KeyedProcessFunction.Context
-    ) -> Iterable[Any] | None:
-        """Called for each record; yields (or returns an iterable of) results."""
-
-
 class SinkFunction(Function):
     """Takes records out of the job, in the worker."""
 
@@ -389,3 +319,7 @@ class ParallelSourceFunction(SourceFunction):
 
     Each instance learns its share in ``open``, from the index of its subtask.
     """
+
+
+# NB: last, since it is made of the classes above.
+from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction  # noqa: E402

@@ -284,7 +284,8 @@ class StreamExecutionEnvironment:
             msg = f"from_source: expected a Source; got {type(source).__name__}"
             raise TypeError(msg)
         name = f"Source: {source_name}"
-        return self._add_source(source, name, type_info, source.parallelism_limit)
+        limit = source.parallelism_limit
+        return self._add_source(source, name, type_info, limit, watermark_strategy)
 
     def from_dataframe(self, frame: DataFrame, source_name: str = "DataFrame") -> DataStream:
         """The rows of a streaming or a batch Spark DataFrame, as ``Row`` records."""
@@ -343,12 +344,18 @@ class StreamExecutionEnvironment:
             raise JobDefinitionError(msg)
 
     def _add_source(
-        self, source: Source, name: str, type_info: Any, parallelism: int | None
+        self,
+        source: Source,
+        name: str,
+        type_info: Any,
+        parallelism: int | None,
+        strategy: WatermarkStrategy | None = None,
     ) -> DataStream:
+        gives_time = strategy is not None and strategy != WatermarkStrategy.no_watermarks()
         node = self._graph.add(
             "source",
             name,
-            SourceOperation(source),
+            SourceOperation(source, strategy if gives_time else None),
             output_type=type_info_of(type_info),
             parallelism=parallelism,
         )

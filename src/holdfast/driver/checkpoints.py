@@ -110,6 +110,10 @@ class JobCheckpoints:
         self._requests: SimpleQueue[SavepointRequested] = SimpleQueue()
         self._answers: dict[str, CompletableFuture[str]] = {}
         self._start: Start | None = None
+        #: why the running checkpoint cannot be written, if that is known
+        self._unnoted: tuple[str, ...] = ()
+        #: the state files of the checkpoint before
+        self._known_files: dict[str, int] = {}
         #: a savepoint that goes once there is a checkpoint
         self._claimed: Path | None = None
 
@@ -165,9 +169,9 @@ class JobCheckpoints:
         return self._policy.on_failure(self._clock())
 
     def restart(self) -> Start | None:
-        """Where the next attempt begins: the last completed checkpoint, or where this job began."""
-        completed = self._coordinator.completed
-        start = Start(self.store.read(completed[-1])) if completed else self._start
+        """Where the next attempt begins: the last whole checkpoint, or where this job began."""
+        latest = self.store.latest(deep=True, among=self._coordinator.completed)
+        start = self._start if latest is None else Start(latest)
         self._begin(start)
         return start
 
@@ -207,8 +211,7 @@ class JobCheckpoints:
         told = self._coordinator.notifications()
         for instruction in instructions:
             if isinstance(instruction, InjectBarrier):
-                if self.enabled:
-                    self.store.begin(instruction.checkpoint_id)
+                self._note(instruction.checkpoint_id)
                 drains = instruction.savepoint is not None and instruction.savepoint.drain
                 return Barrier(
                     instruction.checkpoint_id,
@@ -218,6 +221,15 @@ class JobCheckpoints:
                     drains,
                 )
         return Barrier(None, 0, told.completed, told.aborted)
+
+    def _note(self, checkpoint: int) -> None:
+        """Take note of an id that is given away; if that is not possible, the checkpoint fails."""
+        self._unnoted = ()
+        if self.enabled:
+            try:
+                self.store.begin(checkpoint)
+            except CheckpointError as error:
+                self._unnoted = (str(error),)
 
     def epoch_accepted(
         self,
@@ -233,7 +245,7 @@ class JobCheckpoints:
             JobExecutionError: when too many checkpoints failed.
         """
         completion = Completion()
-        event = EpochAccepted(epoch, self._clock(), tuple(failures))
+        event = EpochAccepted(epoch, self._clock(), (*self._unnoted, *failures))
         for instruction in self._coordinator.handle(event):
             if isinstance(instruction, WriteMetadata):
                 faults.reach(9, epoch, True)
@@ -288,8 +300,12 @@ class JobCheckpoints:
         except (CheckpointError, StateStorageError) as error:
             self._do(MetadataFailed(order.checkpoint_id, self._clock(), str(error)))
             return Completion()
-        written = MetadataWritten(order.checkpoint_id, self._clock(), metadata.state_size, path)
-        stops = self._do(written)
+        sizes = metadata.file_sizes()
+        written = sum(size for name, size in sizes.items() if name not in self._known_files)
+        self._known_files = sizes
+        stops = self._do(
+            MetadataWritten(order.checkpoint_id, self._clock(), sum(sizes.values()), path, written)
+        )
         if order.in_store:
             self._let_go(book)
         return Completion(order.in_store, stops)

@@ -92,27 +92,45 @@ Partitioning = Forward | Hash | Rebalance | Rescale | Shuffle | Broadcast | Glob
 
 @dataclass(frozen=True)
 class Edge:
-    """One input of a node: the node it comes from, and how its records are distributed."""
+    """One input of a node: the node it comes from, and how its records are distributed.
+
+    Attributes:
+        input: which input of the node it is; 1 is the second one of two connected streams.
+        tag: the side output that is read, if it is one.
+    """
 
     source: int
     partitioning: Partitioning = field(default_factory=Forward)
+    input: int = 0
+    tag: str | None = None
 
 
 class Style(Enum):
-    """The protocol between the runtime and a one-input function."""
+    """The protocol between the runtime and a function."""
 
     MAP = "map"
     FLAT_MAP = "flat_map"
     FILTER = "filter"
     PROCESS = "process"
     SINK = "sink"
+    CO_MAP = "co_map"
+    CO_FLAT_MAP = "co_flat_map"
+    CO_PROCESS = "co_process"
+    BROADCAST = "broadcast"
+    WINDOW = "window"
+    ASYNC = "async"
 
 
 @dataclass(frozen=True)
 class SourceOperation:
-    """Where records come from: a ``Source`` that makes readers."""
+    """Where records come from: a ``Source`` that makes readers.
+
+    Attributes:
+        strategy: gives them timestamps and watermarks, if it is given.
+    """
 
     source: Any
+    strategy: Any = None
 
 
 @dataclass(frozen=True)
@@ -124,12 +142,21 @@ class FunctionOperation:
         function: the user's function object, or a plain callable.
         key_selector: set on a keyed stream; state and timers are then scoped to the key.
         key_type: the declared type of the key, if any.
+        second_selector: that of the second input, where two keyed streams are connected.
     """
 
     style: Style
     function: Any
     key_selector: Any = None
     key_type: Any = None
+    second_selector: Any = None
+
+
+@dataclass(frozen=True)
+class TimestampsOperation:
+    """Gives records their timestamps, and the stream its watermarks."""
+
+    strategy: Any
 
 
 class ResultKind(Enum):
@@ -158,7 +185,9 @@ class WriterOperation:
     writer: Any
 
 
-Operation = SourceOperation | FunctionOperation | ResultOperation | WriterOperation
+Operation = (
+    SourceOperation | FunctionOperation | TimestampsOperation | ResultOperation | WriterOperation
+)
 
 
 class Chaining(Enum):

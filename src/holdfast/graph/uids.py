@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Sequence
 
 from holdfast.errors import JobDefinitionError
-from holdfast.graph.nodes import Node
+from holdfast.graph.nodes import Edge, Node
 
 
 def assign_uids(nodes: Sequence[Node]) -> dict[int, str]:
@@ -32,8 +32,14 @@ def assign_uids(nodes: Sequence[Node]) -> dict[int, str]:
     return uids
 
 
+def _describe(edge: Edge, uids: dict[int, str]) -> str:
+    tag = "" if edge.tag is None else f":{edge.tag}"
+    second = "" if edge.input == 0 else f"#{edge.input}"
+    return f"{uids[edge.source]}{tag}:{edge.partitioning}{second}"
+
+
 def _derive(node: Node, uids: dict[int, str], turns: dict[str, int]) -> str:
-    inputs = ",".join(f"{uids[edge.source]}:{edge.partitioning}" for edge in node.inputs)
+    inputs = ",".join(_describe(edge, uids) for edge in node.inputs)
     place = f"{node.kind}({inputs})"
     turn = turns[place] = turns.get(place, 0) + 1
     digest = hashlib.blake2s(f"{place}#{turn}".encode(), digest_size=4).hexdigest()

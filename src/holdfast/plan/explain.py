@@ -42,7 +42,7 @@ def _draw(plan: Plan, op: PlannedOperator) -> str:
     """An operator with those of its chain after it: ``a -> b``, or ``a -> (b, c)`` at a branch."""
     after = [
         _draw(plan, plan.operators[target])
-        for target in op.calls
+        for target in dict.fromkeys(call.target for call in op.calls)
         if plan.operators[target].chain == op.chain
     ]
     if not after:
@@ -58,13 +58,17 @@ def _describe(op: PlannedOperator) -> str:
 
 
 def _outputs(plan: Plan, op: PlannedOperator) -> Iterator[str]:
-    for target in op.calls:
-        if plan.operators[target].chain != op.chain:
-            yield f"call -> {plan.operators[target].name}"
+    for call in op.calls:
+        if plan.operators[call.target].chain != op.chain:
+            yield f"call{_side(call.tag)} -> {plan.operators[call.target].name}"
     for number in op.exchanges:
         ex = plan.exchanges[number]
         target_op = plan.operators[ex.target]
-        yield f"{ex.partitioning} -> {target_op.name} (level {ex.target_level})"
+        yield f"{ex.partitioning}{_side(ex.tag)} -> {target_op.name} (level {ex.target_level})"
+
+
+def _side(tag: str | None) -> str:
+    return "" if tag is None else f" of side output '{tag}'"
 
 
 def _count(number: int, noun: str) -> str:

@@ -8,11 +8,20 @@ order, runs every operator once per epoch.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from holdfast.graph.nodes import Node, Partitioning, SourceOperation
 
 #: The level of tasks that turn the rows of a Spark DataFrame into records; they keep no state.
 ROWS_LEVEL = -1
+
+
+class Call(NamedTuple):
+    """Records that pass by a direct call: to which operator, which input of it, which output."""
+
+    target: int
+    input: int = 0
+    tag: str | None = None
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,9 @@ class Exchange:
         id: its place in ``Plan.exchanges``.
         source: the operator that sends.
         target: the operator that receives.
+        input: which of its inputs.
+        tag: the side output that is sent, if it is one.
+        timestamped: records travel with their timestamps.
     """
 
     id: int
@@ -34,6 +46,9 @@ class Exchange:
     source_parallelism: int
     target_parallelism: int
     max_parallelism: int
+    input: int = 0
+    tag: str | None = None
+    timestamped: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,7 @@ class PlannedOperator:
         exchanges: ids of the exchanges that take its output.
         chain: the number of the chain that it stands in.
         max_parallelism_given: whether the user chose it; if not, a restore may choose another.
+        timestamped_inputs: by input: whether records of it may have timestamps.
     """
 
     node: Node
@@ -54,9 +70,10 @@ class PlannedOperator:
     chain: int
     parallelism: int
     max_parallelism: int
-    calls: tuple[int, ...]
+    calls: tuple[Call, ...]
     exchanges: tuple[int, ...]
     max_parallelism_given: bool = False
+    timestamped_inputs: frozenset[int] = frozenset()
 
     @property
     def id(self) -> int:

@@ -10,13 +10,16 @@ from holdfast.graph.nodes import (
     Chaining,
     Edge,
     Forward,
+    FunctionOperation,
     Node,
     Partitioning,
     Rebalance,
     SourceOperation,
+    Style,
+    TimestampsOperation,
 )
 from holdfast.graph.uids import assign_uids
-from holdfast.plan.model import ROWS_LEVEL, Exchange, Level, Plan, PlannedOperator
+from holdfast.plan.model import ROWS_LEVEL, Call, Exchange, Level, Plan, PlannedOperator
 
 DEFAULT_MAX_PARALLELISM = 128
 LARGEST_MAX_PARALLELISM = 32768
@@ -57,15 +60,25 @@ class _Planner:
             node.id: _max_parallelism(node, self.parallelism[node.id], defaults) for node in nodes
         }
 
+        self.timestamped = self._timestamped()
+
+    def _timestamped(self) -> set[int]:
+        """The nodes whose records may have timestamps."""
+        found: set[int] = set()
+        for node in self.nodes.values():
+            if _gives_timestamps(node) or any(edge.source in found for edge in node.inputs):
+                found.add(node.id)
+        return found
+
     def plan(self, name: str) -> Plan:
         levels = self._levels()
         chains = self._chains(levels)
-        calls: dict[int, list[int]] = {node_id: [] for node_id in self.nodes}
+        calls: dict[int, list[Call]] = {node_id: [] for node_id in self.nodes}
         exchanges: list[Exchange] = []
         for node in self.nodes.values():
             for edge in node.inputs:
                 if levels[edge.source] == levels[node.id] and self._is_local(edge, node):
-                    calls[edge.source].append(node.id)
+                    calls[edge.source].append(Call(node.id, edge.input, edge.tag))
                 else:
                     exchanges.append(self._exchange(len(exchanges), edge, node, levels))
         operators = {
@@ -79,6 +92,9 @@ class _Planner:
                 calls=tuple(calls[node_id]),
                 exchanges=tuple(ex.id for ex in exchanges if ex.source == node_id),
                 max_parallelism_given=bool(node.max_parallelism or self.defaults.max_parallelism),
+                timestamped_inputs=frozenset(
+                    edge.input for edge in node.inputs if edge.source in self.timestamped
+                ),
             )
             for node_id, node in self.nodes.items()
         }
@@ -161,6 +177,9 @@ class _Planner:
             source_parallelism=self.parallelism[edge.source],
             target_parallelism=self.parallelism[node.id],
             max_parallelism=self.max_parallelism[node.id],
+            input=edge.input,
+            tag=edge.tag,
+            timestamped=edge.source in self.timestamped,
         )
 
     def _partitioning(self, edge: Edge, node: Node) -> Partitioning:
@@ -168,6 +187,15 @@ class _Planner:
         if isinstance(edge.partitioning, Forward) and not self._is_local(edge, node):
             return Rebalance()
         return edge.partitioning
+
+
+def _gives_timestamps(node: Node) -> bool:
+    operation = node.operation
+    if isinstance(operation, FunctionOperation):
+        return operation.style is Style.WINDOW
+    if isinstance(operation, SourceOperation):
+        return operation.strategy is not None
+    return isinstance(operation, TimestampsOperation)
 
 
 def _reads_rows(node: Node) -> bool:

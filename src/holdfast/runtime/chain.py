@@ -6,35 +6,42 @@ their fields and closes them. It does not know of blocks, epochs or files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from holdfast.datastream.functions import Function
+from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.graph.nodes import (
     FunctionOperation,
     ResultKind,
     ResultOperation,
+    Style,
     WriterOperation,
 )
 from holdfast.plan.model import Level, Plan, PlannedOperator
 from holdfast.runtime.checkpointing import OPERATOR_STATE, initialize, notify, snapshot
-from holdfast.runtime.context import (
-    Clock,
-    KeyedRecordContext,
-    OperatorContext,
-    RecordContext,
+from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.event_time import (
+    END,
+    TIME,
+    OperatorTime,
+    StampingTime,
+    Watermark,
+    combine,
 )
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.fields import FIELDS, FieldCarrier
-from holdfast.runtime.fusion import Run, Step, fuse, method_of
+from holdfast.runtime.fusion import Fused, Port, Step, fuse, method_of
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.part_files import PartFiles
 from holdfast.runtime.protocol import EpochTask
+from holdfast.runtime.record_context import KeyedRecordContext, RecordContext
 from holdfast.runtime.results import PrintBuffer, ResultBuffer, WriterBuffer
 from holdfast.runtime.routing import Router, key_function
 from holdfast.runtime.staging import StagedColumns
+from holdfast.runtime.timers import TimerQueue
 from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.operator_state import Image, decode_image, encode_image
 from holdfast.state.views import KeyContext
@@ -50,20 +57,52 @@ class OperatorInstance:
         subtask: int,
         attempt: int,
         backend: KeyedStateBackend,
+        clock: Clock,
     ) -> None:
         """Make the function object; nothing is opened yet."""
         operation = operator.node.operation
         self.operator = operator
         self.report = FailureReporter(operator.name, subtask)
-        self.selector: Any = None
         self.function: Any = job.new_function(operator.id)
-        if isinstance(operation, FunctionOperation) and operation.key_selector:
-            self.selector = key_function(operation.key_selector)
-        self.key_context = KeyContext() if self.selector else None
+        keyed = isinstance(operation, FunctionOperation) and operation.key_selector
+        self.key_context = KeyContext() if keyed else None
+        self.time = self._make_time(backend, clock)
         self.context = OperatorContext(
             operator, subtask, attempt, backend, self.key_context, job.parameters
         )
         self.carrier = FieldCarrier(operator.name, self.function, self.context)
+        self.record_context = RecordContext(self.time, operator.name)
+        if self.key_context is not None:
+            self.record_context = KeyedRecordContext(self.time, operator.name, self.key_context)
+        #: takes results that the operator has outside of a call, with their timestamps
+        self.emit: Callable[[Iterable[tuple[Any, int | None]]], None] = _nowhere
+
+    def _make_time(self, backend: KeyedStateBackend, clock: Clock) -> OperatorTime:
+        operation = self.operator.node.operation
+        strategy = getattr(operation, "strategy", None)
+        if strategy is not None:
+            return StampingTime(clock, strategy)
+        if self.key_context is None or not hasattr(self.function, "on_timer"):
+            return OperatorTime(clock)
+        uid, key = self.operator.uid, self.key_context
+        queues = tuple(TimerQueue(domain, uid, backend, key) for domain in TimeDomain)
+        return OperatorTime(clock, queues)
+
+    def fire(self, domain: TimeDomain) -> None:
+        """Call the function for each timer that is due."""
+        if domain not in self.time.queues:
+            return
+        context = self.record_context
+        assert isinstance(context, KeyedRecordContext)
+        for timer in self.time.due(domain):
+            context.stamp, context.domain = timer.timestamp, domain
+            stamp = timer.timestamp if domain is TimeDomain.EVENT_TIME else None
+            try:
+                results = self.function.on_timer(timer.timestamp, context)
+                pairs = [(result, stamp) for result in results or ()]
+            except Exception as error:
+                self.report.during("on_timer", error)
+            self.emit(pairs)
 
     def open(self) -> None:
         """Call the function's ``open``."""
@@ -88,13 +127,16 @@ class OperatorInstance:
         """Take part in a checkpoint; raises what ``snapshot_state`` raises."""
         snapshot(self.function, checkpoint, timestamp, self.context.operator_states)
 
-    def notify(self, task: EpochTask) -> None:
-        """Tell the function of checkpoints that ended; without checkpoints, of accepted epochs."""
+    def notify(self, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
+        """Tell the function of checkpoints that ended."""
         try:
-            notify(self.function, task.completed, task.aborted)
+            notify(self.function, completed, aborted)
         except Exception as error:
             self.report.during("notify_checkpoint_complete", error)
-        if isinstance(self.function, TwoPhaseCommitSinkFunction) and not task.takes_checkpoints:
+
+    def epoch_accepted(self) -> None:
+        """What is pending is of accepted epochs, and there will be no checkpoint."""
+        if isinstance(self.function, TwoPhaseCommitSinkFunction):
             self._call("commit", self.function.epoch_accepted)
 
     def end_epoch(self) -> None:
@@ -118,19 +160,25 @@ class OperatorInstance:
         except Exception as error:
             self.report.during(what, error)
 
-    def step(self, clock: Clock) -> Step:
+    def step(self) -> Step:
         """This operator, as the chain's code needs it."""
         operator, operation = self.operator, self.operator.node.operation
         coerce = operator.node.output_type.coercer() if operator.node.output_type else None
         step = Step(self.report, coerce=coerce, calls=operator.calls)
+        if isinstance(self.time, StampingTime):
+            step.stamp = self.time.stamp
         if isinstance(operation, FunctionOperation):
-            step.style = operation.style
-            step.call = method_of(self.function, operation.style)
-            step.selector, step.key_context = self.selector, self.key_context
-            step.context = RecordContext(clock)
-            if self.key_context is not None:
-                step.context = KeyedRecordContext(clock, self.key_context)
+            step.key_context = self.key_context
+            step.ports = self._ports(operation)
+            step.has_sides = operation.style in _WITH_SIDES
         return step
+
+    def _ports(self, operation: FunctionOperation) -> tuple[Port, ...]:
+        stamped = self.operator.timestamped_inputs
+        selector = key_function(operation.key_selector) if operation.key_selector else None
+        call = method_of(self.function, operation.style)
+        style, context = operation.style, self.record_context
+        return (Port(style, call, context, selector, 0 in stamped and style in _WITH_CONTEXT),)
 
 
 class Chain:
@@ -149,14 +197,17 @@ class Chain:
         self._backend = backend
         self._directory = job.directory
         self.instances = {
-            op.id: OperatorInstance(op, job, subtask, attempt, backend)
+            op.id: OperatorInstance(op, job, subtask, attempt, backend, clock)
             for op in (job.plan.operators[op_id] for op_id in level.operators)
             if subtask < op.parallelism
         }
         self.routers: list[Router] = []
         self.results: list[ResultBuffer] = []
+        fused = self._wire(job.plan, level, subtask, clock)
         #: what takes the records that reach an operator; for a source, those that it read
-        self.inputs = self._wire(job.plan, level, subtask, clock)
+        self.inputs = fused.inputs
+        for number, emit in fused.outputs.items():
+            self.instances[number].emit = emit
 
     def initialize(self, restored: bool, images: Mapping[str, Image]) -> None:
         """Begin an attempt, the last function of the chain first."""
@@ -175,7 +226,9 @@ class Chain:
     def notify(self, task: EpochTask) -> None:
         """Tell listeners of checkpoints that ended, the last function first."""
         for instance in reversed(self.instances.values()):
-            instance.notify(task)
+            instance.notify(task.completed, task.aborted)
+            if not task.takes_checkpoints:
+                instance.epoch_accepted()
 
     def end_epoch(self) -> None:
         """The last record of an epoch was processed."""
@@ -214,6 +267,45 @@ class Chain:
                 image = encode_image(states.image())
                 self._backend.set_blob(instance.operator.uid, OPERATOR_STATE, image)
 
+    def restore_time(self) -> None:
+        """Go to the watermarks in the loaded state."""
+        for instance in self.instances.values():
+            instance.time.load(self._backend.get_blob(instance.operator.uid, TIME))
+
+    def save_time(self) -> None:
+        """Put the watermarks where they are persisted with the state."""
+        for instance in self.instances.values():
+            self._backend.set_blob(instance.operator.uid, TIME, instance.time.dump())
+
+    def fire_processing_timers(self) -> None:
+        """Call functions whose processing-time timers are due."""
+        for instance in self.instances.values():
+            instance.fire(TimeDomain.PROCESSING_TIME)
+
+    def advance(
+        self, arrived: Mapping[int, list[Watermark]], ended: Container[int]
+    ) -> dict[int, Watermark]:
+        """Move time to where the inputs are, operator by operator; returns where each is then.
+
+        Args:
+            arrived: the watermarks that came through exchanges, by the operator they came to.
+            ended: the sources that will give no more records.
+        """
+        inputs = {number: list(arrived.get(number, ())) for number in self.instances}
+        for number, instance in self.instances.items():
+            if instance.operator.node.is_source:
+                inputs[number] = [END if number in ended else Watermark()]
+            before = instance.time.watermark
+            now = combine(inputs[number], before)
+            if isinstance(instance.time, StampingTime) and now.time != END.time:
+                now = combine([instance.time.generate()], before)
+            instance.time.watermark = now
+            if now.time > before.time:
+                instance.fire(TimeDomain.EVENT_TIME)
+            for call in instance.operator.calls:
+                inputs[call.target].append(now)
+        return {number: instance.time.watermark for number, instance in self.instances.items()}
+
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The users' metrics, by operator uid."""
         taken = {
@@ -227,8 +319,8 @@ class Chain:
         for instance in self.instances.values():
             instance.close()
 
-    def _wire(self, plan: Plan, level: Level, subtask: int, clock: Clock) -> dict[int, Run]:
-        steps = {number: instance.step(clock) for number, instance in self.instances.items()}
+    def _wire(self, plan: Plan, level: Level, subtask: int, clock: Clock) -> Fused:
+        steps = {number: instance.step() for number, instance in self.instances.items()}
         for number, step in steps.items():
             operator = plan.operators[number]
             step.routers = tuple(
@@ -240,9 +332,25 @@ class Chain:
                 buffer = _result_buffer(operator, subtask, self._directory, clock)
                 self.results.append(buffer)
                 step.take = buffer.emit
-        reached = {ex.target for ex in plan.exchanges if ex.target_level == level.index}
-        sources = {number for number in steps if plan.operators[number].node.is_source}
-        return fuse(steps, sorted(steps.keys() & (reached | sources)))
+        reached = {(ex.target, ex.input) for ex in plan.exchanges if ex.target_level == level.index}
+        reached |= {(number, 0) for number in steps if plan.operators[number].node.is_source}
+        entries = {
+            (number, port): port in plan.operators[number].timestamped_inputs
+            for number, port in sorted(reached)
+            if number in steps
+        }
+        timed = [number for number, instance in self.instances.items() if instance.time.queues]
+        return fuse(steps, entries, timed)
+
+
+#: styles whose results may go to side outputs
+_WITH_SIDES = frozenset({Style.PROCESS, Style.CO_PROCESS, Style.BROADCAST, Style.WINDOW})
+#: styles whose functions can ask for the timestamp
+_WITH_CONTEXT = frozenset({Style.PROCESS, Style.SINK, Style.CO_PROCESS, Style.BROADCAST})
+
+
+def _nowhere(pairs: Iterable[tuple[Any, int | None]]) -> None:
+    """The output of an operator that has results only when it is called."""
 
 
 def _result_buffer(

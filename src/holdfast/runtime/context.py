@@ -1,4 +1,4 @@
-"""What functions are given: the runtime context of ``open``, and the context of a record."""
+"""The runtime context that ``open`` is given."""
 
 from __future__ import annotations
 
@@ -7,12 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.datastream.functions import (
-    KeyedProcessFunction,
-    ProcessFunction,
-    RuntimeContext,
-    SinkFunction,
-)
+from holdfast.datastream.functions import RuntimeContext
 from holdfast.errors import JobDefinitionError
 from holdfast.metrics import MetricGroup
 from holdfast.plan.model import PlannedOperator
@@ -171,29 +166,3 @@ class OperatorContext(RuntimeContext):
             f"'{descriptor.get_name()}': {known!r} and {descriptor!r}; "
             "the name identifies a state: give each its own"
         )
-
-
-class RecordContext(ProcessFunction.Context, SinkFunction.Context):
-    """The context of the current record, for functions without a key."""
-
-    def __init__(self, clock: Clock) -> None:
-        """Read the processing time from this clock."""
-        self._clock = clock
-
-    def timestamp(self) -> int | None:
-        return None
-
-    def current_processing_time(self) -> int:
-        return self._clock()
-
-
-class KeyedRecordContext(RecordContext, KeyedProcessFunction.Context):
-    """The context of the current record, for keyed functions."""
-
-    def __init__(self, clock: Clock, key_context: KeyContext) -> None:
-        """Read the key from where the runtime puts it."""
-        super().__init__(clock)
-        self._key_context = key_context
-
-    def get_current_key(self) -> Any:
-        return self._key_context.key

@@ -26,11 +26,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import Hash, Style
+from holdfast.plan.model import Call
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.routing import Emit, Router, explain_key
 
@@ -58,38 +60,80 @@ def method_of(function: Any, style: Style) -> Callable[..., Any]:
 
 
 @dataclass
+class Port:
+    """One input of an operator, as the code needs it.
+
+    Attributes:
+        style: how ``call`` is called; None for an operator whose records just pass on.
+        context: the second argument of the styles that have one.
+        selector: finds the key, on a keyed stream.
+        timestamped: whether the context is told the timestamp of each record.
+    """
+
+    style: Style | None = None
+    call: Callable[..., Any] | None = None
+    context: Any = None
+    selector: Callable[[Any], Any] | None = None
+    timestamped: bool = False
+
+
+@dataclass
 class Step:
     """One operator, as the code needs it.
 
     Attributes:
         report: describes its failures.
-        style: how ``call`` is called; None for an operator whose records just pass on.
-        context: the second argument of the styles that have one.
-        selector, key_context: where to find and put the key, on a keyed stream.
+        ports: its inputs.
+        key_context: where to put the key, on a keyed stream.
+        stamp: gives records another timestamp.
         coerce: gives results their declared shape.
         take: takes the records of an operator that has no others after it.
-        calls: the operators after it, by their number.
+        calls: the operators after it.
         routers: the exchanges after it.
+        has_sides: whether a result may be a pair of an ``OutputTag`` and a record.
     """
 
     report: FailureReporter
-    style: Style | None = None
-    call: Callable[..., Any] | None = None
-    context: Any = None
-    selector: Callable[[Any], Any] | None = None
+    ports: tuple[Port, ...] = (Port(),)
     key_context: Any = None
+    stamp: Callable[[Any, int | None], int | None] | None = None
     coerce: Callable[[Any], Any] | None = None
     take: Emit | None = None
-    calls: tuple[int, ...] = ()
+    calls: tuple[Call, ...] = ()
     routers: tuple[Router, ...] = ()
+    has_sides: bool = False
 
 
-def fuse(steps: Mapping[int, Step], entries: Iterable[int]) -> dict[int, Run]:
-    """For each entry, the function that takes records of its input."""
+class Fused(NamedTuple):
+    """The functions of a chain.
+
+    Attributes:
+        inputs: take records, by operator and input; if the input has timestamps, pairs of both.
+        outputs: take results of an operator that it has outside of a call, with timestamps.
+    """
+
+    inputs: dict[tuple[int, int], Run]
+    outputs: dict[int, Run]
+
+
+def fuse(
+    steps: Mapping[int, Step], entries: Mapping[tuple[int, int], bool], outputs: Iterable[int] = ()
+) -> Fused:
+    """Compile the operators of a chain.
+
+    ``entries`` are the operators and inputs that records come to, each with whether these come
+    with timestamps; ``outputs`` the operators that have results outside of a call.
+    """
     writer = _Writer(steps)
-    for entry in entries:
-        writer.write_run(entry)
+    for (number, port), paired in entries.items():
+        writer.write_run(number, port, paired)
+    for number in outputs:
+        writer.write_output(number)
     return writer.compile()
+
+
+#: The name of a timestamp that no record has.
+_NO_STAMP = "None"
 
 
 class _Writer:
@@ -97,115 +141,208 @@ class _Writer:
 
     def __init__(self, steps: Mapping[int, Step]) -> None:
         self._steps = steps
-        self._callers = Counter(target for step in steps.values() for target in step.calls)
+        self._callers = Counter(
+            (call.target, call.input) for step in steps.values() for call in step.calls
+        )
         self._lines: list[str] = []
-        self._names: dict[str, Any] = {"HoldfastError": HoldfastError, "fail": self._fail}
+        self._names: dict[str, Any] = {
+            "HoldfastError": HoldfastError,
+            "OutputTag": OutputTag,
+            "fail": self._fail,
+        }
         #: by the value of ``at``: who is at work, on which variable, and with which key selector
         self._places: list[tuple[FailureReporter, str, Any]] = []
-        self._runs: list[int] = []
-        self._apart: list[int] = []
+        self._runs: list[tuple[int, int]] = []
+        self._outs: list[int] = []
+        self._apart: list[tuple[int, int]] = []
+        #: operators with side outputs, and the tags that somebody reads
+        self._sides: dict[int, list[str]] = {}
         self._depth = 0
+        self._stamps = 0
 
-    def write_run(self, entry: int) -> None:
-        self._runs.append(entry)
-        self._function(f"run_{entry}", "records", entry, loop=True)
+    def write_run(self, number: int, port: int, paired: bool) -> None:
+        self._runs.append((number, port))
+        self._begin(f"run_{number}_{port}(records)")
+        self._line(2, "for r0, t0 in records:" if paired else "for r0 in records:")
+        self._operator(number, port, 0, "t0" if paired else _NO_STAMP, 3)
+        self._end()
 
-    def compile(self) -> dict[int, Run]:
-        written = 0
-        while written < len(self._apart):  # operators that are called may call others
-            number = self._apart[written]
-            self._function(f"apart_{number}", "r0", number, loop=False)
-            written += 1
+    def write_output(self, number: int) -> None:
+        self._outs.append(number)
+        self._begin(f"out_{number}(records)")
+        self._depth = _DEEPEST  # what follows is written elsewhere already
+        self._line(2, "for r0, t0 in records:")
+        step = self._steps[number]
+        self._main_or_side(step, number, 0, "t0", 3)
+        self._end()
+
+    def compile(self) -> Fused:
+        written = sides = 0
+        while written < len(self._apart) or sides < len(self._sides):
+            if written < len(self._apart):  # operators that are called may call others
+                self._write_apart(*self._apart[written])
+                written += 1
+            else:
+                self._write_sides(list(self._sides)[sides])
+                sides += 1
         exec(compile("\n".join(self._lines), _FILE, "exec"), self._names)
-        return {entry: self._names[f"run_{entry}"] for entry in self._runs}
+        for number, tags in self._sides.items():
+            self._names[f"sides_{number}"].update(
+                (tag, self._names[f"side_{number}_{i}"]) for i, tag in enumerate(tags)
+            )
+        return Fused(
+            {(number, port): self._names[f"run_{number}_{port}"] for number, port in self._runs},
+            {number: self._names[f"out_{number}"] for number in self._outs},
+        )
 
-    def _function(self, name: str, argument: str, number: int, loop: bool) -> None:
-        self._depth = 0
-        self._line(0, f"def {name}({argument}):")
+    def _write_apart(self, number: int, port: int) -> None:
+        self._begin(f"apart_{number}_{port}(r0, t0)")
+        self._operator(number, port, 0, "t0", 2)
+        self._end()
+
+    def _write_sides(self, number: int) -> None:
+        """A function for each side output of an operator that somebody reads."""
+        step = self._steps[number]
+        for index, tag in enumerate(self._sides[number]):
+            self._begin(f"side_{number}_{index}(r0, t0)")
+            self._outputs(step, 0, "t0", 2, tag)
+            self._end()
+
+    def _begin(self, head: str) -> None:
+        self._depth = self._stamps = 0
+        self._line(0, f"def {head}:")
         self._line(1, "at = 0")
         self._line(1, "try:")
-        if loop:
-            self._line(2, "for r0 in records:")
-        self._operator(number, 0, 3 if loop else 2)
+
+    def _end(self) -> None:
         self._line(1, "except HoldfastError: raise")
         self._line(1, "except Exception as error: fail(at, locals(), error)")
 
-    def _operator(self, number: int, var: int, indent: int) -> None:
+    def _operator(self, number: int, port: int, var: int, stamp: str, indent: int) -> None:
         """The code that gives the variable ``r<var>`` to an operator."""
         step = self._steps[number]
+        entry = step.ports[port]
         record = f"r{var}"
         if step.take is not None:
             self._line(indent, f"{self._name('take', step.take)}({record})")
-        elif step.style is None:
-            self._coerced(step, var, indent)
+        elif step.stamp is not None:
+            self._at(indent, step.report, record)
+            self._stamps += 1
+            new = f"t{self._stamps}"
+            self._line(indent, f"{new} = {self._name('stamp', step.stamp)}({record}, {stamp})")
+            self._coerced(step, var, new, indent)
+        elif entry.style is None:
+            self._coerced(step, var, stamp, indent)
         else:
             self._at(indent, step.report, record)
-            if step.selector is not None:
+            if entry.selector is not None:
                 context = self._name("context", step.key_context)
-                key = f"{self._name('selector', step.selector)}({record})"
+                key = f"{self._name('selector', entry.selector)}({record})"
                 self._line(indent, f"{context}.key = {key}")
-            self._styled(step, var, indent)
+            if entry.timestamped:
+                self._line(indent, f"{self._name('context', entry.context)}.stamp = {stamp}")
+            self._styled(number, entry, var, stamp, indent)
 
-    def _styled(self, step: Step, var: int, indent: int) -> None:
-        call, record, result = self._name("call", step.call), f"r{var}", f"r{var + 1}"
-        if step.style is Style.MAP:
+    def _styled(self, number: int, entry: Port, var: int, stamp: str, indent: int) -> None:
+        step = self._steps[number]
+        call, record, result = self._name("call", entry.call), f"r{var}", f"r{var + 1}"
+        if entry.style is Style.MAP:
             self._line(indent, f"{result} = {call}({record})")
-            self._coerced(step, var + 1, indent)
-        elif step.style is Style.FILTER:
+            self._coerced(step, var + 1, stamp, indent)
+        elif entry.style is Style.FILTER:
             self._line(indent, f"if {call}({record}):")
-            self._coerced(step, var, indent + 1)
-        elif step.style is Style.SINK:
-            self._line(indent, f"{call}({record}, {self._name('context', step.context)})")
+            self._coerced(step, var, stamp, indent + 1)
+        elif entry.style is Style.SINK:
+            self._line(indent, f"{call}({record}, {self._name('context', entry.context)})")
+        elif entry.style is Style.ASYNC:
+            self._line(indent, f"{call}({record}, {stamp})")
         else:
-            self._many(step, call, var, indent)
+            self._many(number, entry, var, stamp, indent)
 
-    def _many(self, step: Step, call: str, var: int, indent: int) -> None:
+    def _many(self, number: int, entry: Port, var: int, stamp: str, indent: int) -> None:
         """A function with any number of results, which may run on between them."""
+        step = self._steps[number]
         record, results, result = f"r{var}", f"many{var}", f"r{var + 1}"
-        takes = step.style is Style.PROCESS
-        context = f", {self._name('context', step.context)}" if takes else ""
-        self._line(indent, f"{results} = {call}({record}{context})")
+        second = ""
+        if entry.style is Style.PROCESS:
+            second = f", {self._name('context', entry.context)}"
+        elif entry.style is Style.WINDOW:
+            second = f", {stamp}"
+            self._stamps += 1
+            stamp = f"t{self._stamps}"
+            result = f"{result}, {stamp}"
+        call = self._name("call", entry.call)
+        self._line(indent, f"{results} = {call}({record}{second})")
         self._line(indent, f"if {results} is not None:")
         self._line(indent + 1, f"for {result} in {results}:")
         self._depth += 1
-        self._coerced(step, var + 1, indent + 2)
+        self._main_or_side(step, number, var + 1, stamp, indent + 2)
         self._depth -= 1
         self._at(indent + 2, step.report, record)
 
-    def _coerced(self, step: Step, var: int, indent: int) -> None:
+    def _main_or_side(self, step: Step, number: int, var: int, stamp: str, indent: int) -> None:
+        """A result goes on, unless it is a pair of an ``OutputTag`` and a record."""
+        if step.has_sides:
+            result = f"r{var}"
+            sides = self._side_functions(step, number)
+            self._line(
+                indent,
+                f"if {result}.__class__ is tuple and len({result}) == 2 "
+                f"and {result}[0].__class__ is OutputTag:",
+            )
+            self._line(indent + 1, f"side = {sides}.get({result}[0].tag_id)")
+            self._line(indent + 1, f"if side is not None: side({result}[1], {stamp})")
+            self._line(indent + 1, "continue")
+        self._coerced(step, var, stamp, indent)
+
+    def _side_functions(self, step: Step, number: int) -> str:
+        name = f"sides_{number}"
+        if number not in self._sides:
+            tags = [call.tag for call in step.calls] + [r.exchange.tag for r in step.routers]
+            self._sides[number] = [tag for tag in dict.fromkeys(tags) if tag is not None]
+            self._names[name] = {}
+        return name
+
+    def _coerced(self, step: Step, var: int, stamp: str, indent: int) -> None:
         if step.coerce is not None:
             self._at(indent, step.report, f"r{var}")
             self._line(indent, f"r{var + 1} = {self._name('coerce', step.coerce)}(r{var})")
             var += 1
-        self._outputs(step, var, indent)
+        self._outputs(step, var, stamp, indent)
 
-    def _outputs(self, step: Step, var: int, indent: int) -> None:
-        for target in step.calls:
-            if self._callers[target] == 1 and self._depth < _DEEPEST:
-                self._operator(target, var, indent)
+    def _outputs(
+        self, step: Step, var: int, stamp: str, indent: int, tag: str | None = None
+    ) -> None:
+        calls = [call for call in step.calls if call.tag == tag]
+        routers = [router for router in step.routers if router.exchange.tag == tag]
+        for call in calls:
+            place = (call.target, call.input)
+            if self._callers[place] == 1 and self._depth < _DEEPEST:
+                self._operator(*place, var, stamp, indent)
             else:
-                self._call_apart(target, var, indent)
-        for router in step.routers:
-            self._route(router, var, indent)
-        if not step.calls and not step.routers:
+                self._call_apart(place, var, stamp, indent)
+        for router in routers:
+            self._route(router, var, stamp, indent)
+        if not calls and not routers:
             self._line(indent, "pass")
 
-    def _call_apart(self, target: int, var: int, indent: int) -> None:
-        if target not in self._apart:
-            self._apart.append(target)
-        self._line(indent, f"apart_{target}(r{var})")
+    def _call_apart(self, place: tuple[int, int], var: int, stamp: str, indent: int) -> None:
+        if place not in self._apart:
+            self._apart.append(place)
+        self._line(indent, f"apart_{place[0]}_{place[1]}(r{var}, {stamp})")
 
-    def _route(self, router: Router, var: int, indent: int) -> None:
+    def _route(self, router: Router, var: int, stamp: str, indent: int) -> None:
         """By key it is written out; other partitionings are called."""
         record, partitioning = f"r{var}", router.exchange.partitioning
+        item = f"({record}, {stamp})" if router.exchange.timestamped else record
         if not isinstance(partitioning, Hash):
-            self._line(indent, f"{self._name('emit', router.emit)}({record})")
+            self._line(indent, f"{self._name('emit', router.emit)}({record}, {item})")
             return
         self._at(indent, router.report, record, router.selector)
         selector, targets = self._name("selector", router.selector), router.targets
         self._line(indent, f"t = {self._name('targets', targets)}[{selector}({record})]")
         self._line(indent, f"buffer = {self._name('buffers', router.buffers)}[t]")
-        self._line(indent, f"buffer.append({record})")
+        self._line(indent, f"buffer.append({item})")
         self._line(indent, f"if len(buffer) >= {self._name('router', router)}.limit:")
         self._line(indent + 1, f"{self._name('flush', router.flush)}(t)")
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from holdfast.errors import DisagreementError, InternalError
+from holdfast.plan.model import ROWS_LEVEL, Exchange
 from holdfast.runtime.blocks import Block, Kind
+from holdfast.runtime.event_time import END, Watermark
 from holdfast.runtime.protocol import Control, decode_control
 
 Producer = tuple[int, int]
@@ -58,6 +60,15 @@ class Inbox:
                 f"nothing final from {missing}, gaps from {left}"
             )
 
+    def watermarks(self, exchange: Exchange) -> list[Watermark]:
+        """How far time is at the producers of an exchange."""
+        return [
+            _watermark(exchange, control)
+            for (level, subtask), control in self.controls.items()
+            if level == exchange.source_level
+            and (level == ROWS_LEVEL or subtask < exchange.source_parallelism)
+        ]
+
     def _hand_on(self, producer: Producer, block: Block | None) -> Iterator[Block]:
         early = self._early.get((producer, self.stamps[producer]), {})
         while block is not None:
@@ -75,3 +86,10 @@ class Inbox:
                 f"subtask {self._subtask} of level {self._level} got blocks of two runs of its "
                 f"producer {producer}: {known} and {stamp}"
             )
+
+
+def _watermark(exchange: Exchange, control: Control) -> Watermark:
+    if exchange.source_level == ROWS_LEVEL:  # rows have no timestamps of their own
+        return END if control.ended else Watermark()
+    time = control.watermarks.get(exchange.id, Watermark().time)
+    return Watermark(idle=True) if time is None else Watermark(time)

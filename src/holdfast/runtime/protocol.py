@@ -80,10 +80,12 @@ class Control(msgspec.Struct, frozen=True):
     Attributes:
         ended: the exchanges on which this producer will never send again.
         failed: the producer's user function raised; the epoch is lost.
+        watermarks: how far time is on each exchange; None where it is idle.
     """
 
     ended: tuple[int, ...] = ()
     failed: bool = False
+    watermarks: dict[int, int | None] = {}
 
 
 class Acknowledgement(msgspec.Struct, frozen=True):

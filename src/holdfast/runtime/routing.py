@@ -1,7 +1,7 @@
 """Sends records to other levels: one router per exchange, buffers per target, blocks in an outbox.
 
-A router is a plain function ``emit(record)``. Buffers are bounded: a full one becomes a block at
-once, so a subtask never holds more than a block per target.
+A router has a function ``emit(record, item)``. Buffers are bounded: a full one becomes a block
+at once, so a subtask never holds more than a block per target.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from holdfast.runtime.failures import FailureReporter
 from holdfast.state.key_groups import KeyRouter, unusable_key
 
 Emit = Callable[[Any], None]
+#: takes a record, and what travels: the same, or the record with its timestamp
+Route = Callable[[Any, Any], None]
 
 SMALLEST_BLOCK = 16
 LARGEST_BLOCK = 8192
@@ -96,7 +98,7 @@ class Router:
         #: by key: the selector, and the subtask of each key
         self.selector = key_function(getattr(exchange.partitioning, "selector", None))
         self.targets = KeyRouter(exchange.target_parallelism, exchange.max_parallelism)
-        self.emit: Emit = _make_emit(exchange.partitioning, self)
+        self.emit: Route = _make_emit(exchange.partitioning, self)
 
     def open(self, outbox: Outbox) -> None:
         """Send to this box from now on; what a failed run left in the buffers is dropped."""
@@ -142,49 +144,49 @@ class Router:
 
 
 @singledispatch
-def _make_emit(partitioning: Partitioning, router: Router) -> Emit:
+def _make_emit(partitioning: Partitioning, router: Router) -> Route:
     msg = f"no router for {type(partitioning).__name__}"
     raise NotImplementedError(msg)
 
 
-def _emit_to(router: Router, target: int) -> Emit:
+def _emit_to(router: Router, target: int) -> Route:
     buffer, flush = router.buffers[target], router.flush
 
-    def emit(record: Any) -> None:
-        buffer.append(record)
+    def emit(record: Any, item: Any) -> None:
+        buffer.append(item)
         if len(buffer) >= router.limit:
             flush(target)
 
     return emit
 
 
-def _round_robin(router: Router, targets: Sequence[int]) -> Emit:
+def _round_robin(router: Router, targets: Sequence[int]) -> Route:
     if len(targets) == 1:
         return _emit_to(router, targets[0])
     buffers, flush = router.buffers, router.flush
     turn = cycle(targets).__next__
 
-    def emit(record: Any) -> None:
+    def emit(record: Any, item: Any) -> None:
         target = turn()
         buffer = buffers[target]
-        buffer.append(record)
+        buffer.append(item)
         if len(buffer) >= router.limit:
             flush(target)
 
     return emit
 
 
-def _emit_chosen(router: Router, choose: Callable[[Any], int]) -> Emit:
+def _emit_chosen(router: Router, choose: Callable[[Any], int]) -> Route:
     """Send each record to the target that is chosen for it; a choice may run the user's code."""
     buffers, flush, report = router.buffers, router.flush, router.report
 
-    def emit(record: Any) -> None:
+    def emit(record: Any, item: Any) -> None:
         try:
             target = choose(record)
         except Exception as error:
             report.at(record, error)
         buffer = buffers[target]
-        buffer.append(record)
+        buffer.append(item)
         if len(buffer) >= router.limit:
             flush(target)
 
@@ -192,24 +194,24 @@ def _emit_chosen(router: Router, choose: Callable[[Any], int]) -> Emit:
 
 
 @_make_emit.register
-def _(partitioning: Forward, router: Router) -> Emit:
+def _(partitioning: Forward, router: Router) -> Route:
     return _emit_to(router, router.subtask)
 
 
 @_make_emit.register
-def _(partitioning: Global, router: Router) -> Emit:
+def _(partitioning: Global, router: Router) -> Route:
     return _emit_to(router, 0)
 
 
 @_make_emit.register
-def _(partitioning: Rebalance, router: Router) -> Emit:
+def _(partitioning: Rebalance, router: Router) -> Route:
     count = router.exchange.target_parallelism
     first = router.subtask % count
     return _round_robin(router, [*range(first, count), *range(first)])
 
 
 @_make_emit.register
-def _(partitioning: Rescale, router: Router) -> Emit:
+def _(partitioning: Rescale, router: Router) -> Route:
     ours, theirs = router.exchange.source_parallelism, router.exchange.target_parallelism
     if theirs <= ours:
         return _emit_to(router, router.subtask * theirs // ours)
@@ -219,24 +221,24 @@ def _(partitioning: Rescale, router: Router) -> Emit:
 
 
 @_make_emit.register
-def _(partitioning: Shuffle, router: Router) -> Emit:
+def _(partitioning: Shuffle, router: Router) -> Route:
     count, draw = router.exchange.target_parallelism, random.Random(router.subtask).randrange
     return _emit_chosen(router, lambda record: draw(count))
 
 
 @_make_emit.register
-def _(partitioning: Broadcast, router: Router) -> Emit:
+def _(partitioning: Broadcast, router: Router) -> Route:
     emits = [_emit_to(router, target) for target in range(router.exchange.target_parallelism)]
 
-    def emit(record: Any) -> None:
+    def emit(record: Any, item: Any) -> None:
         for send in emits:
-            send(record)
+            send(record, item)
 
     return emit
 
 
 @_make_emit.register
-def _(partitioning: Hash, router: Router) -> Emit:
+def _(partitioning: Hash, router: Router) -> Route:
     targets, selector = router.targets, router.selector
 
     def choose(record: Any) -> int:
@@ -249,7 +251,7 @@ def _(partitioning: Hash, router: Router) -> Emit:
 
 
 @_make_emit.register
-def _(partitioning: Custom, router: Router) -> Emit:
+def _(partitioning: Custom, router: Router) -> Route:
     count, selector = router.exchange.target_parallelism, router.selector
     partition = getattr(partitioning.partitioner, "partition", partitioning.partitioner)
     return _emit_chosen(
@@ -271,18 +273,6 @@ def explain_key(selector: Callable[[Any], Any], record: Any, error: TypeError) -
     if better is not None:
         better.__suppress_context__ = True  # it says all that the first one did
     return better or error
-
-
-def fan_out(emits: Sequence[Emit]) -> Emit:
-    """One function that hands a record to all of them, in order."""
-    if len(emits) == 1:
-        return emits[0]
-
-    def emit_all(record: Any) -> None:
-        for emit in emits:
-            emit(record)
-
-    return emit_all
 
 
 def _check_target(target: Any, count: int) -> int:

@@ -21,6 +21,7 @@ from holdfast.runtime.blocks import Block, Kind, decode_records
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.checkpointing import OPERATOR_STATE, takes_part
 from holdfast.runtime.context import Clock
+from holdfast.runtime.event_time import TIME, Watermark
 from holdfast.runtime.failures import OperatorFailed, describe_engine_error
 from holdfast.runtime.fusion import Run as FusedRun
 from holdfast.runtime.inbox import Inbox, Producer
@@ -99,12 +100,15 @@ class Subtask:
         self._reach(3, task)
         self._chain.notify(task)
         self._reach(4, task)
+        self._chain.fire_processing_timers()
         yield from self._process(task, run, blocks)
         if run.upstream_failed:
             self._chain.abandon()
             yield from run.fail(None)
             raise FailedRun
         finished = self._end_of_input(run)
+        self._advance_time(run)
+        yield from run.outbox.take()
         self._chain.end_epoch()
         self._reach(5, task)
         if task.checkpoint is not None:
@@ -123,6 +127,22 @@ class Subtask:
         self._reach(7, task)
         acknowledgement = self._acknowledgement(task, run, chain, finished)
         yield from run.finish(acknowledgement, finished)
+
+    def _advance_time(self, run: _Run) -> None:
+        """Move the watermarks, and fire what is due."""
+        arrived: dict[int, list[Watermark]] = {}
+        for exchange in self._plan.exchanges:
+            if exchange.target_level == self._level.index:
+                came = arrived.setdefault(exchange.target, [])
+                came += run.inbox.watermarks(exchange)
+        ended = [source.operator.id for source in self._sources if source.finished]
+        times = self._chain.advance(arrived, ended)
+        self._chain.fire_processing_timers()
+        run.watermarks = {
+            exchange.id: None if times[exchange.source].idle else times[exchange.source].time
+            for exchange in self._plan.exchanges
+            if exchange.source in times
+        }
 
     def _reach(self, step: int, task: EpochTask) -> None:
         """A numbered step begins."""
@@ -166,6 +186,7 @@ class Subtask:
         if not self._opened:
             self._chain.open()
             self._opened = True
+        self._chain.restore_time()
         if not begins:
             self._chain.restore_fields()
         for source in self._sources:
@@ -191,6 +212,9 @@ class Subtask:
         chains = [chain for level in sorted(levels) for chain in origin.levels[level]]
         self._backend.import_key_groups(storage, chains, uids)
         blobs = SavedBlobs(storage, origin)
+        for instance in self._chain.instances.values():
+            instance.time.take_over(blobs.all(instance.operator.uid, TIME))
+        self._chain.save_time()
         for source in self._sources:
             uid = source.operator.uid
             positions = blobs.all(uid, POSITION)
@@ -224,13 +248,17 @@ class Subtask:
         run.stop("process")
 
     def _take_records(self, run: _Run, block: Block) -> Iterator[Block]:
-        target = self._plan.exchanges[block.header.exchange].target
+        exchange = self._plan.exchanges[block.header.exchange]
         records = decode_records(block.data)
         run.records_in += len(records)
-        yield from _feed(records, self._chain.inputs[target], run.outbox)
+        stamped = exchange.input in self._plan.operators[exchange.target].timestamped_inputs
+        if stamped and not exchange.timestamped:
+            records = [(record, None) for record in records]
+        take = self._chain.inputs[exchange.target, exchange.input]
+        yield from _feed(records, take, run.outbox)
 
     def _read(self, source: SourceInstance, task: EpochTask, run: _Run) -> Iterator[Block]:
-        take = self._chain.inputs[source.operator.id]
+        take = self._chain.inputs[source.operator.id, 0]
         left = limit = 0 if task.closing else task.quota
         request = ReadRequest(
             task.epoch,
@@ -279,6 +307,7 @@ class Subtask:
         attempt = _attempt_of(task)
         progress = (sorted(self._ended), attempt, attempt if self._closed else None)
         self._backend.set_blob("", _PROGRESS, pickle.dumps(progress, 5))
+        self._chain.save_time()
         self._chain.save_fields()
 
     def _acknowledgement(
@@ -342,6 +371,7 @@ class _Run:
         self.saturated = False
         self.upstream_failed = False
         self.snapshot_failure: str | None = None
+        self.watermarks: dict[int, int | None] = {}
         self.seconds: dict[str, float] = {}
         self._plan = job.plan
         self._level = task.level
@@ -359,7 +389,9 @@ class _Run:
 
     def finish(self, acknowledgement: Acknowledgement, ended: bool) -> Iterator[Block]:
         exchanges = tuple(ex.id for ex in self._plan.exchanges if ex.source_level == self._level)
-        self._say_last_word(Control(ended=exchanges or (-1,) if ended else ()))
+        self._say_last_word(
+            Control(ended=exchanges or (-1,) if ended else (), watermarks=self.watermarks)
+        )
         self._send_to_driver(Kind.ACKNOWLEDGEMENT, encode(acknowledgement))
         yield from self.outbox.take()
 

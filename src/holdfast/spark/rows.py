@@ -23,7 +23,7 @@ from holdfast.runtime.blocks import Block, Kind
 from holdfast.runtime.failures import FailureReporter, OperatorFailed
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.protocol import Control, encode
-from holdfast.runtime.routing import Emit, Outbox, Router, fan_out
+from holdfast.runtime.routing import Emit, Outbox, Router
 from holdfast.runtime.task import make_stamp
 from holdfast.spark.exchange import ROW_SCHEMA, to_batches
 
@@ -147,8 +147,18 @@ def _routers(plan: Plan, partition: int, outbox: Outbox) -> tuple[list[Router], 
         for router in own:
             router.open(outbox)
         routers += own
-        emits[op.id] = fan_out([router.emit for router in own])
+        emits[op.id] = _to_all(own)
     return routers, emits
+
+
+def _to_all(routers: list[Router]) -> Emit:
+    routes = [router.emit for router in routers]
+
+    def emit(record: Any) -> None:
+        for route in routes:
+            route(record, record)
+
+    return emit
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[tuple[int, list[Row]]]:

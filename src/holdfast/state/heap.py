@@ -15,6 +15,7 @@ from holdfast.state.interface import (
     Restored,
     RestoredHow,
     StateStatistics,
+    Watcher,
     read_file,
 )
 from holdfast.state.sections import KIND_NAMES, export_section, load_section
@@ -52,6 +53,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def __init__(self, key_groups: range, max_parallelism: int) -> None:
         super().__init__(key_groups, max_parallelism)
         self._tables: dict[_TableId, Table[Any]] = {}
+        self._watchers: dict[_TableId, Watcher] = {}
         self._blobs: dict[BlobId, bytes] = {}
         self._dirty_blobs: set[BlobId] = set()
         #: sections of states that are not declared yet, each with the `until` of the file of
@@ -79,6 +81,12 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             table = self._add_table(table_id, descriptor)
         _check_same(table, descriptor)
         return make_view(descriptor, table, context)
+
+    def watch(self, operator: str, state: str, loaded: Watcher) -> None:
+        """Call back when entries of a declared state are loaded from files, or all is forgotten."""
+        table = self._tables[operator, state, False]
+        self._watchers[operator, state, False] = loaded
+        loaded(table.entries, list(table.entries))
 
     def get_blob(self, operator: str, name: str) -> bytes | None:
         """Return an operator's bytes of that name."""
@@ -130,6 +138,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """Forget everything; tables and views stay."""
         for table in self._tables.values():
             table.clear()
+        for table_id, loaded in self._watchers.items():
+            loaded(self._tables[table_id].entries, None)
         self._blobs.clear()
         self._dirty_blobs.clear()
         self._unread.clear()
@@ -255,7 +265,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         table_id = section.operator, section.state, section.namespaced
         table = self._tables.get(table_id)
         if table is not None:
-            load_section(table, section, self._marks(until, table_id, table))
+            keys = load_section(table, section, self._marks(until, table_id, table))
+            if table_id in self._watchers:
+                self._watchers[table_id](table.entries, keys)
         elif section.chunks:
             self._unread.setdefault(table_id, []).append((until, section.copy()))
 

@@ -16,7 +16,7 @@ them again. An instance whose chain was not accepted need not be told: `restore`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -37,6 +37,10 @@ __all__ = [
     "read_blobs",
     "read_file",
 ]
+
+
+#: called with the entries of a state, and the keys that were loaded
+Watcher = Callable[[dict[Any, Any], list[Any] | None], None]
 
 
 class RestoredHow(Enum):
@@ -100,6 +104,15 @@ class KeyedStateBackend(ABC):
         without namespace are two states. Raise a StateRegistrationError if the operator has a
         state of that name that is of another kind or type, a StateMigrationError if it was saved
         as another kind or its saved values do not fit the type.
+        """
+
+    @abstractmethod
+    def watch(self, operator: str, state: str, loaded: Watcher) -> None:
+        """Call back when entries of a declared state are loaded from files, or all is forgotten.
+
+        ``loaded(entries, keys)`` has the live entries and the keys that may have changed; None
+        for the keys says that there are no entries any more. It is called at once for what there
+        is already.
         """
 
     @abstractmethod

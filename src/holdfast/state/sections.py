@@ -64,9 +64,13 @@ def export_section(table: Table[Any], marks: Any | None, max_parallelism: int) -
     )
 
 
-def load_section(table: Table[Any], section: Section, marks: Any | None) -> None:
-    """Apply a section to a table, and mark what it changes unless ``marks`` is None."""
+def load_section(table: Table[Any], section: Section, marks: Any | None) -> list[Any]:
+    """Apply a section to a table, and mark what it changes unless ``marks`` is None.
+
+    Returns the keys of the table that it concerns.
+    """
     check_kind(section, table.kind)
+    concerned: list[Any] = []
     for chunk in section.chunks:
         keys, columns = _decode_chunk(table, section, chunk)
         if chunk.clipped:
@@ -74,6 +78,8 @@ def load_section(table: Table[Any], section: Section, marks: Any | None) -> None
         table.apply(chunk.op, keys, columns)
         if marks is not None:
             table.mark(marks, chunk.op, keys, columns)
+        concerned += keys
+    return concerned
 
 
 def check_kind(section: Section, kind: str) -> None:

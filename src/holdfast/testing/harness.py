@@ -25,9 +25,8 @@ from holdfast.datastream.keyed_functions import Reduce
 from holdfast.datastream.state import ListState, MapState, ValueState
 from holdfast.errors import PickleError
 from holdfast.graph.nodes import FunctionOperation, Node, Style
-from holdfast.plan.model import Level, Plan, PlannedOperator
+from holdfast.plan.model import Call, Level, Plan, PlannedOperator
 from holdfast.runtime.chain import OperatorInstance
-from holdfast.runtime.context import Clock
 from holdfast.runtime.failures import OperatorFailed
 from holdfast.runtime.fusion import Step, fuse
 from holdfast.runtime.job import JobCode
@@ -118,7 +117,7 @@ class Harness:
         groups = key_group_range(subtask, parallelism, max_parallelism)
         self._backend = HeapKeyedStateBackend(groups, max_parallelism)
         self._instance = self._make_instance()
-        self._process = self._make_process(self.clock)
+        self._process = self._make_process()
         self._opened = False
         self._epoch = 0
 
@@ -189,15 +188,15 @@ class Harness:
         plan = Plan("harness", {0: planned}, (), (Level(0, parallelism, (0,), ()),))
         parameters = dict(settings["parameters"] or {})
         job = _HarnessJob("harness", plan, {}, "", "", parameters, function=operation.function)
-        return OperatorInstance(planned, job, settings["subtask"], 0, self._backend)
+        return OperatorInstance(planned, job, settings["subtask"], 0, self._backend, self.clock)
 
-    def _make_process(self, clock: Clock) -> Callable[[Any], None]:
+    def _make_process(self) -> Callable[[Any], None]:
         declared = type_info_of(self._settings["output_type"])
-        step = self._instance.step(clock)
+        step = self._instance.step()
         step.coerce = declared.coercer() if declared is not None else None
-        step.calls = (1,)
+        step.calls = (Call(1),)
         outputs = Step(step.report, take=self.outputs.append)
-        run = fuse({0: step, 1: outputs}, [0])[0]
+        run = fuse({0: step, 1: outputs}, {(0, 0): False}).inputs[0, 0]
         return lambda record: run((record,))
 
     def _call(self, call: Callable[..., None], *args: Any) -> None:

@@ -1,0 +1,102 @@
+"""The base of all functions, and what they are given in ``open``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from holdfast.metrics import MetricGroup
+
+if TYPE_CHECKING:
+    from holdfast.datastream.state import (
+        AggregatingState,
+        AggregatingStateDescriptor,
+        FoldingState,
+        FoldingStateDescriptor,
+        ListState,
+        ListStateDescriptor,
+        MapState,
+        MapStateDescriptor,
+        ReducingState,
+        ReducingStateDescriptor,
+        ValueState,
+        ValueStateDescriptor,
+    )
+
+__all__ = ["Function", "KeyedStateStore", "RuntimeContext"]
+
+
+class KeyedStateStore(ABC):
+    """Where keyed state comes from; it is scoped to the key of the current record."""
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """A state of one value per key."""
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A state of a list per key."""
+
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """A state of a map per key."""
+
+    @abstractmethod
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """A state that folds what is added with a reduce function."""
+
+    @abstractmethod
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState[Any, Any]:
+        """A state that folds what is added into an accumulator."""
+
+    @abstractmethod
+    def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState[Any, Any]:
+        """A state that folds what is added into a value (deprecated, as in Flink)."""
+
+
+class RuntimeContext(KeyedStateStore):
+    """What a function may know of the place where it runs; given to ``open``."""
+
+    @abstractmethod
+    def get_task_name(self) -> str:
+        """The name of the operator."""
+
+    @abstractmethod
+    def get_number_of_parallel_subtasks(self) -> int:
+        """The parallelism of the operator."""
+
+    @abstractmethod
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """The max parallelism of the operator: the number of its key groups."""
+
+    @abstractmethod
+    def get_index_of_this_subtask(self) -> int:
+        """The number of this parallel instance, from 0."""
+
+    @abstractmethod
+    def get_attempt_number(self) -> int:
+        """How often the job was restarted: 0 in the first attempt."""
+
+    @abstractmethod
+    def get_task_name_with_subtasks(self) -> str:
+        """The name with the number of this instance and the parallelism: ``name (1/4)``."""
+
+    @abstractmethod
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """A global job parameter of the ``ExecutionConfig``."""
+
+    @abstractmethod
+    def get_metrics_group(self) -> MetricGroup:
+        """Where the function registers its metrics."""
+
+
+class Function(ABC):  # noqa: B024 - nothing to implement, but not to be made by itself
+    """Base of all functions that are objects."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Called before the first record, in every worker process that runs this instance."""
+
+    def close(self) -> None:
+        """Called once after the last record. Not when the process is killed."""

@@ -1,0 +1,45 @@
+"""The name of a side output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.common.typeinfo import TypeInformation, Types, type_info_of
+
+__all__ = ["OutputTag"]
+
+
+class OutputTag:
+    """Names a side output of an operator, and says of what type it is.
+
+    A process function sends a record there with ``yield tag, record``; the stream of them is
+    ``get_side_output(tag)``. Tags of one id are equal, wherever they were made.
+    """
+
+    def __init__(
+        self, tag_id: str, type_info: TypeInformation | type | list[Any] | None = None
+    ) -> None:
+        """Take an id that is unique within the operator, and the type of the records.
+
+        A list of types is a row of them; without a type, records are pickled.
+        """
+        if not tag_id or type(tag_id) is not str:
+            message = f"a side output needs an id, a str that is not empty; got {tag_id!r}"
+            raise ValueError(message)
+        self.tag_id = tag_id
+        self.type_info = _type_info(type_info)
+
+    def __eq__(self, other: object) -> bool:
+        return self.tag_id == other.tag_id if isinstance(other, OutputTag) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((OutputTag, self.tag_id))
+
+    def __repr__(self) -> str:
+        return f"OutputTag({self.tag_id!r}, {self.type_info!r})"
+
+
+def _type_info(given: TypeInformation | type | list[Any] | None) -> TypeInformation:
+    if isinstance(given, list):
+        return Types.ROW([type_info_of(field) for field in given])
+    return Types.PICKLED_BYTE_ARRAY() if given is None else type_info_of(given)

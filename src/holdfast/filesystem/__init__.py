@@ -1,0 +1,32 @@
+"""Files by path, wherever they are: local or mounted, S3, Google Cloud, Azure, HDFS.
+
+``file_system_of("s3a://bucket/output")`` gives the file system of an address and the path within
+it. Sinks, checkpoints and state files all go through the few methods of ``FileSystem``, so what
+works on one scheme works on the others. Hadoop's own settings (``fs.s3a.endpoint``, …) say how to
+get there; ``configure`` makes them known to a process.
+"""
+
+from holdfast.filesystem.base import (
+    FileStatus,
+    FileSystem,
+    FileSystemError,
+    MissingFileError,
+    join,
+)
+from holdfast.filesystem.local import LocalFileSystem
+from holdfast.filesystem.options import configure, hadoop_options
+from holdfast.filesystem.schemes import SCHEMES, check_scheme, file_system_of
+
+__all__ = [
+    "SCHEMES",
+    "FileStatus",
+    "FileSystem",
+    "FileSystemError",
+    "LocalFileSystem",
+    "MissingFileError",
+    "check_scheme",
+    "configure",
+    "file_system_of",
+    "hadoop_options",
+    "join",
+]

@@ -1,0 +1,189 @@
+"""File systems of other machines, through ``pyarrow.fs``: S3, Google Cloud, Azure, HDFS."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from holdfast.filesystem.base import FileStatus, FileSystem, FileSystemError
+from holdfast.filesystem.options import configured, s3_arguments
+from holdfast.filesystem.schemes import remote_file_system
+
+__all__ = ["ArrowFileSystem"]
+
+_BUFFER = 256 * 1024
+#: where directories are real and a file is there as soon as it is opened; the others are object
+#: stores, where a file appears whole
+_WITH_RENAME = ("hdfs", "viewfs", "file")
+#: where a path begins with the name that stands where a host would
+_IN_PATH = ("s3", "s3a", "gs", "abfs", "abfss")
+
+
+class ArrowFileSystem(FileSystem):
+    """One scheme and authority: a bucket, a container, a name node.
+
+    Made anew from its address and its options wherever it is unpickled.
+    """
+
+    _failures = (OSError, pa.ArrowException)
+
+    def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
+        """Connect to an address like ``s3a://bucket``; without options, with the process' own.
+
+        Raises:
+            FileSystemError: when that is not possible.
+        """
+        split = urlsplit(root)
+        self._root = root
+        self._options = options
+        self._renames = split.scheme in _WITH_RENAME
+        #: the path of the root
+        self._top = split.netloc.split("@")[0] if split.scheme in _IN_PATH else ""
+        with self.errors("connect to", self._top):
+            self._arrow = _connect(root, configured() if options is None else options)
+
+    def path_of(self, path: str) -> str:
+        """The path here for the path part of an address."""
+        return (self._top + path.rstrip("/")) or "/"
+
+    def uri(self, path: str) -> str:
+        """The address of a path."""
+        return self._root + path.removeprefix(self._top)
+
+    def open_output(self, path: str) -> BinaryIO:
+        """A buffered stream; in an object store the file is there once it is closed."""
+        with self.errors("write", path):
+            return cast(BinaryIO, io.BufferedWriter(self._open(path), _BUFFER))
+
+    def open_input(self, path: str) -> BinaryIO:
+        """A stream that fetches what is asked for."""
+        with self.errors("read", path):
+            return cast(BinaryIO, self._arrow.open_input_file(path))
+
+    def read(self, path: str) -> bytes:
+        """The contents of a file."""
+        with self.errors("read", path), self._arrow.open_input_file(path) as file:
+            return cast(bytes, file.read())
+
+    def write(self, path: str, data: bytes, durable: bool = False) -> None:
+        """Write as it is, or where that could be seen half-done, under a hidden name first."""
+        if not self._renames:
+            self._write(path, data)
+            return
+        folder, _, name = path.rpartition("/")
+        left = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+        try:
+            self._write(left, data)
+            self.move(left, path)
+        except BaseException:
+            with contextlib.suppress(FileSystemError):
+                self.delete(left)
+            raise
+
+    def move(self, source: str, target: str) -> None:
+        """Rename; in an object store, copy and delete."""
+        with self.errors("move", source, target):
+            if self._renames:
+                self.make_directories(target.rpartition("/")[0])
+                if self.exists(source):  # HDFS does not rename over a file
+                    self.delete(target)
+            try:
+                self._arrow.move(source, target)
+            except self._failures as error:
+                if self.exists(source):
+                    raise
+                raise FileNotFoundError(2, "there is no such file") from error
+
+    def delete(self, path: str) -> None:
+        """Delete a file, if it is there."""
+        with self.errors("delete", path):
+            self._unless_missing(self._arrow.delete_file, path)
+
+    def delete_tree(self, path: str) -> None:
+        """Delete what is below, and the directory itself where there is one."""
+        with self.errors("delete", path):
+            self._unless_missing(self._arrow.delete_dir, path)
+
+    def delete_if_empty(self, path: str) -> None:
+        """Nothing: there is no such step."""
+
+    def list_directory(self, path: str) -> list[FileStatus]:
+        """What is in a directory, by name."""
+        with self.errors("list", path):
+            found = self._arrow.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(map(_status, found), key=lambda status: status.name)
+
+    def status(self, path: str) -> FileStatus | None:
+        """What is known of a file or directory."""
+        with self.errors("look at", path):
+            found = self._arrow.get_file_info(path)
+        return None if found.type == fs.FileType.NotFound else _status(found)
+
+    def make_directories(self, path: str) -> None:
+        """Make them on HDFS; in an object store a directory is only the beginning of names."""
+        if self._renames:
+            with self.errors("make directory", path):
+                self._arrow.create_dir(path or "/", recursive=True)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Nothing to do: what was closed is stored, on more than one machine where that is set."""
+
+    def _write(self, path: str, data: bytes) -> None:
+        with self.errors("write", path), self._open(path) as file:
+            file.write(data)
+
+    def _open(self, path: str) -> Any:
+        self.make_directories(path.rpartition("/")[0])
+        # NB: left to itself, pyarrow would compress a file by the end of its name
+        return self._arrow.open_output_stream(path, compression=None)
+
+    def _unless_missing(self, call: Callable[[str], None], path: str) -> None:
+        """File systems differ in what they say of a missing file."""
+        try:
+            call(path)
+        except self._failures:
+            if self.exists(path):
+                raise
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return remote_file_system, (self._root, self._options)
+
+    def __repr__(self) -> str:
+        return f"ArrowFileSystem({self._root!r})"
+
+
+def _connect(root: str, options: Mapping[str, str]) -> Any:
+    split = urlsplit(root)
+    if split.scheme in ("s3", "s3a"):
+        return _connect_s3(split.netloc, s3_arguments(options, split.netloc))
+    try:
+        return fs.FileSystem.from_uri(root + "/")[0]
+    except OSError as error:
+        if split.scheme not in ("hdfs", "viewfs"):
+            raise
+        msg = (
+            f"{str(error).splitlines()[0]}; HDFS is reached through libhdfs: install Hadoop on all "
+            "machines and set HADOOP_HOME (or ARROW_LIBHDFS_DIR), JAVA_HOME, and CLASSPATH to what "
+            "'hadoop classpath --glob' prints"
+        )
+        raise OSError(msg) from error
+
+
+def _connect_s3(bucket: str, arguments: dict[str, Any]) -> Any:
+    if "region" not in arguments and "endpoint_override" not in arguments:
+        # NB: asks AWS where the bucket is, unless the environment says so
+        arguments["region"] = fs.FileSystem.from_uri(f"s3://{bucket}")[0].region
+    return fs.S3FileSystem(**arguments)
+
+
+def _status(found: Any) -> FileStatus:
+    is_directory = found.type == fs.FileType.Directory
+    modified = (found.mtime_ns or 0) // 1_000_000
+    return FileStatus(found.base_name, found.size or 0, modified, is_directory)

@@ -1,0 +1,140 @@
+"""What a file system is here: a few methods over paths, and the errors they raise."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from holdfast.errors import HoldfastError
+
+__all__ = ["FileStatus", "FileSystem", "FileSystemError", "MissingFileError", "join"]
+
+
+class FileSystemError(HoldfastError, OSError):
+    """A file cannot be read or written: says what could not be done, to which file, and why."""
+
+
+class MissingFileError(FileSystemError, FileNotFoundError):
+    """There is no such file."""
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    """What is known of a file without opening it.
+
+    Attributes:
+        name: the last part of its path.
+        modified: when it was last written, in milliseconds; 0 where nobody knows.
+    """
+
+    name: str
+    size: int
+    modified: int
+    is_directory: bool = False
+
+
+class FileSystem(ABC):
+    """Files by path, ``/`` between the parts; can be pickled.
+
+    Directories need not be made before a file is written into them. All methods, and reading and
+    writing within ``errors``, raise a ``FileSystemError`` that names the file and the cause.
+    """
+
+    @abstractmethod
+    def uri(self, path: str) -> str:
+        """The address of a path, with its scheme, for people."""
+
+    @abstractmethod
+    def open_output(self, path: str) -> BinaryIO:
+        """A stream to write a file anew; closed, it is there.
+
+        Before that it is there in part, or not at all; after a failure anything may be. So whoever
+        must not show a half-written file writes under another name and moves it.
+        """
+
+    @abstractmethod
+    def open_input(self, path: str) -> BinaryIO:
+        """A stream to read a file; can seek."""
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """The contents of a file."""
+
+    @abstractmethod
+    def write(self, path: str, data: bytes, durable: bool = False) -> None:
+        """Write a file: whole or not at all, even if the process dies; replaces one of that name.
+
+        ``durable``: it also survives if the machine dies.
+        """
+
+    @abstractmethod
+    def move(self, source: str, target: str) -> None:
+        """Give a file another path, where it replaces what is there.
+
+        One step on a local file system, and on HDFS if there is nothing to replace. On an object
+        store the target appears whole, and the source goes after that.
+        """
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Delete a file, if it is there."""
+
+    @abstractmethod
+    def delete_tree(self, path: str) -> None:
+        """Delete a directory with everything below it, if it is there."""
+
+    @abstractmethod
+    def delete_if_empty(self, path: str) -> None:
+        """Delete a directory that has nothing in it.
+
+        Does nothing if there is something in it, and where the two cannot be one step.
+        """
+
+    @abstractmethod
+    def list_directory(self, path: str) -> list[FileStatus]:
+        """What is in a directory, by name; nothing if the directory is not there."""
+
+    @abstractmethod
+    def status(self, path: str) -> FileStatus | None:
+        """What is known of a file or directory; None if it is not there."""
+
+    @abstractmethod
+    def make_directories(self, path: str) -> None:
+        """Make a directory, and those above it, durably, where the file system has any."""
+
+    @abstractmethod
+    def sync(self, paths: Iterable[str]) -> None:
+        """Make files durable that were written, or moved, perhaps by another process."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or directory."""
+        return self.status(path) is not None
+
+    @contextmanager
+    def errors(self, action: str, path: str, target: str | None = None) -> Iterator[None]:
+        """Turn an error of the system into one that says what could not be done, where, and why."""
+        try:
+            yield
+        except FileSystemError:
+            raise
+        except FileNotFoundError as error:
+            raise MissingFileError(self._message(action, path, target, error)) from error
+        except self._failures as error:
+            raise FileSystemError(self._message(action, path, target, error)) from error
+
+    #: what the system raises
+    _failures: tuple[type[Exception], ...] = (OSError,)
+
+    def _message(self, action: str, path: str, target: str | None, error: Exception) -> str:
+        to = "" if target is None else f" to '{self.uri(target)}'"
+        cause = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+        return f"cannot {action} '{self.uri(path)}'{to}: {cause}"
+
+
+def join(path: str, *names: str) -> str:
+    """A path below a path; empty names are left out."""
+    parts = [path.rstrip("/"), *(name.strip("/") for name in names)]
+    return "/".join(part for number, part in enumerate(parts) if part or not number)

@@ -1,0 +1,85 @@
+"""Hadoop's settings for file systems, so that a Spark user needs no second configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+__all__ = ["configure", "configured", "hadoop_options", "s3_arguments"]
+
+_IN_SPARK: Final = "spark.hadoop."
+_HADOOP: Final = "fs."
+_S3A: Final = "fs.s3a."
+
+_settings: Mapping[str, str] = MappingProxyType({})
+
+
+def hadoop_options(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings of Hadoop file systems among others.
+
+    They are keys that begin with ``fs.``, as in Hadoop's configuration, or with
+    ``spark.hadoop.fs.``, as in Spark's; the latter win.
+
+    >>> hadoop_options({"spark.hadoop.fs.s3a.endpoint": "minio:9000", "spark.app.name": "x"})
+    {'fs.s3a.endpoint': 'minio:9000'}
+    """
+    plain = {key: value for key, value in settings.items() if key.startswith(_HADOOP)}
+    spark = {
+        key.removeprefix(_IN_SPARK): value
+        for key, value in settings.items()
+        if key.startswith(_IN_SPARK + _HADOOP)
+    }
+    return plain | spark
+
+
+def configure(options: Mapping[str, str]) -> None:
+    """Set the options of this process for file systems that are not given any of their own.
+
+    The driver and every worker do it when a job begins. So a file system that was made without
+    options can be pickled without credentials in it.
+    """
+    global _settings
+    _settings = MappingProxyType(dict(options))
+
+
+def configured() -> Mapping[str, str]:
+    """The options of this process."""
+    return _settings
+
+
+def s3_arguments(options: Mapping[str, str], bucket: str) -> dict[str, Any]:
+    """What ``pyarrow.fs.S3FileSystem`` is given for Hadoop's settings of S3A.
+
+    A setting for one bucket, ``fs.s3a.bucket.<bucket>.<name>``, goes before the general one. What
+    is not set is left to pyarrow, which finds credentials where AWS's own tools do.
+    """
+
+    def setting(name: str) -> str | None:
+        general = options.get(_S3A + name)
+        return options.get(f"{_S3A}bucket.{bucket}.{name}", general) or None
+
+    endpoint = setting("endpoint")
+    secure = _is_true(setting("connection.ssl.enabled"), default=True)
+    arguments: dict[str, Any] = {
+        "access_key": setting("access.key"),
+        "secret_key": setting("secret.key"),
+        "session_token": setting("session.token"),
+        "region": setting("endpoint.region"),
+        **(_endpoint(endpoint, secure) if endpoint else {}),
+    }
+    if endpoint and not _is_true(setting("path.style.access"), default=True):
+        arguments["force_virtual_addressing"] = True
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _endpoint(endpoint: str, secure: bool) -> dict[str, str]:
+    """The scheme of an endpoint counts; without one, whether connections are to be encrypted."""
+    scheme = "https" if secure else "http"
+    split = urlsplit(endpoint if "://" in endpoint else f"{scheme}://{endpoint}")
+    return {"scheme": split.scheme, "endpoint_override": split.netloc}
+
+
+def _is_true(value: str | None, default: bool) -> bool:
+    return default if value is None else value.strip().lower() == "true"

@@ -1,0 +1,98 @@
+"""Timers of a keyed operator: kept as keyed state, found in the order of their times.
+
+The timers of a key are a map state, so that they are saved, restored and moved like all state. To
+find those that are due, a heap beside it holds the same timers by time. The heap belongs to the
+process: when state is loaded, the timers of the keys that came in are added to it, and a timer that
+is in the heap but no longer in the state is passed over when its turn comes. So a watermark that
+fires nothing looks at one timer, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, NamedTuple
+
+from holdfast.datastream.state import MapState, MapStateDescriptor
+from holdfast.datastream.time_domain import TimeDomain
+from holdfast.state.backend import KeyContext, KeyedStateBackend
+
+#: no state of a user has such a name
+_NAMES = {
+    TimeDomain.EVENT_TIME: "\0event-time-timers",
+    TimeDomain.PROCESSING_TIME: "\0processing-time-timers",
+}
+
+
+class Timer(NamedTuple):
+    """A timer that is due; the namespace is a window, or None."""
+
+    timestamp: int
+    key: Any
+    namespace: Any
+
+
+class TimerQueue:
+    """The timers of one operator in one subtask, of one time domain."""
+
+    def __init__(
+        self, domain: TimeDomain, operator: str, backend: KeyedStateBackend, context: KeyContext
+    ) -> None:
+        """Begin with what is in the state already."""
+        self.domain = domain
+        self._context = context
+        name = _NAMES[domain]
+        #: of the current key: (timestamp, namespace) -> True
+        self._state: MapState[Any, bool] = backend.keyed_state(  # type: ignore[assignment]
+            operator, MapStateDescriptor(name), context
+        )
+        self._heap: list[tuple[int, int, Any, Any]] = []
+        self._queued: set[Timer] = set()
+        self._turn = count()
+        backend.watch(operator, name, self._loaded)
+
+    def register(self, timestamp: int, namespace: Any = None) -> None:
+        """Set a timer of the current key; equal ones are one."""
+        place = (timestamp, namespace)
+        if not self._state.contains(place):
+            self._state.put(place, True)
+            self._push(Timer(timestamp, self._context.key, namespace))
+
+    def delete(self, timestamp: int, namespace: Any = None) -> None:
+        """Remove a timer of the current key, if there is one."""
+        self._state.remove((timestamp, namespace))
+
+    def due(self, until: int) -> Iterator[Timer]:
+        """Take out the timers up to a time, in its order, those that are set meanwhile too.
+
+        The key of each is the current one while the caller has it.
+        """
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            timestamp, _, key, namespace = heappop(heap)
+            timer = Timer(timestamp, key, namespace)
+            self._queued.discard(timer)
+            self._context.key = key
+            if self._state.contains((timestamp, namespace)):
+                self._state.remove((timestamp, namespace))
+                yield timer
+
+    def __len__(self) -> int:
+        """How many timers wait, those among them that were deleted and not passed over yet."""
+        return len(self._heap)
+
+    def _push(self, timer: Timer) -> None:
+        if timer not in self._queued:
+            self._queued.add(timer)
+            heappush(self._heap, (timer.timestamp, next(self._turn), timer.key, timer.namespace))
+
+    def _loaded(self, entries: dict[Any, dict[Any, bool]], keys: list[Any] | None) -> None:
+        """State came in: the timers of these keys, or None if all that was there is gone."""
+        if keys is None:
+            self._heap.clear()
+            self._queued.clear()
+            return
+        for key in keys:
+            for timestamp, namespace in entries.get(key, ()):
+                self._push(Timer(timestamp, key, namespace))

@@ -1,0 +1,231 @@
+"""Plays the engine for one sink: subtasks, epochs, checkpoints, and everything that can go wrong.
+
+The records are the numbers 0, 1, 2, …, dealt out to the subtasks in turn. Function objects, their
+fields and their operator state go through the runtime's own classes, and every run is in a process
+of its own as far as the function can tell, unless it is said to stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+
+from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
+from holdfast.graph.nodes import FunctionOperation, Node, Style
+from holdfast.plan.model import Level, Plan, PlannedOperator
+from holdfast.runtime.chain import OperatorInstance
+from holdfast.runtime.event_time import OperatorTime
+from holdfast.runtime.job import JobCode
+from holdfast.runtime.record_context import RecordContext
+from holdfast.state.backend import HeapKeyedStateBackend
+from holdfast.state.operator_state import Image, decode_image, encode_image, redistribute
+from holdfast.testing import ManualClock
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A run that is killed after some records: nothing more is called."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True)
+class Failed(Killed):
+    """A run that fails after some records, in a process that lives on."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A run that comes to its end, but is not the one that counts."""
+
+
+Fate = Killed | Lost
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is saved of a subtask at the end of a run."""
+
+    fields: bytes | None
+    image: bytes
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The saved operator state of all subtasks, and the position of the source."""
+
+    position: int
+    images: tuple[bytes, ...]
+
+
+@dataclass
+class SinkEngine:
+    """A job of one source and one sink.
+
+    Attributes:
+        position: the next record.
+        completed: the checkpoint that a restart goes back to.
+    """
+
+    function: TwoPhaseCommitSinkFunction
+    parallelism: int = 1
+    checkpoints: bool = True
+    clock: ManualClock = field(default_factory=ManualClock)
+    position: int = 0
+    completed: Checkpoint = Checkpoint(0, ())
+    attempt: int = 0
+    #: runs of earlier epochs, to be run again by those who were taken for dead
+    zombies: list[Callable[[], object]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._code = cloudpickle.dumps(self.function)
+        self._ids = iter(range(1, 1_000_000))
+        self._begin_attempt()
+
+    def epoch(
+        self,
+        records: int = 0,
+        *,
+        fates: Sequence[Fate] = (),
+        checkpoint: bool = False,
+        complete: bool | None = True,
+        stay: bool = False,
+        close: bool = False,
+    ) -> None:
+        """Run an epoch and accept it.
+
+        Args:
+            records: how many records the source gives.
+            fates: runs of every subtask before the one that counts.
+            checkpoint: whether there is a barrier at the end.
+            complete: whether the checkpoint is completed; if not, it is aborted; if None, it will
+                be completed at the end of the next epoch.
+            stay: whether the subtasks run where they ran in the epoch before.
+            close: whether the job ends.
+        """
+        batch = range(self.position, self.position + records)
+        barrier = next(self._ids) if checkpoint else None
+        heads = []
+        for subtask in range(self.parallelism):
+            share = batch[subtask :: self.parallelism]
+            run = self._run(subtask, share, barrier, close)
+            for fate in fates:
+                run(fate)
+            heads.append(run(None, stay))
+            self.zombies.append(lambda run=run: run(Lost()))  # type: ignore[misc]
+        self._heads = heads
+        self.position += records
+        self._told = ([], [])
+        if self._late is not None:
+            self._complete(*self._late)
+            self._late = None
+        if barrier is not None:
+            taken = Checkpoint(self.position, tuple(head.image for head in heads))
+            if complete:
+                self._complete(barrier, taken)
+            elif complete is None:
+                self._late = (barrier, taken)
+            else:
+                self._told[1].append(barrier)
+
+    def _complete(self, barrier: int, taken: Checkpoint) -> None:
+        self.completed = taken
+        self._told[0].append(barrier)
+
+    def restart(self, parallelism: int | None = None, function: Any = None) -> None:
+        """Everything dies; the next attempt starts from the last completed checkpoint.
+
+        Args:
+            function: the sink of another program, whose first attempt this is.
+        """
+        self.parallelism = parallelism or self.parallelism
+        self.position = self.completed.position
+        self.attempt += 1
+        if function is not None:
+            self._code = cloudpickle.dumps(function)
+            self.attempt = 0
+        self._begin_attempt()
+
+    def finish(self) -> None:
+        """A last checkpoint, its notification, and the end."""
+        self.epoch(checkpoint=self.checkpoints)
+        self.epoch(close=True)
+
+    def _begin_attempt(self) -> None:
+        self._heads: list[Head | None] = [None] * self.parallelism
+        self._living: dict[int, tuple[Head, OperatorInstance]] = {}
+        #: the checkpoints that the next epoch is told of: completed, aborted
+        self._told: tuple[list[int], list[int]] = ([], [])
+        self._late: tuple[int, Checkpoint] | None = None
+
+    def _run(
+        self, subtask: int, share: Sequence[int], barrier: int | None, close: bool
+    ) -> Callable[..., Head | None]:
+        """One run of a subtask, to be called as often as it is run."""
+        head, told, attempt = self._heads[subtask], self._told, self.attempt
+        images = self.completed.images
+        code, parallelism = self._code, self.parallelism
+
+        def run(fate: Fate | None, stay: bool = False) -> Head | None:
+            kept = self._living.pop(subtask, None) if attempt == self.attempt else None
+            if stay and kept is not None and kept[0] is head:
+                instance = kept[1]
+            else:
+                instance = _instance(code, subtask, parallelism, attempt)
+                _load(instance, head, _share(images, subtask, parallelism), bool(images))
+            function = instance.function
+            if self.checkpoints:
+                instance.notify(tuple(told[0]), tuple(told[1]))
+            else:
+                function.epoch_accepted()
+            for number, record in enumerate(share):
+                if isinstance(fate, Killed) and number == fate.after:
+                    break
+                function.accept(record, RecordContext(OperatorTime(self.clock), "sink"))
+            if isinstance(fate, Failed):
+                function.abandon_epoch()
+            if isinstance(fate, Killed):
+                return None
+            function.end_epoch()
+            if barrier is not None:
+                instance.snapshot(barrier, 0)
+            if close:
+                instance.close()
+            after = Head(instance.carrier.save(), _image(instance))
+            if fate is None:
+                self._living[subtask] = (after, instance)
+            return after
+
+        return run
+
+
+def _instance(code: bytes, subtask: int, parallelism: int, attempt: int) -> OperatorInstance:
+    node = Node(0, "sink", "sink", FunctionOperation(Style.SINK, None))
+    planned = PlannedOperator(node, "sink", 0, 0, parallelism, 128, (), ())
+    plan = Plan("test", {0: planned}, (), (Level(0, parallelism, (0,), ()),))
+    job = JobCode("test", plan, {0: code}, "")
+    backend = HeapKeyedStateBackend(range(128), 128)
+    return OperatorInstance(planned, job, subtask, attempt, backend, lambda: 0)
+
+
+def _load(instance: OperatorInstance, head: Head | None, image: Image, restored: bool) -> None:
+    """As a subtask does it in step 2."""
+    if head is None:
+        instance.initialize(restored, image)
+        instance.open()
+        return
+    instance.open()
+    instance.context.operator_states.load(decode_image(head.image))
+    instance.carrier.restore(head.fields)
+
+
+def _share(images: Sequence[bytes], subtask: int, parallelism: int) -> Image:
+    dealt = redistribute([decode_image(image) for image in images], parallelism)
+    return dealt[subtask]
+
+
+def _image(instance: OperatorInstance) -> bytes:
+    return encode_image(instance.context.operator_states.image())

@@ -1,0 +1,30 @@
+import pickle
+
+import pytest
+
+from holdfast.common import Types
+from holdfast.datastream import OutputTag
+
+
+def test_a_tag_is_its_id():
+    late = OutputTag("late", Types.STRING())
+    assert late == OutputTag("late")
+    assert hash(late) == hash(OutputTag("late"))
+    assert late != OutputTag("early", Types.STRING())
+    assert late != "late"
+    assert pickle.loads(pickle.dumps(late)) == late
+    assert repr(late) == f"OutputTag('late', {Types.STRING()!r})"
+
+
+def test_the_type_of_a_tag():
+    row = Types.ROW([Types.STRING(), Types.LONG()])
+    assert OutputTag("a").type_info == Types.PICKLED_BYTE_ARRAY()
+    assert OutputTag("a", Types.LONG()).type_info == Types.LONG()
+    assert OutputTag("a", [Types.STRING(), Types.LONG()]).type_info == row
+    assert OutputTag("a", int).type_info == Types.LONG()
+
+
+@pytest.mark.parametrize("tag_id", ["", None, 5])
+def test_a_tag_needs_an_id(tag_id):
+    with pytest.raises(ValueError, match="a side output needs an id, a str that is not empty"):
+        OutputTag(tag_id)

@@ -1,0 +1,249 @@
+"""One suite for all file systems: the local one, and pyarrow's over local files and over S3."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.filesystem import (
+    FileSystem,
+    FileSystemError,
+    LocalFileSystem,
+    MissingFileError,
+    file_system_of,
+    join,
+)
+from holdfast.filesystem.arrow import ArrowFileSystem
+
+#: a file system and a directory in it that is not there yet
+Place = tuple[FileSystem, str]
+
+
+@pytest.fixture(params=["local", "arrow", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "local":
+        return LocalFileSystem(), str(tmp_path / "top")
+    if request.param == "arrow":  # as HDFS: directories, and a rename
+        return ArrowFileSystem("file://"), str(tmp_path / "top")
+    s3 = request.getfixturevalue("s3")
+    return file_system_of(f"{s3.uri}/top", s3.options)
+
+
+def names(system: FileSystem, path: str) -> list[str]:
+    return [status.name for status in system.list_directory(path)]
+
+
+def test_what_is_written_can_be_read(place: Place) -> None:
+    system, top = place
+    path = join(top, "a", "b.bin")
+    system.write(path, b"one")
+    assert system.read(path) == b"one"
+    system.write(path, b"two", durable=True)
+    assert system.read(path) == b"two"
+    assert names(system, join(top, "a")) == ["b.bin"]
+
+
+def test_a_stream_is_written_in_pieces_and_read_from_anywhere(place: Place) -> None:
+    system, top = place
+    path = join(top, "a", "stream")
+    piece = bytes(range(256)) * 4096
+    with system.open_output(path) as out:
+        for _ in range(12):  # more than one part of a multipart upload
+            out.write(piece)
+    status = system.status(path)
+    assert status is not None
+    assert (status.name, status.size, status.is_directory) == ("stream", 12 * len(piece), False)
+    with system.open_input(path) as source:
+        assert source.read(3) == b"\x00\x01\x02"
+        source.seek(len(piece) * 11 + 255)
+        assert source.read(2) == b"\xff\x00"
+
+
+def test_a_file_is_not_compressed_by_its_name(place: Place) -> None:
+    system, top = place
+    with system.open_output(join(top, "x.gz")) as out:
+        out.write(b"plain")
+    assert system.read(join(top, "x.gz")) == b"plain"
+    with system.open_input(join(top, "x.gz")) as source:
+        assert source.read() == b"plain"
+
+
+def test_a_directory_lists_what_is_in_it(place: Place) -> None:
+    system, top = place
+    assert system.list_directory(top) == []
+    system.write(join(top, "b"), b"12")
+    system.write(join(top, "a", "deep", "x"), b"1")
+    found = system.list_directory(top)
+    assert [(status.name, status.is_directory) for status in found] == [("a", True), ("b", False)]
+    assert found[1].size == 2
+    assert found[1].modified > 1_600_000_000_000
+
+
+def test_a_move_replaces(place: Place) -> None:
+    system, top = place
+    system.write(join(top, "new"), b"new")
+    system.write(join(top, "there", "old"), b"old")
+    system.move(join(top, "new"), join(top, "there", "old"))
+    assert system.read(join(top, "there", "old")) == b"new"
+    assert not system.exists(join(top, "new"))
+    system.move(join(top, "there", "old"), join(top, "made", "by", "move"))
+    assert system.read(join(top, "made", "by", "move")) == b"new"
+
+
+def test_deleting_what_is_not_there_is_fine(place: Place) -> None:
+    system, top = place
+    system.write(join(top, "a", "b", "x"), b"1")
+    system.write(join(top, "a", "y"), b"1")
+    system.delete(join(top, "a", "y"))
+    system.delete(join(top, "a", "y"))
+    assert names(system, join(top, "a")) == ["b"]
+    system.delete_tree(join(top, "a"))
+    system.delete_tree(join(top, "a"))
+    assert not system.exists(join(top, "a", "b", "x"))
+    assert names(system, top) == []
+
+
+def test_a_directory_with_something_in_it_is_not_deleted_as_empty(place: Place) -> None:
+    system, top = place
+    system.write(join(top, "x"), b"1")
+    system.delete_if_empty(top)
+    assert system.read(join(top, "x")) == b"1"
+
+
+def test_directories_can_be_made_again(place: Place) -> None:
+    system, top = place
+    system.make_directories(join(top, "a", "b"))
+    system.make_directories(join(top, "a", "b"))
+    system.write(join(top, "a", "b", "x"), b"1")
+    system.sync([join(top, "a", "b", "x")])
+    assert names(system, join(top, "a")) == ["b"]
+
+
+def test_status_of_nothing(place: Place) -> None:
+    system, top = place
+    assert system.status(join(top, "no")) is None
+    assert not system.exists(join(top, "no"))
+
+
+@pytest.mark.parametrize(
+    ("action", "call"),
+    [
+        ("read", lambda system, path: system.read(path)),
+        ("read", lambda system, path: system.open_input(path)),
+        ("move", lambda system, path: system.move(path, path + "2")),
+    ],
+)
+def test_a_missing_file_is_told_from_other_errors(
+    place: Place, action: str, call: Callable[[FileSystem, str], Any]
+) -> None:
+    system, top = place
+    path = join(top, "no")
+    with pytest.raises(MissingFileError, match=f"cannot {action} '{system.uri(path)}'"):
+        call(system, path)
+
+
+def test_a_file_system_can_be_pickled(place: Place) -> None:
+    system, top = place
+    system.write(join(top, "x"), b"1")
+    copy = pickle.loads(pickle.dumps(system))
+    assert copy.read(join(top, "x")) == b"1"
+    assert copy.uri(top) == system.uri(top)
+
+
+def test_an_unfinished_write_leaves_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    system, top = place
+    if isinstance(system, LocalFileSystem):
+        monkeypatch.setattr(os, "replace", refuse)
+    elif system._renames:  # type: ignore[attr-defined]
+        monkeypatch.setattr(system, "move", refuse)
+    else:
+        pytest.skip("an object appears whole")
+    with pytest.raises(OSError, match="no space"):
+        system.write(join(top, "x"), b"1")
+    assert names(system, top) == []
+
+
+def refuse(*_: object) -> None:
+    raise OSError(28, "no space left on this device")
+
+
+def test_errors_name_the_action_the_file_and_the_cause(tmp_path: Path) -> None:
+    system = LocalFileSystem()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileSystemError, match=r"cannot write '.*/file/x': NotADirectoryError: '.*"):
+        system.write(str(tmp_path / "file" / "x"), b"1")
+    with pytest.raises(FileSystemError, match=r"cannot read '.*': IsADirectoryError") as raised:
+        system.read(str(tmp_path))
+    assert isinstance(raised.value, HoldfastError)
+    assert isinstance(raised.value.__cause__, IsADirectoryError)
+    with pytest.raises(MissingFileError, match=r"cannot move '.*/no' to '.*/x': FileNotFoundErr"):
+        system.move(str(tmp_path / "no"), str(tmp_path / "x"))
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert str(again) == str(raised.value)
+
+
+def test_errors_of_a_stream_can_be_named(tmp_path: Path) -> None:
+    system = LocalFileSystem()
+    told = pytest.raises(FileSystemError, match=r"cannot write '/x/y': OSError: no space left")
+    with told, system.errors("write", "/x/y"):
+        refuse()
+
+
+def test_an_error_of_the_store_comes_with_the_address(s3_server: str) -> None:
+    options = {"fs.s3a.endpoint": s3_server, "fs.s3a.endpoint.region": "us-east-1"}
+    options |= {"fs.s3a.access.key": "k", "fs.s3a.secret.key": "s"}
+    system, path = file_system_of("s3://no-such-bucket/x", options)
+    with pytest.raises(FileSystemError, match=r"'s3://no-such-bucket/x'.*NO_SUCH_BUCKET"):
+        system.write(path, b"1")
+
+
+def test_a_local_directory_that_is_empty_goes(tmp_path: Path) -> None:
+    system = LocalFileSystem()
+    (tmp_path / "empty").mkdir()
+    system.delete_if_empty(str(tmp_path / "empty"))
+    system.delete_if_empty(str(tmp_path / "empty"))
+    assert not (tmp_path / "empty").exists()
+
+
+def test_a_tree_of_links_is_deleted_without_what_they_point_to(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "x").write_text("x")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "link").symlink_to(tmp_path / "kept")
+    LocalFileSystem().delete_tree(str(tmp_path / "tree"))
+    assert (tmp_path / "kept" / "x").exists()
+    assert not (tmp_path / "tree").exists()
+
+
+def test_a_durable_write_is_synced_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("sync"), fsync(fd))[1])
+    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append("name"), replace(a, b))[1])
+    system = LocalFileSystem()
+    system.write(str(tmp_path / "x"), b"1")
+    assert calls == ["name"]
+    calls.clear()
+    system.write(str(tmp_path / "x"), b"2", durable=True)
+    assert calls == ["sync", "name", "sync"]
+    calls.clear()
+    system.sync([str(tmp_path / "x"), str(tmp_path / "x")])
+    assert calls == ["sync", "sync", "sync"]
+
+
+def test_streams_are_plain_binary_files(place: Place) -> None:
+    system, top = place
+    out: BinaryIO = system.open_output(join(top, "x"))
+    assert out.writable()
+    assert not out.closed
+    assert out.write(b"12345") == 5
+    out.close()
+    assert out.closed

@@ -1,0 +1,132 @@
+"""Every setting of checkpoints has an effect that can be seen in a job on Spark.
+
+What needs a clock in the test's hand (fixed rate, missed triggers, checkpoints that are written
+while others begin) is in tests/checkpoint/test_coordinator.py.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.checkpoint.events import CheckpointRecord, CheckpointStatus
+from holdfast.common import RestartStrategies
+from holdfast.datastream import CheckpointingMode, ExternalizedCheckpointRetention
+from holdfast.errors import JobExecutionError
+from tests.spark.witness import EPOCH, Job
+
+pytestmark = pytest.mark.spark
+
+COMPLETED, FAILED = CheckpointStatus.COMPLETED, CheckpointStatus.FAILED
+
+
+@pytest.fixture
+def job(spark: Any, tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def statuses(records: list[CheckpointRecord]) -> list[CheckpointStatus]:
+    return [record.status for record in records]
+
+
+def test_interval(job: Job) -> None:
+    # an epoch takes longer than 10 ms: each carries one, but for the first, which starts the clock
+    assert statuses(job.run(6 * EPOCH)) == [COMPLETED] * 5
+    assert job.noted("completed") == [1, 2, 3, 4]
+    job.env.enable_checkpointing(3_600_000)
+    assert job.run(6 * EPOCH) == []
+
+
+def test_minimum_pause_and_number_retained(job: Job) -> None:
+    job.config.set_min_pause_between_checkpoints(400).set_max_retained_checkpoints(2)
+    job.config.set_externalized_checkpoint_retention(
+        ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    )
+    records = job.cancel_after(completed=4)
+    pauses = [
+        later.trigger_timestamp - (earlier.end_timestamp or 0)
+        for earlier, later in pairwise(records)
+    ]
+    assert min(pauses) >= 400
+    assert job.retained() == [record.id for record in records][-2:]
+
+
+def test_retention_after_cancellation(job: Job) -> None:
+    job.config.set_externalized_checkpoint_retention(
+        ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    )
+    first = job.cancel_after(completed=3)
+    assert job.retained() == [first[-1].id]
+    job.config.set_externalized_checkpoint_retention(
+        ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
+    )
+    second = job.cancel_after(completed=2)
+    assert min(record.id for record in second) > first[-1].id
+    assert job.noted("fresh") == [0]
+    (count,) = job.noted("restored")
+    assert 0 < count <= job.noted("closed")[0]
+    assert job.retained() == []
+    assert list((job.directory / "state").iterdir()) == []
+    job.run(EPOCH)
+    assert job.noted("fresh") == [0, 0]
+    assert len(job.noted("restored")) == 1
+
+
+def test_a_checkpoint_that_expires_is_aborted_and_the_job_goes_on(job: Job) -> None:
+    # no epoch is done in 10 ms, so all expire
+    job.config.set_checkpoint_timeout(10).set_tolerable_checkpoint_failure_number(100)
+    records = job.run(6 * EPOCH)
+    assert statuses(records) == [FAILED] * 5
+    assert "it expired" in str(records[0].failure)
+    assert job.noted("aborted") == [1, 2, 3, 4]
+    assert job.noted("completed") == []
+    assert job.noted("closed") == [6 * EPOCH]
+
+
+def test_failures_in_a_row_are_tolerated_up_to_a_number(job: Job) -> None:
+    job.config.set_tolerable_checkpoint_failure_number(2)
+    records = job.run(8 * EPOCH, failing=[1, 2, 4, 5])
+    assert statuses(records) == [FAILED, FAILED, COMPLETED, FAILED, FAILED, COMPLETED, COMPLETED]
+    assert job.noted("aborted") == [1, 2, 4, 5]
+    assert job.noted("completed") == [3, 6]
+    assert job.noted("closed") == [8 * EPOCH]
+
+
+def test_one_failure_too_many_fails_the_attempt(job: Job) -> None:
+    job.config.set_tolerable_checkpoint_failure_number(2)
+    job.env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 1))
+    # the first attempt ends with checkpoint 5, the second with checkpoint 8
+    client = job.start(failing=[3, 4, 5, 6, 7, 8])
+    with pytest.raises(
+        JobExecutionError,
+        match=r"checkpoint 8 failed, and 2 failures in a row are tolerable: "
+        r"snapshot_state of 'witness': RuntimeError\('no snapshot for checkpoint 8'\)",
+    ):
+        client.get_job_execution_result().result()
+    assert job.noted("snapshot") == [1, 2, 3, 4, 5, 6, 7, 8]
+    # from checkpoint 2, at the end of the third epoch
+    assert job.noted("restored") == [3 * EPOCH]
+    assert job.retained() == [2], "what a failed job completed stays"
+
+
+def test_checkpointing_errors_need_not_fail_the_job(job: Job) -> None:
+    job.config.set_fail_on_checkpointing_errors(False)
+    assert statuses(job.run(8 * EPOCH, failing=range(100))) == [FAILED] * 7
+    assert job.noted("closed") == [8 * EPOCH]
+    job.config.set_fail_on_checkpointing_errors(True)
+    with pytest.raises(JobExecutionError, match="0 failures in a row are tolerable"):
+        job.run(8 * EPOCH, failing=range(100))
+
+
+def test_a_mode_that_promises_less_is_kept_too(job: Job) -> None:
+    """At least once is what exactly once is: a barrier is the end of an epoch in both modes."""
+    job.config.set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE)
+    job.config.set_tolerable_checkpoint_failure_number(0)
+    job.env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 1))
+    job.run(6 * EPOCH, failing=[3])
+    # the witness would have noticed a number that came twice, or not at all
+    assert job.noted("restored") == [3 * EPOCH]
+    assert job.noted("closed") == [6 * EPOCH]

@@ -1,0 +1,263 @@
+"""Checkpoint directories that are damaged, full, in use or not to be had, under jobs on Spark.
+
+One fault at a time is in tests/checkpoint/test_store.py; here it is the whole job that must go on,
+or say what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.checkpoint.errors import (
+    CheckpointCorruptionError,
+    CheckpointStorageError,
+    DirectoryInUseError,
+)
+from holdfast.checkpoint.events import CheckpointStatus
+from holdfast.checkpoint.store import CheckpointStore
+from holdfast.common import RestartStrategies
+from holdfast.datastream import ExternalizedCheckpointRetention
+from holdfast.errors import JobExecutionError
+from holdfast.state.errors import StateStorageError
+from tests.spark.witness import EPOCH, Job
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def original(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A job that was cancelled and has left two checkpoints."""
+    job = Job(tmp_path_factory.mktemp("original"))
+    job.config.set_max_retained_checkpoints(2)
+    job.config.set_externalized_checkpoint_retention(
+        ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    )
+    job.cancel_after(completed=4)
+    assert len(job.retained()) == 2
+    return job
+
+
+@pytest.fixture
+def job(original: Job, tmp_path: Path) -> Job:
+    """The same, to be started again."""
+    shutil.copytree(original.directory, tmp_path / "checkpoints" / "job")
+    shutil.copy(original.diary, tmp_path)
+    return Job(tmp_path)
+
+
+def flip_a_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def damage_metadata(directory: Path, checkpoint: int) -> Path:
+    path = directory / f"chk-{checkpoint}" / "_metadata"
+    flip_a_byte(path)
+    return path
+
+
+def damage_state(directory: Path, checkpoint: int) -> Path:
+    """Damage a state file that no other checkpoint needs."""
+    store = CheckpointStore(directory)
+    others = [store.read(other).files() for other in store.completed() if other != checkpoint]
+    own = store.read(checkpoint).files().difference(*others)
+    path = store.storage.directory / min(own)
+    flip_a_byte(path)
+    return path
+
+
+def numbers_in(directory: Path, checkpoint: int) -> int:
+    """How many numbers the witness had seen."""
+    return EPOCH * (CheckpointStore(directory).read(checkpoint).epoch + 1)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    files = [path for path in directory.rglob("*") if path.is_file() and path.name != "lock"]
+    return {str(path): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("damage", [damage_state, damage_metadata])
+def test_the_checkpoint_before_a_damaged_one_is_used(
+    job: Job, damage: Callable[[Path, int], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    older, newest = job.retained()
+    there, end = numbers_in(job.directory, older), job.noted("closed")[-1] + 3 * EPOCH
+    damaged = damage(job.directory, newest)
+    job.run(end)
+    (warning,) = [text for text in caplog.messages if "going back" in text]
+    assert str(damaged) in warning
+    assert warning.endswith(f"going back to checkpoint {older} instead")
+    assert job.noted("restored") == [there]
+    assert job.noted("closed")[-1] == end
+
+
+def test_if_all_are_damaged_nothing_runs_and_nothing_is_deleted(job: Job) -> None:
+    older, newest = job.retained()
+    damaged = [damage_state(job.directory, newest), damage_metadata(job.directory, older)]
+    before = contents(job.directory)
+    with pytest.raises(
+        CheckpointCorruptionError, match=r"no checkpoint in .* can be used"
+    ) as error:
+        job.start()
+    assert all(str(path) in str(error.value) for path in damaged)
+    assert contents(job.directory) == before
+    assert job.noted("fresh") == [0], "only that of the first start"
+    assert job.noted("restored") == []
+
+
+class DamageAndFail:
+    """Damages the newest complete checkpoint and fails, once."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.marker = directory.parent / "damaged"
+
+    def __call__(self) -> None:
+        if not self.marker.exists():
+            newest = CheckpointStore(self.directory).completed()[-1]
+            damage_state(self.directory, newest)
+            self.marker.write_text(str(newest))
+            msg = "simulated failure"
+            raise RuntimeError(msg)
+
+
+def test_a_restart_passes_over_a_damaged_checkpoint_too(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = Job(tmp_path)
+    job.config.set_max_retained_checkpoints(2)
+    job.env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 1))
+    deed = DamageAndFail(job.directory)
+    # in the fifth epoch: those of the third and fourth are there
+    job.run(6 * EPOCH, deeds={4 * EPOCH + 3: deed})
+    assert deed.marker.read_text() == "3"
+    assert "going back to checkpoint 2 instead" in caplog.text
+    assert job.noted("restored") == [3 * EPOCH]
+    assert job.noted("closed") == [6 * EPOCH]
+
+
+class Obstruct:
+    """Puts a file where the checkpoint of the running epoch should go."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def __call__(self) -> None:
+        begun = [path for path in self.directory.glob("chk-*") if not any(path.iterdir())]
+        (path,) = begun
+        path.rmdir()
+        path.touch()
+
+
+def test_a_checkpoint_that_cannot_be_written_is_tolerated_or_not(
+    spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "tolerant").mkdir()
+    job = Job(tmp_path / "tolerant")
+    job.config.set_tolerable_checkpoint_failure_number(1)
+    records = job.run(6 * EPOCH, deeds={3 * EPOCH: Obstruct(job.directory)})
+    failed = [record for record in records if record.status is CheckpointStatus.FAILED]
+    assert [record.id for record in failed] == [3]
+    assert f"cannot write checkpoint '{job.directory / 'chk-3' / '_metadata'}'" in str(failed[0])
+    assert job.noted("aborted") == [3]
+    assert job.noted("completed") == [1, 2, 4]
+    assert job.noted("closed") == [6 * EPOCH]
+    (tmp_path / "strict").mkdir()
+    strict = Job(tmp_path / "strict")
+    with pytest.raises(
+        JobExecutionError, match=r"checkpoint 3 failed.*chk-3/_metadata.* is a file"
+    ):
+        strict.run(6 * EPOCH, deeds={3 * EPOCH: Obstruct(strict.directory)})
+    assert strict.retained() == [2]
+
+
+def test_a_directory_that_cannot_be_made(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").touch()
+    job = Job(tmp_path)
+    with pytest.raises(CheckpointStorageError, match="make checkpoint directory") as error:
+        job.start()
+    assert str(job.directory) in str(error.value)
+    assert "is a file" in str(error.value)
+    assert not job.diary.exists()
+
+
+def test_a_directory_that_is_gone_in_the_middle_of_a_run(spark: Any, tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    with pytest.raises(StateStorageError, match="cannot write state file") as error:
+        job.run(6 * EPOCH, deeds={3 * EPOCH: partial(shutil.rmtree, job.directory)})
+    assert f"the directory '{job.directory / 'state'}' is missing" in str(error.value)
+
+
+def test_a_directory_in_use_is_refused(job: Job) -> None:
+    client = job.start()
+    try:
+        with pytest.raises(DirectoryInUseError) as error:
+            job.start()
+        assert f"'{job.directory}' is in use by another live job: 'job'" in str(error.value)
+        assert f"process {os.getpid()} on host" in str(error.value)
+        assert not client.get_job_execution_result().done()
+    finally:
+        client.cancel().result()
+    assert len(job.noted("restored")) == 1
+
+
+def _in_a_namespace(*commands: str) -> list[str]:
+    """A command of a system with namespaces, in which mounts are nobody else's business."""
+    return ["unshare", "--map-root-user", "--mount", "sh", "-ec", " && ".join(commands)]
+
+
+def _can_mount(folder: Path) -> bool:
+    mount = f"mount -t tmpfs tmpfs {shlex.quote(str(folder))}"
+    try:
+        return (
+            subprocess.run(_in_a_namespace(mount), capture_output=True, check=False).returncode == 0
+        )
+    except FileNotFoundError:
+        return False
+
+
+def test_a_full_disk_in_the_middle_of_a_run_and_one_that_is_read_only(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if not _can_mount(disk):
+        pytest.skip("a disk that can be filled needs Linux, and the right to mount in a namespace")
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    program = [sys.executable, "-m", "tests.spark.full_disk", *map(str, (tmp_path, disk, locked))]
+    run = subprocess.run(
+        _in_a_namespace(
+            f"mount -t tmpfs -o size=2m tmpfs {shlex.quote(str(disk))}",
+            f"mount -t tmpfs -o ro tmpfs {shlex.quote(str(locked))}",
+            shlex.join(program),
+        ),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert f"cannot make checkpoint directory '{locked}/checkpoints/job'" in seen["read only"]
+    assert "Read-only file system" in seen["read only"]
+    restarted = {"restored": [4 * EPOCH], "closed": [8 * EPOCH]}
+    assert seen["with restarts"] == restarted
+    failed = seen["without restarts"]
+    assert failed["cause"] == "No space left on device"
+    assert f"cannot write state file '{disk}/checkpoints/job/state/" in failed["error"]
+    assert "No space left on device" in failed["error"]
+    assert failed["whole"] == 3, "the checkpoint of the fourth epoch is whole"
+    assert {key: failed[key] for key in restarted} == restarted
