@@ -40,6 +40,7 @@ from holdfast.datastream.state import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from holdfast.datastream.time_domain import TimeDomain
 from holdfast.testing import LocalExecutor
 
 
@@ -106,6 +107,8 @@ class Gate:
 
 
 GATE = Gate()
+
+MAX_WATERMARK = 2**63 - 1
 
 #: more than any source of a test has
 EVERYTHING = 1_000_000
@@ -231,6 +234,21 @@ def keyed_model(numbers: list[int]) -> dict[str, dict[Any, Any]]:
         "reducing": {key: max(values) for key, values in lists.items()},
         "aggregating": {key: (len(values), sum(values)) for key, values in lists.items()},
     }
+
+
+class Alarms(KeyedProcessFunction):
+    """Sets two timers for every number: in processing time, and at the end of event time."""
+
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Any:
+        ctx.timer_service().register_processing_time_timer(10_000 + value)
+        ctx.timer_service().register_event_time_timer(MAX_WATERMARK - 1_000 + value)
+        yield value
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
+        if ctx.time_domain() is TimeDomain.PROCESSING_TIME:
+            yield "processing time", ctx.get_current_key(), timestamp - 10_000
+        else:
+            yield "event time", ctx.get_current_key(), timestamp - MAX_WATERMARK + 1_000
 
 
 # Operator state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from itertools import chain, product
 from pathlib import Path
@@ -23,6 +23,7 @@ from tests.recovery.programs import (
     BOARD,
     EVERYTHING,
     NUMBERS,
+    Alarms,
     BufferingSink,
     Counter,
     Keeper,
@@ -104,6 +105,36 @@ def test_keyed_state(tmp_path: Path, before: int, after: int, origin: str) -> No
         assert sorted(story.records + run.records) == list(range(NUMBERS))
         assert keyed_states(run, "ledger") == keyed_model(list(range(NUMBERS)))
         run.run_to_end()
+
+
+def alarms(env: StreamExecutionEnvironment) -> DataStream:
+    numbers = env.from_source(NumberSequenceSource(0, NUMBERS - 1))
+    return numbers.key_by(key_of).process(Alarms())
+
+
+def fired(kind: str, numbers: Iterable[int]) -> list[tuple[str, Any, int]]:
+    return [(kind, key_of(number), number) for number in sorted(numbers)]
+
+
+@every_pair
+@both_origins
+def test_timers(tmp_path: Path, before: int, after: int, origin: str) -> None:
+    story = Story(alarms, tmp_path)
+    with story.started(before) as run:
+        read_to(run, 80)
+        story.cut(run, origin)
+    with story.started(after) as run:
+        run.epoch(quota=0)
+        assert run.records == []
+        run.clock.advance("1 min")
+        run.epoch(quota=0)
+        assert sorted(run.records, key=lambda r: r[2]) == fired("processing time", story.records)
+        run.records.clear()
+        run.run_to_end()
+        read = [record for record in run.records if isinstance(record, int)]
+        assert sorted(story.records + read) == list(range(NUMBERS))
+        last = sorted((r for r in run.records if r not in read), key=lambda r: (r[0], r[2]))
+        assert last == fired("event time", range(NUMBERS)) + fired("processing time", read)
 
 
 # Operator state

@@ -26,6 +26,7 @@ from holdfast.testing import LocalExecutor
 from tests.recovery.programs import (
     BOARD,
     NUMBERS,
+    Alarms,
     Keeper,
     Ledger,
     Program,
@@ -160,6 +161,24 @@ def test_draining_leaves_nothing_for_later(tmp_path: Path) -> None:
             assert keyed_states(run, "ledger") == keyed_model(read)
             run.run_to_end()
             assert run.records == []
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_timers_fire_when_a_job_is_drained(tmp_path: Path, drain: bool) -> None:
+    def build(env: StreamExecutionEnvironment) -> DataStream:
+        return numbers(env).key_by(key_of).process(Alarms())
+
+    with Program(build, tmp_path / "job").started(2) as run:
+        read_to(run, 20)
+        savepoint = run.savepoint(tmp_path, stop=True, drain=drain)
+    read = [record for record in run.records if isinstance(record, int)]
+    alarms = [record for record in run.records if record not in read]
+    assert sorted(number for _, _, number in alarms) == (sorted(read) if drain else [])
+    with Program(build, tmp_path / "again").started(3, savepoint) as run:
+        run.run_to_end()
+    rest = [number for number in ALL if number not in read]
+    assert [r for r in run.records if r in read] == []
+    assert len(run.records) == (0 if drain else len(rest) + NUMBERS)
 
 
 def test_without_checkpoints_there_are_savepoints(tmp_path: Path) -> None:
