@@ -200,9 +200,10 @@ class JobCheckpoints:
 
     def refuse_savepoints(self) -> None:
         """Answer what is asked for after the job's end."""
-        self._take_requests()
-        for answer in list(self._answers.values()):
-            answer.set_exception(CheckpointError("there is no savepoint: the job has ended"))
+        for request in list(self._answers):
+            answer = self._answers.pop(request, None)
+            if answer is not None:  # the thread of the job may have been faster
+                answer.set_exception(CheckpointError("there is no savepoint: the job has ended"))
 
     def epoch_starting(self, epoch: int, forced: bool = False) -> Barrier:
         """What the epoch carries: a checkpoint perhaps, and what listeners are told (step 1)."""
