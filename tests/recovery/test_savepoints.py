@@ -216,7 +216,7 @@ def test_no_directory(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with Program(ledger, tmp_path / "job").started(2) as run:
-        with pytest.raises(CheckpointError, match="there is no savepoint: cannot write .*file"):
+        with pytest.raises(CheckpointError, match=r"there is no savepoint: cannot write .*file"):
             run.savepoint(tmp_path / "file", stop=True)
         # the job does not stop without its savepoint
         assert not run.finished
@@ -263,7 +263,7 @@ def test_a_snapshot_that_fails(tmp_path: Path) -> None:
 
 def test_a_drained_job_cannot_go_on_without_its_savepoint(tmp_path: Path) -> None:
     with Program(lambda env: numbers(env).map(Stubborn()), tmp_path / "job").started(1) as run:
-        with pytest.raises(JobExecutionError, match="drained for a savepoint that failed: .*now"):
+        with pytest.raises(JobExecutionError, match=r"drained for a savepoint that failed: .*now"):
             run.savepoint(tmp_path, stop=True, drain=True)
         assert run.recover() is None
         run.epoch()
@@ -288,7 +288,7 @@ def test_dispose(tmp_path: Path) -> None:
     _, savepoint = stopped(ledger, tmp_path)
     dispose_savepoint(savepoint)
     assert not Path(savepoint).exists()
-    with pytest.raises(CheckpointError, match="there is no savepoint or checkpoint in .*no file"):
+    with pytest.raises(CheckpointError, match=r"there is no savepoint or checkpoint in .*no file"):
         Program(ledger, tmp_path / "again").started(2, savepoint).__enter__()
     # the job that it was of has its own checkpoint, which is nothing to dispose of
     checkpoint = tmp_path / "stopped" / "Holdfast-Streaming-Job" / "chk-1"
@@ -337,7 +337,7 @@ def test_an_operator_is_added(tmp_path: Path) -> None:
 
 
 def test_an_operator_with_state_is_missing(tmp_path: Path) -> None:
-    records, savepoint = stopped(with_keeper, tmp_path)
+    _, savepoint = stopped(with_keeper, tmp_path)
     program = Program(ledger, tmp_path / "less")
     message = (
         r"savepoint 1 of job '.*' has state of 'Keeper' \(uid keeper\), and this job has no such "
@@ -580,7 +580,7 @@ def test_a_savepoint_outlives_a_cancelled_job(tmp_path: Path) -> None:
 
 def test_a_job_that_is_not_there(tmp_path: Path) -> None:
     program = Program(ledger, tmp_path / "job")
-    with pytest.raises(CheckpointError, match="there is no savepoint or checkpoint in .*nowhere"):
+    with pytest.raises(CheckpointError, match=r"there is no savepoint or checkpoint in .*nowhere"):
         program.started(2, str(tmp_path / "nowhere")).__enter__()
     # the failed start has left no lock behind
     go_on(program, None, [])
