@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.connectors.collection import CollectionSource
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
-from holdfast.datastream.functions import SourceContext
+from holdfast.datastream.functions import CheckpointListener, SourceContext
 from holdfast.testing import LocalExecutor, collect
 
 if TYPE_CHECKING:
@@ -95,6 +96,49 @@ def test_a_job_that_does_not_end_in_time(env: StreamExecutionEnvironment) -> Non
         pytest.raises(TimeoutError, match=r"is not done after 0\.0 s"),
     ):
         run.run_to_end(timeout=0.0)
+
+
+class Told(Counts, CheckpointListener):
+    """Writes down the checkpoints that it is told of."""
+
+    def __init__(self, count: int, told: Path) -> None:
+        super().__init__(count)
+        self._told = told
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        with self._told.open("a") as file:
+            file.write(f"{checkpoint_id} ")
+
+
+@pytest.fixture
+def checkpointed(env: StreamExecutionEnvironment, tmp_path: Path) -> StreamExecutionEnvironment:
+    env.enable_checkpointing(3_600_000)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(str(tmp_path / "checkpoints"))
+    return env
+
+
+def test_a_loop_that_has_ended_is_told_of_checkpoints(
+    checkpointed: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    others = checkpointed.from_collection("abcdefghij" * 100)
+    with LocalExecutor(others.union(checkpointed.add_source(Told(5, told))), quota=5) as run:
+        run.run_until(lambda: 4 in run.records)
+        run.epoch(checkpoint=True)
+        run.epoch(checkpoint=True)
+        run.run_to_end()
+        ids = [record.id for record in run.checkpoints]
+    assert ids == [1, 2, 3], "two on order, and the last one"
+    assert told.read_text().split() == ["1", "2", "3"]
+
+
+def test_a_loop_begins_anew_with_each_attempt(checkpointed: StreamExecutionEnvironment) -> None:
+    with LocalExecutor(checkpointed.add_source(Counts(50)), quota=10) as run:
+        run.run_until(lambda: len(run.records) >= 20)
+        assert run.recover() is None
+        run.records.clear()
+        run.run_to_end()
+    assert run.records == list(range(50)), "its position was in its fields, not in state"
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 7])

@@ -70,7 +70,7 @@ class Completion:
     """What an accepted epoch brought about.
 
     Attributes:
-        complete: the checkpoint that it carried is complete.
+        complete: a checkpoint that the job can go back to is complete.
         stops: the job ends with it.
     """
 
@@ -201,9 +201,10 @@ class JobCheckpoints:
 
     def refuse_savepoints(self) -> None:
         """Answer what is asked for after the job's end."""
-        self._take_requests()
-        for answer in list(self._answers.values()):
-            answer.set_exception(CheckpointError("there is no savepoint: the job has ended"))
+        for request in list(self._answers):
+            answer = self._answers.pop(request, None)
+            if answer is not None:  # the thread of the job may have been faster
+                answer.set_exception(CheckpointError("there is no savepoint: the job has ended"))
 
     def epoch_starting(self, epoch: int, forced: bool = False, closing: bool = False) -> Barrier:
         """What the epoch carries: a checkpoint perhaps, and what listeners are told (step 1)."""
@@ -318,7 +319,7 @@ class JobCheckpoints:
         )
         if order.in_store:
             self._let_go(book)
-        return Completion(True, stops)
+        return Completion(order.in_store, stops)
 
     def _warn_of_failures(self, checkpoints: Collection[int]) -> None:
         for record in self._coordinator.history():

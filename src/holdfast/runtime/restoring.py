@@ -23,6 +23,11 @@ class SavedBlobs:
         found = (self._blobs(chain).get((uid, name)) for chain in self._origin.chains(uid))
         return [data for data in found if data is not None]
 
+    def of(self, uid: str, name: str, subtask: int) -> bytes | None:
+        """What one subtask of an operator saved under a name."""
+        chains = self._origin.chains(uid)
+        return self._blobs(chains[subtask]).get((uid, name)) if subtask < len(chains) else None
+
     def image(self, operator: PlannedOperator, subtask: int) -> dict[str, ListImage]:
         """The operator state that a subtask gets of what all subtasks had saved."""
         place = (operator.uid, OPERATOR_STATE)

@@ -38,6 +38,11 @@ class ReadRequest(msgspec.Struct, frozen=True):
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
 
+    @property
+    def concerns_checkpoints(self) -> bool:
+        """Whether a loop has something to do though it has no more records."""
+        return self.checkpoint is not None or bool(self.completed or self.aborted)
+
 
 class LiveSource(ABC):
     """A running source function, wherever its loop is.
@@ -104,6 +109,8 @@ class SourceInstance:
         self._live: LiveSource | None = None
         self._connect: Callable[[], LiveSource] | None = None
         self._finished = False
+        #: whether the loop had ended before this attempt, and does not run in it
+        self._over = False
         self._beginning = Beginning()
         if isinstance(operation.source, FunctionSource):
             self._connect = lambda: access.connect(job, operator, subtask, self._beginning)
@@ -118,31 +125,43 @@ class SourceInstance:
         self._finished, position = pickle.loads(data)
         if self._reader is not None:
             self._reader.restore(position)
+        else:
+            self._over = position
 
     def begin(self, restored: bool, image: Image | None) -> None:
         """Begin an attempt with this operator state."""
         self._beginning = Beginning(restored, encode_image(image) if image else None)
+        data = self._backend.get_blob(self.operator.uid, POSITION)
+        if self._reader is None and data is not None and pickle.loads(data)[0]:
+            self._save_position(True, True)
 
-    def take_over(self, saved: Sequence[bytes]) -> None:
-        """Take this subtask's share of the positions that another number of subtasks had."""
+    def take_over(self, saved: Sequence[bytes], image: bytes | None) -> None:
+        """Take this subtask's share of the positions that perhaps other subtasks had.
+
+        ``image``: the operator state that the subtask of this number had. If its loop has ended, no
+        loop will say again what is in it.
+        """
         before = [pickle.loads(data) for data in saved]
         if len(before) == self.operator.parallelism:
-            share = before[self._subtask]
-        elif self._reader is None:
-            share = (all(ended for ended, _ in before), None)
+            finished, position = before[self._subtask]
+            if finished:
+                self._backend.set_blob(self.operator.uid, OPERATOR_STATE, image)
         else:
-            positions = [position for _, position in before]
-            dealt = self._source.redistribute(positions, self.operator.parallelism)
-            share = (False, dealt[self._subtask])
-        self._backend.set_blob(self.operator.uid, POSITION, pickle.dumps(share, 5))
+            finished = all(ended for ended, _ in before)
+            position = self._share([position for _, position in before])
+        self._save_position(finished, position)
 
     def end(self) -> None:
         """Count as ended, though there may be more to read."""
         self._finished = True
 
     def read(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
-        """Batches of an epoch."""
-        if self._finished:
+        """Batches of an epoch; a loop that has ended still takes part in checkpoints."""
+        if self._reader is not None:
+            silent = self._finished or request.limit <= 0
+        else:
+            silent = self._over or (self._finished and not request.concerns_checkpoints)
+        if silent:
             return
         batches = self._batches(request)
         while True:
@@ -166,9 +185,8 @@ class SourceInstance:
 
     def save(self) -> None:
         """Put the position where it is persisted with the state."""
-        position = self._reader.position() if self._reader is not None else None
-        data = pickle.dumps((self.finished, position), 5)
-        self._backend.set_blob(self.operator.uid, POSITION, data)
+        position = self._reader.position() if self._reader is not None else self._over
+        self._save_position(self.finished, position)
         if self._live is not None and self._live.image is not None:
             self._backend.set_blob(self.operator.uid, OPERATOR_STATE, self._live.image)
 
@@ -184,6 +202,16 @@ class SourceInstance:
         if self._live is not None:
             self._live.close()
             self._live = None
+
+    def _share(self, positions: list[Any]) -> Any:
+        """This subtask's position, of those of another number of subtasks."""
+        if self._reader is None:
+            return False
+        return self._source.redistribute(positions, self.operator.parallelism)[self._subtask]
+
+    def _save_position(self, finished: bool, position: Any) -> None:
+        data = pickle.dumps((finished, position), 5)
+        self._backend.set_blob(self.operator.uid, POSITION, data)
 
     def _batches(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
         if self._reader is not None:

@@ -219,9 +219,10 @@ class Subtask:
             instance.time.take_over(blobs.all(instance.operator.uid, TIME))
         self._chain.save_time()
         for source in self._sources:
-            positions = blobs.all(source.operator.uid, POSITION)
+            uid = source.operator.uid
+            positions = blobs.all(uid, POSITION)
             if positions:
-                source.take_over(positions)
+                source.take_over(positions, blobs.of(uid, OPERATOR_STATE, self._subtask))
 
     def _origin_storage(self, origin: Origin) -> StateStorage:
         return LocalStateStorage(origin.directory) if origin.directory else self._storage
@@ -245,7 +246,7 @@ class Subtask:
         for source in self._sources:
             if task.draining:
                 source.end()
-            elif not task.closing and not run.upstream_failed:
+            elif not run.upstream_failed:
                 yield from self._read(source, task, run)
         run.stop("process")
 
@@ -261,10 +262,10 @@ class Subtask:
 
     def _read(self, source: SourceInstance, task: EpochTask, run: _Run) -> Iterator[Block]:
         take = self._chain.inputs[source.operator.id, 0]
-        left = task.quota
+        left = limit = 0 if task.closing else task.quota
         request = ReadRequest(
             task.epoch,
-            task.quota,
+            limit,
             task.checkpoint,
             task.checkpoint_timestamp,
             task.completed,
@@ -273,8 +274,8 @@ class Subtask:
         for records in source.read(request):
             left -= len(records)
             yield from _feed(records, take, run.outbox)
-        run.records_read += task.quota - left
-        run.saturated = run.saturated or left <= 0
+        run.records_read += limit - left
+        run.saturated = run.saturated or left <= 0 < limit
 
     def _flush(self) -> None:
         for router in self._chain.routers:

@@ -34,6 +34,7 @@ from holdfast.runtime.job import make_job_code, pack
 from holdfast.runtime.outcome import EpochOutcome, sort_out
 from holdfast.runtime.protocol import EpochTask
 from holdfast.state.backend import HeapKeyedStateBackend, KeyContext, StateStorage
+from holdfast.state.key_groups import KeyGroupShare
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.script import Stage
 from holdfast.testing.storage import MemoryStateStorage
@@ -194,16 +195,24 @@ class LocalExecutor:
         return self._begin_attempt(self._attempt)
 
     def savepoint(
-        self, directory: str | os.PathLike[str], *, stop: bool = False, drain: bool = False
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        stop: bool = False,
+        drain: bool = False,
     ) -> str:
-        """Take a savepoint with the next epoch and return its path; ``stop``: end the job with it.
+        """Take a savepoint with the next epoch and return its path.
 
-        ``drain``: before it, sources end and time goes to its end.
+        Args:
+            directory: where to put it; by default where the job's configuration says.
+            stop: end the job with it.
+            drain: before it, sources end and time goes to its end.
 
         Raises:
             CheckpointError: when there is no savepoint.
         """
-        answer = self._driver.checkpoints.ask_savepoint(os.fspath(directory), stop, drain)
+        place = None if directory is None else os.fspath(directory)
+        answer = self._driver.checkpoints.ask_savepoint(place, stop, drain)
         self.epoch()
         path = answer.result(0)
         if stop:
@@ -251,10 +260,13 @@ class LocalExecutor:
                 and aggregating states as their accumulators.
         """
         op = self._operator(operator)
-        groups = range(op.max_parallelism)
         entries: dict[Any, Any] = {}
         for chain in self._book.chains[op.level]:
-            backend = HeapKeyedStateBackend(groups, op.max_parallelism)
+            backend = HeapKeyedStateBackend(range(0), 1)
+            for number in self.plan.levels[op.level].operators:
+                other = self.plan.operators[number]
+                share = KeyGroupShare(range(other.max_parallelism), other.max_parallelism)
+                backend.assign(other.uid, share)
             backend.restore(self.storage, chain)
             backend.keyed_state(op.uid, descriptor, KeyContext())
             entries.update(

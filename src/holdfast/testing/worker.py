@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
+import cloudpickle
 import msgspec
 
 from holdfast.datastream.connectors.function import FunctionSource
@@ -137,6 +138,8 @@ def _start(
     operation = operator.node.operation
     assert isinstance(operation, SourceOperation)
     assert isinstance(operation.source, FunctionSource)
+    # every subtask and every attempt has an object of its own, as processes have by themselves
+    function = cloudpickle.loads(cloudpickle.dumps(operation.source.function))
     context = OperatorContext(operator, subtask, 0, None, None, job.parameters)  # type: ignore[arg-type]
     report = FailureReporter(operator.name, subtask)
-    return SourceThread(operation.source.function, context, report, beginning)
+    return SourceThread(function, context, report, beginning)

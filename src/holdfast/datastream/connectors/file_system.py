@@ -101,7 +101,10 @@ class FileSource(Source):
 
     def redistribute(self, positions: Sequence[Any], parallelism: int) -> Sequence[Any]:
         """Every subtask knows how far each file was read, and goes on with its own files."""
-        offsets = {file: offset for read, _ in positions for file, offset in read.items()}
+        offsets: dict[str, int] = {}
+        for file, offset in (place for read, _ in positions for place in read.items()):
+            # a subtask that does not read a file may know of it from when another one did
+            offsets[file] = max(offset, offsets.get(file, 0))
         return [(offsets, False)] * parallelism
 
     def share(self, subtask: int, parallelism: int) -> list[str]:
