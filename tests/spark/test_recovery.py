@@ -150,6 +150,44 @@ def test_a_failed_function_is_restarted_from_the_last_checkpoint(
     assert set(records) == {(k, n) for k in range(10) for n in range(1, 401)}
 
 
+class CountFromState(MapFunction, CheckpointedFunction):
+    """Numbers the records in operator state; fails at one of them if told so."""
+
+    def __init__(self, fail_at: int | None) -> None:
+        self._fail_at = fail_at
+        self.seen = 0
+
+    def map(self, value: Any) -> Any:
+        if value == self._fail_at:
+            msg = "simulated failure"
+            raise RuntimeError(msg)
+        self.seen += 1
+        return value, self.seen
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self.state.update([self.seen])
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        store = context.get_operator_state_store()
+        self.state = store.get_list_state(ListStateDescriptor("seen", int))
+        self.seen = sum(self.state.get())
+
+
+def test_a_mended_program_goes_on_with_new_function_objects(spark: Any, tmp_path: Path) -> None:
+    """Both starts have an attempt 0; the second one's is another attempt all the same."""
+
+    def numbered(fail_at: int | None) -> list[tuple[int, int]]:
+        env = environment(tmp_path / "checkpoints", epoch=100)
+        env.set_parallelism(1).set_restart_strategy(RestartStrategies.no_restart())
+        numbers = env.from_source(NumberSequenceSource(1, 1000))
+        return list(numbers.map(CountFromState(fail_at)).execute_and_collect("mended"))
+
+    with pytest.raises(UserFunctionError, match="simulated failure"):
+        numbered(fail_at=777)
+    rest = numbered(fail_at=None)
+    assert rest == [(number, number) for number in range(701, 1001)]
+
+
 def test_without_checkpoints_there_is_no_restart(spark: Any, tmp_path: Path) -> None:
     env = StreamExecutionEnvironment().set_parallelism(1)
     env.from_collection([1, 2]).map(FailOnce(tmp_path / "failed", 2))

@@ -215,6 +215,12 @@ class JobCheckpoints:
         for instruction in instructions:
             if isinstance(instruction, InjectBarrier):
                 self._note(instruction.checkpoint_id)
+                _logger.info(
+                    "triggering checkpoint %d @ %d for job '%s'",
+                    instruction.checkpoint_id,
+                    instruction.timestamp,
+                    self.plan.name,
+                )
                 drains = instruction.savepoint is not None and instruction.savepoint.drain
                 return Barrier(
                     instruction.checkpoint_id,
@@ -317,6 +323,7 @@ class JobCheckpoints:
         stops = self._do(
             MetadataWritten(order.checkpoint_id, self._clock(), sum(sizes.values()), path, written)
         )
+        self._log_completed()
         if order.in_store:
             self._let_go(book)
         return Completion(order.in_store, stops)
@@ -330,6 +337,16 @@ class JobCheckpoints:
                     self.plan.name,
                     record.failure,
                 )
+
+    def _log_completed(self) -> None:
+        record = self._coordinator.history()[-1]
+        _logger.info(
+            "completed checkpoint %d for job '%s' (%d bytes in %d ms)",
+            record.id,
+            self.plan.name,
+            record.size,
+            record.duration,
+        )
 
     def _let_go(self, book: EpochBook) -> None:
         """Delete what the new checkpoint makes superfluous (step 10)."""
