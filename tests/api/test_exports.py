@@ -10,6 +10,7 @@ PACKAGES = [
     "holdfast",
     "holdfast.common",
     "holdfast.datastream",
+    "holdfast.filesystem",
     "holdfast.metrics",
     "holdfast.testing",
 ]

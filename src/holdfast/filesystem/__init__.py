@@ -15,10 +15,9 @@ from holdfast.filesystem.base import (
 )
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.filesystem.options import configure, hadoop_options
-from holdfast.filesystem.schemes import SCHEMES, check_scheme, file_system_of
+from holdfast.filesystem.schemes import check_scheme, file_system_of
 
 __all__ = [
-    "SCHEMES",
     "FileStatus",
     "FileSystem",
     "FileSystemError",

@@ -19,6 +19,8 @@ from holdfast.filesystem.schemes import remote_file_system
 __all__ = ["ArrowFileSystem"]
 
 _BUFFER = 256 * 1024
+#: whether pyarrow can put a small file to S3 in one request, instead of in three
+_CAN_DELAY = int(pa.__version__.split(".")[0]) >= 21
 #: where directories are real and a file is there as soon as it is opened; the others are object
 #: stores, where a file appears whole
 _WITH_RENAME = ("hdfs", "viewfs", "file")
@@ -179,10 +181,13 @@ def _connect(root: str, options: Mapping[str, str]) -> Any:
 def _connect_s3(bucket: str, arguments: dict[str, Any]) -> Any:
     if "region" not in arguments and "endpoint_override" not in arguments:
         # NB: asks AWS where the bucket is, unless the environment says so
-        found = fs.FileSystem.from_uri(f"s3://{bucket}")[0]
+        query = "?allow_delayed_open=true" if _CAN_DELAY else ""
+        found = fs.FileSystem.from_uri(f"s3://{bucket}{query}")[0]
         if not arguments:
             return found
         arguments["region"] = found.region
+    if _CAN_DELAY:
+        arguments["allow_delayed_open"] = True
     return fs.S3FileSystem(**arguments)
 
 
