@@ -10,19 +10,19 @@ what they said:
     StateSource send:1
     StateSink recv:1
     ...
-    StateSource snapshot_state 1 begin
-    StateSource snapshot_state 1 end, sent 5
     StateSink snapshot_state 1 begin
     StateSink snapshot_state 1 end, received 5
+    StateSource snapshot_state 1 begin
+    StateSource snapshot_state 1 end, sent 5
     ...
     StateSink notify_checkpoint_complete 1
     StateSource notify_checkpoint_complete 1
 
 A record may be on its way when a checkpoint is taken. What matters is that both ends agree: at each
 checkpoint the sink has received exactly what the source has sent, since the barrier travels behind
-the last record and the source moves its position under the checkpoint lock. (Which of two functions
-takes its snapshot first is not promised. Flink asks the last of a chain first; here that holds for
-all but a source function, whose loop runs beside the worker and is asked before the others.)
+the last record and the source moves its position under the checkpoint lock. As in Flink, the last
+function of a chain is asked first, and the source last, which stands still meanwhile; behind a
+``key_by`` the sink's turn comes after the source's.
 
 The sink fails once. The source sends again what the checkpoint does not contain, and no record is
 missing in the sink's state, or there twice. The program checks all that and ends each job with

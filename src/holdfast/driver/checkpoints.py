@@ -101,7 +101,7 @@ class JobCheckpoints:
         self._clock = clock
         place = scratch / "checkpoints"
         if self.enabled and directory is not None:
-            place = Path(local_path(directory)) / _slug(plan.name)
+            place = Path(local_path(directory)).absolute() / _slug(plan.name)
         self.store = CheckpointStore(place)
         self._elsewhere = None if self.enabled else storage
         self._savepoints = config.get_savepoint_directory()

@@ -34,7 +34,14 @@ from holdfast.runtime.failures import FailureReporter, OperatorFailed
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.protocol import Failure, decode_failure, encode
 from holdfast.runtime.source_thread import SourceThread
-from holdfast.runtime.sources import Beginning, LiveSource, ReadRequest, SourceAccess
+from holdfast.runtime.sources import (
+    Beginning,
+    LiveSource,
+    ReadRequest,
+    Snapshot,
+    SnapshotRequest,
+    SourceAccess,
+)
 
 _START_SECONDS = 60.0
 _WATCH_SECONDS = 0.5
@@ -69,19 +76,19 @@ class HostedSource(LiveSource):
 
     def read(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
         """Decoded batches; a loop's exception is raised here as an operator's failure."""
-        try:
+        with _watched():
             self._connection.send(request)
             while data := self._connection.recv_bytes():
                 yield decode_records(data)
-            answer = self._connection.recv()
-        except (EOFError, OSError) as error:
-            raise InternalError(
-                "the process of a source function has died; the job has to go back to its last "
-                "checkpoint, or start again"
-            ) from error
-        self._finished, failure, self.image, self.snapshot_failure = answer
+            self._finished, failure = self._connection.recv()
         if failure is not None:
             raise OperatorFailed(decode_failure(failure))
+
+    def snapshot(self, request: SnapshotRequest) -> Snapshot:
+        """The function's state after a read with a barrier."""
+        with _watched():
+            self._connection.send(request)
+            return Snapshot(*self._connection.recv())
 
     @property
     def finished(self) -> bool:
@@ -91,6 +98,17 @@ class HostedSource(LiveSource):
     def close(self) -> None:
         """Hang up; the process goes on."""
         self._connection.close()
+
+
+@contextlib.contextmanager
+def _watched() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError) as error:
+        raise InternalError(
+            "the process of a source function has died; the job has to go back to its last "
+            "checkpoint, or start again"
+        ) from error
 
 
 def _connect(registration: Path) -> Connection:
@@ -163,7 +181,11 @@ class _Host:
             while True:
                 request = connection.recv()
                 with self._lock:
-                    self._answer(connection, request)
+                    if isinstance(request, SnapshotRequest):
+                        thread = self._thread
+                        connection.send(tuple(thread.snapshot(request) if thread else Snapshot()))
+                    else:
+                        self._answer(connection, request)
 
     def _answer(self, connection: Connection, request: ReadRequest) -> None:
         failure = self._failure
@@ -173,15 +195,8 @@ class _Host:
         except OperatorFailed as failed:
             failure = failed.failure
         connection.send_bytes(b"")
-        thread = self._thread
-        connection.send(
-            (
-                thread is not None and thread.finished,
-                encode(failure) if failure else None,
-                thread and thread.image,
-                thread and thread.snapshot_failure,
-            )
-        )
+        finished = self._thread is not None and self._thread.finished
+        connection.send((finished, encode(failure) if failure else None))
 
     def stop(self) -> None:
         """Cancel the loop."""

@@ -20,7 +20,13 @@ from holdfast.runtime.blocks import decode_records, encode_records
 from holdfast.runtime.checkpointing import initialize, notify, snapshot
 from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.failures import FailureReporter
-from holdfast.runtime.sources import Beginning, LiveSource, ReadRequest
+from holdfast.runtime.sources import (
+    Beginning,
+    LiveSource,
+    ReadRequest,
+    Snapshot,
+    SnapshotRequest,
+)
 from holdfast.state.operator_state import decode_image, encode_image
 
 _CAPACITY = 100_000
@@ -70,6 +76,7 @@ class SourceThread:
         self._error: BaseException | None = None
         self._epoch = -1
         self._spool = _Spool()
+        self._holder: _Holder | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-source", daemon=True)
         self._thread.start()
 
@@ -85,6 +92,7 @@ class SourceThread:
     def read(self, request: ReadRequest) -> Iterator[bytes]:
         """The encoded batches of an epoch: what was given before, then what is there now."""
         if request.epoch != self._epoch:
+            self._go_on()
             self._spool.close()
             self._spool = _Spool()
             self._epoch = request.epoch
@@ -93,20 +101,23 @@ class SourceThread:
         if self._spool.complete:
             return
         yield from self._spooled(self._take(request.limit - self._spool.records))
-        if request.checkpoint is not None:
-            yield from self._snapshot(request.checkpoint, request.timestamp)
+        if request.barrier:
+            yield from self._halt()
         self._spool.complete = True
         self._check()
 
-    @property
-    def image(self) -> bytes | None:
-        """The function's operator state at the barrier of the epoch that was read last."""
-        return self._spool.image
-
-    @property
-    def snapshot_failure(self) -> str | None:
-        """Why the function could not take part in that epoch's checkpoint, if it could not."""
-        return self._spool.failure
+    def snapshot(self, request: SnapshotRequest) -> Snapshot:
+        """The function's state after a read with a barrier; the loop goes on then."""
+        if self._spool.snapshot is None:
+            failure = None
+            try:
+                snapshot(self._function, request.checkpoint, request.timestamp, self._states)
+            except Exception as error:
+                failure = f"snapshot_state: {error!r}"
+            image = encode_image(self._states.image()) if self._states.used else None
+            self._spool.snapshot = Snapshot(image, failure)
+            self._go_on()
+        return self._spool.snapshot
 
     @property
     def finished(self) -> bool:
@@ -116,6 +127,7 @@ class SourceThread:
     def stop(self, wait: float = 5.0) -> None:
         """Cancel the function, wait for its loop, close it."""
         self._cancelled = True
+        self._go_on()
         self._space.set()
         self._function.cancel()
         self._thread.join(wait)
@@ -128,22 +140,21 @@ class SourceThread:
             self._spool.add(data, len(batch))
             yield data
 
-    def _snapshot(self, checkpoint: int, timestamp: int) -> Iterator[bytes]:
+    def _halt(self) -> Iterator[bytes]:
         """Cut the stream where emission and state agree: under the lock, with the queue empty.
 
         The loop may hold the lock while it waits for space, so the queue is emptied meanwhile.
         """
-        while not self._lock.acquire(timeout=0.01):
+        self._holder = self._holder or _Holder(self._lock)
+        while not self._holder.holds(0.01):
             yield from self._spooled(self._take(_CAPACITY))
-        try:
-            yield from self._spooled(self._take(len(self._queue), patient=True))
-            try:
-                snapshot(self._function, checkpoint, timestamp, self._states)
-            except Exception as error:
-                self._spool.failure = f"snapshot_state: {error!r}"
-            self._spool.image = encode_image(self._states.image()) if self._states.used else None
-        finally:
-            self._lock.release()
+        yield from self._spooled(self._take(len(self._queue), patient=True))
+
+    def _go_on(self) -> None:
+        """Let the loop run, if it stands still."""
+        if self._holder is not None:
+            self._holder.let_go()
+            self._holder = None
 
     def _notify(self, request: ReadRequest) -> None:
         try:
@@ -190,6 +201,27 @@ def _open(
         report.during("open", error)
 
 
+class _Holder:
+    """Holds the checkpoint lock for whoever serves the runtime: not always the same thread."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock: Any = lock
+        self._held = threading.Event()
+        self._done = threading.Event()
+        threading.Thread(target=self._hold, name="holdfast-barrier", daemon=True).start()
+
+    def holds(self, patience: float) -> bool:
+        return self._held.wait(patience)
+
+    def let_go(self) -> None:
+        self._done.set()
+
+    def _hold(self) -> None:
+        with self._lock:
+            self._held.set()
+            self._done.wait()
+
+
 class LocalSource(LiveSource):
     """A loop in this process."""
 
@@ -201,8 +233,10 @@ class LocalSource(LiveSource):
         """Decoded batches."""
         for data in self.thread.read(request):
             yield decode_records(data)
-        self.image = self.thread.image
-        self.snapshot_failure = self.thread.snapshot_failure
+
+    def snapshot(self, request: SnapshotRequest) -> Snapshot:
+        """As the thread gives it."""
+        return self.thread.snapshot(request)
 
     @property
     def finished(self) -> bool:
@@ -221,8 +255,7 @@ class _Spool:
         self._sizes: list[int] = []
         self.records = 0
         self.complete = False
-        self.image: bytes | None = None
-        self.failure: str | None = None
+        self.snapshot: Snapshot | None = None
 
     def add(self, data: bytes, count: int) -> None:
         self._file.seek(0, 2)

@@ -27,37 +27,46 @@ class ReadRequest(msgspec.Struct, frozen=True):
     """What a loop is asked for in one epoch.
 
     Attributes:
-        checkpoint: the checkpoint whose barrier ends the epoch, or None.
+        barrier: a checkpoint ends the epoch: the loop stands still after it, until its snapshot.
         completed, aborted: checkpoints that ended, for a loop that listens.
     """
 
     epoch: int
     limit: int
-    checkpoint: int | None = None
-    timestamp: int = 0
+    barrier: bool = False
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
 
     @property
     def concerns_checkpoints(self) -> bool:
         """Whether a loop has something to do though it has no more records."""
-        return self.checkpoint is not None or bool(self.completed or self.aborted)
+        return bool(self.barrier or self.completed or self.aborted)
+
+
+class SnapshotRequest(msgspec.Struct, frozen=True):
+    """What a loop that stands still is asked for."""
+
+    checkpoint: int
+    timestamp: int
+
+
+class Snapshot(NamedTuple):
+    """A loop's part in a checkpoint: its operator state, or why it could not take part."""
+
+    image: bytes | None = None
+    failure: str | None = None
 
 
 class LiveSource(ABC):
-    """A running source function, wherever its loop is.
-
-    Attributes:
-        image: after a read with a barrier, the function's operator state at that place.
-        snapshot_failure: after such a read, why the function could not take part, if it could not.
-    """
-
-    image: bytes | None = None
-    snapshot_failure: str | None = None
+    """A running source function, wherever its loop is."""
 
     @abstractmethod
     def read(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
         """The records of an epoch; the same ones again when the epoch is read again."""
+
+    @abstractmethod
+    def snapshot(self, request: SnapshotRequest) -> Snapshot:
+        """The function's state after a read with a barrier; the loop goes on then."""
 
     @property
     @abstractmethod
@@ -111,6 +120,7 @@ class SourceInstance:
         self._finished = False
         #: whether the loop had ended before this attempt, and does not run in it
         self._over = False
+        self._snapshot = Snapshot()
         self._beginning = Beginning()
         if isinstance(operation.source, FunctionSource):
             self._connect = lambda: access.connect(job, operator, subtask, self._beginning)
@@ -187,13 +197,15 @@ class SourceInstance:
         """Put the position where it is persisted with the state."""
         position = self._reader.position() if self._reader is not None else self._over
         self._save_position(self.finished, position)
-        if self._live is not None and self._live.image is not None:
-            self._backend.set_blob(self.operator.uid, OPERATOR_STATE, self._live.image)
+        if self._snapshot.image is not None:
+            self._backend.set_blob(self.operator.uid, OPERATOR_STATE, self._snapshot.image)
 
-    @property
-    def snapshot_failure(self) -> str | None:
-        """Why the loop could not take part in the epoch's checkpoint, if it could not."""
-        return self._live.snapshot_failure if self._live is not None else None
+    def snapshot(self, checkpoint: int, timestamp: int) -> str | None:
+        """Let the loop take part in a checkpoint (step 5); why it could not, or None."""
+        if self._live is None:
+            return None
+        self._snapshot = self._live.snapshot(SnapshotRequest(checkpoint, timestamp))
+        return self._snapshot.failure
 
     def close(self) -> None:
         """Let go of connections."""

@@ -115,8 +115,9 @@ class Subtask:
         self._chain.end_epoch()
         self._reach(5, task)
         if task.checkpoint is not None:
-            failures = [self._chain.snapshot(task.checkpoint, task.checkpoint_timestamp)]
-            failures += [source.snapshot_failure for source in self._sources]
+            cut = (task.checkpoint, task.checkpoint_timestamp)
+            failures = [self._chain.snapshot(*cut)]
+            failures += [source.snapshot(*cut) for source in self._sources]
             run.snapshot_failure = next((failure for failure in failures if failure), None)
         self._close_functions(task, finished)
         self._flush()
@@ -263,14 +264,8 @@ class Subtask:
     def _read(self, source: SourceInstance, task: EpochTask, run: _Run) -> Iterator[Block]:
         take = self._chain.inputs[source.operator.id, 0]
         left = limit = 0 if task.closing else task.quota
-        request = ReadRequest(
-            task.epoch,
-            limit,
-            task.checkpoint,
-            task.checkpoint_timestamp,
-            task.completed,
-            task.aborted,
-        )
+        barrier = task.checkpoint is not None
+        request = ReadRequest(task.epoch, limit, barrier, task.completed, task.aborted)
         for records in source.read(request):
             left -= len(records)
             yield from _feed(records, take, run.outbox)
