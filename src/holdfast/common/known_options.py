@@ -1,7 +1,8 @@
 """Every configuration key that Holdfast knows, and the warning about those it does not.
 
 Flink's names for what Holdfast has, their older names, and ``holdfast.*``. Keys under ``spark.``
-are handed to Spark as they are. A key of Flink that is not here has no effect.
+are handed to Spark as they are, those under ``fs.`` to file systems. A key of Flink that is not
+here has no effect.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ KNOWN_KEYS: Final = frozenset(
     }
 )
 
-_PASSED_ON: Final = "spark."
+_PASSED_ON: Final = ("spark.", "fs.")
 #: how alike two keys must be for one to be taken for a slip of the other
 _ALIKE: Final = 0.8
 
@@ -99,7 +100,7 @@ _logger = logging.getLogger(__name__)
 
 
 def is_known(key: str) -> bool:
-    """Return whether Holdfast reads the key, or hands it to Spark."""
+    """Return whether Holdfast reads the key, or hands it on."""
     return key in KNOWN_KEYS or key.startswith(_PASSED_ON)
 
 

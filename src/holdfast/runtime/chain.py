@@ -201,7 +201,7 @@ class Chain:
         }
         self.routers: list[Router] = []
         self.results: list[ResultBuffer] = []
-        fused = self._wire(job.plan, level, subtask, clock)
+        fused = self._wire(job.plan, level, subtask)
         #: what takes the records that reach an operator; for a source, those that it read
         self.inputs = fused.inputs
         for number, emit in fused.outputs.items():
@@ -317,7 +317,7 @@ class Chain:
         for instance in self.instances.values():
             instance.close()
 
-    def _wire(self, plan: Plan, level: Level, subtask: int, clock: Clock) -> Fused:
+    def _wire(self, plan: Plan, level: Level, subtask: int) -> Fused:
         steps = {number: instance.step() for number, instance in self.instances.items()}
         for number, step in steps.items():
             operator = plan.operators[number]
@@ -327,7 +327,7 @@ class Chain:
             )
             self.routers += step.routers
             if isinstance(operator.node.operation, ResultOperation | WriterOperation):
-                buffer = _result_buffer(operator, subtask, self._directory, clock)
+                buffer = _result_buffer(operator, subtask, self._directory)
                 self.results.append(buffer)
                 step.take = buffer.emit
         reached = {(ex.target, ex.input) for ex in plan.exchanges if ex.target_level == level.index}
@@ -351,9 +351,7 @@ def _nowhere(pairs: Iterable[tuple[Any, int | None]]) -> None:
     """The output of an operator that has results only when it is called."""
 
 
-def _result_buffer(
-    operator: PlannedOperator, subtask: int, directory: str, clock: Clock
-) -> ResultBuffer:
+def _result_buffer(operator: PlannedOperator, subtask: int, directory: str) -> ResultBuffer:
     """The buffer for an operator's kind of result."""
     operation = operator.node.operation
     if isinstance(operation, WriterOperation):

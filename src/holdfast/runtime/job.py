@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 
 from holdfast.errors import PickleError
+from holdfast.filesystem import configure
 from holdfast.graph.nodes import FunctionOperation, SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.faults import Faults
@@ -34,6 +35,7 @@ class JobCode:
         main_classes: classes of the user's script, so that their instances can be records.
         one_host: whether all workers are on the driver's machine.
         faults: failures on order, for tests.
+        file_systems: Hadoop's settings of file systems.
     """
 
     id: str
@@ -45,6 +47,7 @@ class JobCode:
     main_classes: Mapping[str, type] = field(default_factory=dict)
     one_host: bool = True
     faults: Faults = field(default_factory=Faults)
+    file_systems: Mapping[str, str] = field(default_factory=dict)
 
     def new_function(self, operator: int) -> Any:
         """A function object of its own for one subtask."""
@@ -72,6 +75,7 @@ def make_job_code(
     one_host: bool = True,
     state_directory: str = "",
     faults: Faults | None = None,
+    file_systems: Mapping[str, str] | None = None,
 ) -> JobCode:
     """Take the functions out of the plan and pickle them.
 
@@ -99,6 +103,7 @@ def make_job_code(
         main_classes(),
         one_host,
         faults or Faults(),
+        dict(file_systems or {}),
     )
 
 
@@ -112,6 +117,7 @@ def unpack(data: bytes) -> JobCode:
     parcel: _Parcel = cloudpickle.loads(data)
     sys.path.extend(path for path in parcel.path if path not in sys.path)
     job: JobCode = cloudpickle.loads(parcel.job)
+    configure(job.file_systems)
     _adopt_main_classes(job)
     return job
 

@@ -19,6 +19,7 @@ from holdfast.datastream.shipment import Shipment
 from holdfast.driver.checkpoints import JobCheckpoints
 from holdfast.driver.driver import JobDriver
 from holdfast.errors import JobCancelledError
+from holdfast.filesystem import configure, hadoop_options
 from holdfast.plan.model import Plan
 from holdfast.runtime.delivery import CollectedRecords
 from holdfast.runtime.epochs import EpochReport
@@ -82,6 +83,9 @@ class SparkJob:
         configuration, scratch = settings.configuration, self._directory.path
         context = session.sparkContext
         paths = deliver_shipment(context, settings.shipment, scratch)
+        settings_of_spark = dict(context.getConf().getAll())
+        file_systems = hadoop_options(settings_of_spark | configuration.to_dict())
+        configure(file_systems)
         driver = JobDriver(
             self.plan, self.job_id, configuration, scratch, collected=self._collected
         )
@@ -96,6 +100,7 @@ class SparkJob:
                 is_local(session),
                 str(driver.checkpoints.store.storage.directory),
                 driver.faults,
+                file_systems,
             )
             broadcast = context.broadcast(pack(code, paths))
         except BaseException:

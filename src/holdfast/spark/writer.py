@@ -30,7 +30,7 @@ class Writers:
         self._schemas: dict[int, StructType] = {}
         for op in plan.operators.values():
             operation = op.node.operation
-            if isinstance(operation, WriterOperation) and _is_spark(operation):
+            if isinstance(operation, WriterOperation):
                 operators[op.id] = self._resolve(op, operation.writer)
         #: the plan as the workers get it: with columns instead of writers
         self.plan = replace(plan, operators=operators)
@@ -89,7 +89,3 @@ def _struct(schema: DataType) -> StructType:
         msg = f"the schema must have named columns; got {schema.simpleString()}"
         raise TypeError(msg)
     return schema
-
-
-def _is_spark(operation: WriterOperation) -> bool:
-    return isinstance(operation.writer, DataFrameSink)
