@@ -143,6 +143,7 @@ class FunctionOperation:
         key_selector: set on a keyed stream; state and timers are then scoped to the key.
         key_type: the declared type of the key, if any.
         second_selector: that of the second input, where two keyed streams are connected.
+        settings: what else the style needs to know.
     """
 
     style: Style
@@ -150,6 +151,7 @@ class FunctionOperation:
     key_selector: Any = None
     key_type: Any = None
     second_selector: Any = None
+    settings: Any = None
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from holdfast.graph.nodes import (
     WriterOperation,
 )
 from holdfast.plan.model import Level, Plan, PlannedOperator
+from holdfast.runtime.broadcasting import broadcast_contexts, no_key
 from holdfast.runtime.checkpointing import OPERATOR_STATE, initialize, notify, snapshot
 from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.event_time import (
@@ -33,7 +34,7 @@ from holdfast.runtime.event_time import (
 )
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.fields import FIELDS, FieldCarrier
-from holdfast.runtime.fusion import Fused, Port, Step, fuse, method_of
+from holdfast.runtime.fusion import Fused, Port, Step, fuse, methods_of
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.part_files import PartFiles
 from holdfast.runtime.protocol import EpochTask
@@ -71,9 +72,10 @@ class OperatorInstance:
             operator, subtask, attempt, backend, self.key_context, job.parameters
         )
         self.carrier = FieldCarrier(operator.name, self.function, self.context)
-        self.record_context = RecordContext(self.time, operator.name)
-        if self.key_context is not None:
-            self.record_context = KeyedRecordContext(self.time, operator.name, self.key_context)
+        #: what the function is given with the records of each input
+        self.record_contexts = self._make_contexts()
+        #: the operator state as it was saved last
+        self._saved_states: bytes | None = None
         #: takes results that the operator has outside of a call, with their timestamps
         self.emit: Callable[[Iterable[tuple[Any, int | None]]], None] = _nowhere
 
@@ -88,11 +90,19 @@ class OperatorInstance:
         queues = tuple(TimerQueue(domain, uid, backend, key) for domain in TimeDomain)
         return OperatorTime(clock, queues)
 
+    def _make_contexts(self) -> tuple[RecordContext, RecordContext]:
+        time, name, key = self.time, self.operator.name, self.key_context
+        operation = self.operator.node.operation
+        if isinstance(operation, FunctionOperation) and operation.style is Style.BROADCAST:
+            return broadcast_contexts(time, name, key, self.context, operation.settings)
+        context = RecordContext(time, name) if key is None else KeyedRecordContext(time, name, key)
+        return context, context
+
     def fire(self, domain: TimeDomain) -> None:
         """Call the function for each timer that is due."""
         if domain not in self.time.queues:
             return
-        context = self.record_context
+        context = self.record_contexts[0]
         assert isinstance(context, KeyedRecordContext)
         for timer in self.time.due(domain):
             context.stamp, context.domain = timer.timestamp, domain
@@ -103,6 +113,7 @@ class OperatorInstance:
             except Exception as error:
                 self.report.during("on_timer", error)
             self.emit(pairs)
+        context.stamp = None
 
     def open(self) -> None:
         """Call the function's ``open``."""
@@ -118,10 +129,25 @@ class OperatorInstance:
     def initialize(self, restored: bool, image: Image | None) -> None:
         """Begin an attempt: hand out the operator state, call ``initialize_state``."""
         self.context.operator_states.load(image or {})
+        self._saved_states = None
         try:
             initialize(self.function, restored, self.context.operator_states, self.context)
         except Exception as error:
             self.report.during("initialize_state", error)
+
+    def restore_states(self, data: bytes | None) -> None:
+        """Go to the operator state that was saved, unless it is there already."""
+        if self.function is not None and data is not None and data != self._saved_states:
+            self.context.operator_states.load(decode_image(data))
+            self._saved_states = data
+
+    def save_states(self) -> bytes | None:
+        """The operator state as bytes; None where there is none."""
+        states = self.context.operator_states
+        if self.function is None or not states.used:
+            return None
+        self._saved_states = encode_image(states.image())
+        return self._saved_states
 
     def snapshot(self, checkpoint: int, timestamp: int) -> None:
         """Take part in a checkpoint; raises what ``snapshot_state`` raises."""
@@ -174,11 +200,24 @@ class OperatorInstance:
         return step
 
     def _ports(self, operation: FunctionOperation) -> tuple[Port, ...]:
-        stamped = self.operator.timestamped_inputs
-        selector = key_function(operation.key_selector) if operation.key_selector else None
-        call = method_of(self.function, operation.style)
-        style, context = operation.style, self.record_context
-        return (Port(style, call, context, selector, 0 in stamped and style in _WITH_CONTEXT),)
+        methods = methods_of(self.function, operation.style)
+        selectors = [operation.key_selector, operation.second_selector]
+        if operation.style is Style.BROADCAST and operation.key_selector:
+            selectors[1] = no_key
+        # if one input has timestamps, a record of the other one has to say that it has none
+        stamped = bool(self.operator.timestamped_inputs)
+        return tuple(
+            Port(
+                style,
+                call,
+                context,
+                key_function(selector) if selector else None,
+                stamped and style in _WITH_CONTEXT,
+            )
+            for (style, call), selector, context in zip(
+                methods, selectors, self.record_contexts, strict=False
+            )
+        )
 
 
 class Chain:
@@ -251,9 +290,7 @@ class Chain:
         """Put the carried fields back."""
         for instance in self.instances.values():
             uid = instance.operator.uid
-            image = self._backend.get_blob(uid, OPERATOR_STATE)
-            if instance.function is not None and image is not None:
-                instance.context.operator_states.load(decode_image(image))
+            instance.restore_states(self._backend.get_blob(uid, OPERATOR_STATE))
             instance.carrier.restore(self._backend.get_blob(uid, FIELDS))
 
     def save_fields(self) -> None:
@@ -262,9 +299,8 @@ class Chain:
             data = instance.carrier.save()
             if data is not None:
                 self._backend.set_blob(instance.operator.uid, FIELDS, data)
-            states = instance.context.operator_states
-            if instance.function is not None and states.used:
-                image = encode_image(states.image())
+            image = instance.save_states()
+            if image is not None:
                 self._backend.set_blob(instance.operator.uid, OPERATOR_STATE, image)
 
     def restore_time(self) -> None:
@@ -346,7 +382,7 @@ class Chain:
 #: styles whose results may go to side outputs
 _WITH_SIDES = frozenset({Style.PROCESS, Style.CO_PROCESS, Style.BROADCAST, Style.WINDOW})
 #: styles whose functions can ask for the timestamp
-_WITH_CONTEXT = frozenset({Style.PROCESS, Style.SINK, Style.CO_PROCESS, Style.BROADCAST})
+_WITH_CONTEXT = frozenset({Style.PROCESS, Style.SINK})
 
 
 def _nowhere(pairs: Iterable[tuple[Any, int | None]]) -> None:

@@ -43,20 +43,28 @@ _FILE = str(Path(__file__).with_name("<chain>"))
 #: Python nests no more than twenty loops; an operator further down is called.
 _DEEPEST = 12
 
-_METHODS = {
-    Style.MAP: "map",
-    Style.FLAT_MAP: "flat_map",
-    Style.FILTER: "filter",
-    Style.PROCESS: "process_element",
-    Style.SINK: "invoke",
+#: by style, for each input: how its records are given to the function, and to which method
+_METHODS: Mapping[Style, tuple[tuple[Style, str], ...]] = {
+    Style.MAP: ((Style.MAP, "map"),),
+    Style.FLAT_MAP: ((Style.FLAT_MAP, "flat_map"),),
+    Style.FILTER: ((Style.FILTER, "filter"),),
+    Style.PROCESS: ((Style.PROCESS, "process_element"),),
+    Style.SINK: ((Style.SINK, "invoke"),),
+    Style.CO_MAP: ((Style.MAP, "map1"), (Style.MAP, "map2")),
+    Style.CO_FLAT_MAP: ((Style.FLAT_MAP, "flat_map1"), (Style.FLAT_MAP, "flat_map2")),
+    Style.CO_PROCESS: ((Style.PROCESS, "process_element1"), (Style.PROCESS, "process_element2")),
+    Style.BROADCAST: (
+        (Style.PROCESS, "process_element"),
+        (Style.PROCESS, "process_broadcast_element"),
+    ),
 }
 
 
-def method_of(function: Any, style: Style) -> Callable[..., Any]:
-    """The method that a style calls on a function object; a plain callable is itself."""
+def methods_of(function: Any, style: Style) -> tuple[tuple[Style, Callable[..., Any]], ...]:
+    """The methods that a style calls on a function object, by input; a plain callable is itself."""
     if isinstance(function, TwoPhaseCommitSinkFunction):
-        return function.accept
-    return getattr(function, _METHODS[style], function)  # type: ignore[no-any-return]
+        return ((style, function.accept),)
+    return tuple((how, getattr(function, name, function)) for how, name in _METHODS[style])
 
 
 @dataclass
