@@ -27,6 +27,7 @@ from holdfast.datastream.functions import (
     SinkFunction,
     TwoPhaseCommitSinkFunction,
 )
+from holdfast.datastream.interval_join import IntervalJoin
 from holdfast.datastream.keyed_functions import (
     FilterWithState,
     FlatMapWithState,
@@ -441,6 +442,13 @@ class KeyedStream(_Stream):
             msg = f"process: a KeyedStream takes a KeyedProcessFunction; got {_kind(func)}"
             raise TypeError(msg)
         return self._apply("keyed_process", "Process", Style.PROCESS, func, output_type)
+
+    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+        """Pairs of records of one key that are close in time: ``.between(...).process(...)``."""
+        if not isinstance(other_stream, KeyedStream):
+            msg = f"interval_join: expected a KeyedStream; got {_kind(other_stream)}"
+            raise TypeError(msg)
+        return IntervalJoin(self, other_stream)
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
         """A rolling reduction: every record gives the new value of its key."""

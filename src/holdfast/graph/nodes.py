@@ -118,6 +118,7 @@ class Style(Enum):
     CO_PROCESS = "co_process"
     BROADCAST = "broadcast"
     WINDOW = "window"
+    INTERVAL_JOIN = "interval_join"
     ASYNC = "async"
 
 

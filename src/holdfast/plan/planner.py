@@ -61,6 +61,8 @@ class _Planner:
         }
 
         self.timestamped = self._timestamped()
+        for node in nodes:
+            self._check_timestamps(node)
 
     def _timestamped(self) -> set[int]:
         """The nodes whose records may have timestamps."""
@@ -125,6 +127,17 @@ class _Planner:
                 f"{ours}): forward needs the same parallelism on both sides; use rebalance() or "
                 "rescale(), or set the same parallelism"
             )
+
+    def _check_timestamps(self, node: Node) -> None:
+        if getattr(node.operation, "style", None) is not Style.INTERVAL_JOIN:
+            return
+        for edge in node.inputs:
+            if edge.source not in self.timestamped:
+                side, source = ("left", "right")[edge.input], self.nodes[edge.source].name
+                raise JobDefinitionError(
+                    f"operator '{node.name}' joins by timestamps, and its {side} input, '{source}',"
+                    " has none; call assign_timestamps_and_watermarks(...) on that stream"
+                )
 
     def _is_local(self, edge: Edge, node: Node) -> bool:
         """Whether records may pass by a direct call, if both ends are in one level."""

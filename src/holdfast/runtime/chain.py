@@ -6,11 +6,12 @@ their fields and closes them. It does not know of blocks, epochs or files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.datastream.functions import Function
+from holdfast.datastream.functions import Function, ProcessJoinFunction
+from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.graph.nodes import (
@@ -35,6 +36,7 @@ from holdfast.runtime.event_time import (
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.fields import FIELDS, FieldCarrier
 from holdfast.runtime.fusion import Fused, Port, Step, fuse, methods_of
+from holdfast.runtime.interval_joining import IntervalJoiner
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.part_files import PartFiles
 from holdfast.runtime.protocol import EpochTask
@@ -42,7 +44,7 @@ from holdfast.runtime.record_context import KeyedRecordContext, RecordContext
 from holdfast.runtime.results import PrintBuffer, ResultBuffer, WriterBuffer
 from holdfast.runtime.routing import Router, key_function
 from holdfast.runtime.staging import StagedColumns
-from holdfast.runtime.timers import TimerQueue
+from holdfast.runtime.timers import Timer, TimerQueue
 from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.operator_state import Image, decode_image, encode_image
 from holdfast.state.views import KeyContext
@@ -68,6 +70,7 @@ class OperatorInstance:
         keyed = isinstance(operation, FunctionOperation) and operation.key_selector
         self.key_context = KeyContext() if keyed else None
         self.time = self._make_time(backend, clock)
+        self.joiner = self._make_joiner(backend)
         self.context = OperatorContext(
             operator, subtask, attempt, backend, self.key_context, job.parameters
         )
@@ -84,11 +87,22 @@ class OperatorInstance:
         strategy = getattr(operation, "strategy", None)
         if strategy is not None:
             return StampingTime(clock, strategy)
-        if self.key_context is None or not hasattr(self.function, "on_timer"):
+        if self.key_context is None or not _has_timers(self.function):
             return OperatorTime(clock)
         uid, key = self.operator.uid, self.key_context
         queues = tuple(TimerQueue(domain, uid, backend, key) for domain in TimeDomain)
         return OperatorTime(clock, queues)
+
+    def _make_joiner(self, backend: KeyedStateBackend) -> IntervalJoiner | None:
+        operation, key = self.operator.node.operation, self.key_context
+        if not isinstance(self.function, ProcessJoinFunction) or key is None:
+            return None
+        assert isinstance(operation, FunctionOperation)
+
+        def state(descriptor: MapStateDescriptor) -> Any:
+            return backend.keyed_state(self.operator.uid, descriptor, key)
+
+        return IntervalJoiner(self.function, operation.settings, self.time, state)
 
     def _make_contexts(self) -> tuple[RecordContext, RecordContext]:
         time, name, key = self.time, self.operator.name, self.key_context
@@ -102,17 +116,22 @@ class OperatorInstance:
         """Call the function for each timer that is due."""
         if domain not in self.time.queues:
             return
-        context = self.record_contexts[0]
-        assert isinstance(context, KeyedRecordContext)
+        on_timer = self._on_timer if self.joiner is None else self.joiner.on_timer
         for timer in self.time.due(domain):
-            context.stamp, context.domain = timer.timestamp, domain
-            stamp = timer.timestamp if domain is TimeDomain.EVENT_TIME else None
             try:
-                results = self.function.on_timer(timer.timestamp, context)
-                pairs = [(result, stamp) for result in results or ()]
+                pairs = list(on_timer(timer, domain))
             except Exception as error:
                 self.report.during("on_timer", error)
             self.emit(pairs)
+
+    def _on_timer(self, timer: Timer, domain: TimeDomain) -> Iterator[tuple[Any, int | None]]:
+        """Call the function for a timer."""
+        context = self.record_contexts[0]
+        assert isinstance(context, KeyedRecordContext)
+        context.stamp, context.domain = timer.timestamp, domain
+        stamp = timer.timestamp if domain is TimeDomain.EVENT_TIME else None
+        for result in self.function.on_timer(timer.timestamp, context) or ():
+            yield result, stamp
         context.stamp = None
 
     def open(self) -> None:
@@ -201,6 +220,9 @@ class OperatorInstance:
 
     def _ports(self, operation: FunctionOperation) -> tuple[Port, ...]:
         methods = methods_of(self.function, operation.style)
+        if self.joiner is not None:
+            joins = self.joiner.process_left, self.joiner.process_right
+            methods = tuple((Style.WINDOW, join) for join in joins)
         selectors = [operation.key_selector, operation.second_selector]
         if operation.style is Style.BROADCAST and operation.key_selector:
             selectors[1] = no_key
@@ -380,9 +402,15 @@ class Chain:
 
 
 #: styles whose results may go to side outputs
-_WITH_SIDES = frozenset({Style.PROCESS, Style.CO_PROCESS, Style.BROADCAST, Style.WINDOW})
+_WITH_SIDES = frozenset(
+    {Style.PROCESS, Style.CO_PROCESS, Style.BROADCAST, Style.WINDOW, Style.INTERVAL_JOIN}
+)
 #: styles whose functions can ask for the timestamp
 _WITH_CONTEXT = frozenset({Style.PROCESS, Style.SINK})
+
+
+def _has_timers(function: Any) -> bool:
+    return hasattr(function, "on_timer") or isinstance(function, ProcessJoinFunction)
 
 
 def _nowhere(pairs: Iterable[tuple[Any, int | None]]) -> None:
