@@ -22,9 +22,11 @@ from holdfast.graph.nodes import (
     WriterOperation,
 )
 from holdfast.plan.model import Level, Plan, PlannedOperator
+from holdfast.runtime.async_calls import AsyncCalls
 from holdfast.runtime.broadcasting import broadcast_contexts, no_key
 from holdfast.runtime.checkpointing import OPERATOR_STATE, initialize, notify, snapshot
 from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.event_loop import EventLoop
 from holdfast.runtime.event_time import (
     END,
     TIME,
@@ -61,6 +63,7 @@ class OperatorInstance:
         attempt: int,
         backend: KeyedStateBackend,
         clock: Clock,
+        loop: EventLoop | None = None,
     ) -> None:
         """Make the function object; nothing is opened yet."""
         operation = operator.node.operation
@@ -81,6 +84,8 @@ class OperatorInstance:
         self._saved_states: bytes | None = None
         #: takes results that the operator has outside of a call, with their timestamps
         self.emit: Callable[[Iterable[tuple[Any, int | None]]], None] = _nowhere
+        self._loop = loop or EventLoop()
+        self.calls = self._make_calls()
 
     def _make_time(self, backend: KeyedStateBackend, clock: Clock) -> OperatorTime:
         operation = self.operator.node.operation
@@ -103,6 +108,13 @@ class OperatorInstance:
             return backend.keyed_state(self.operator.uid, descriptor, key)
 
         return IntervalJoiner(self.function, operation.settings, self.time, state)
+
+    def _make_calls(self) -> AsyncCalls | None:
+        operation = self.operator.node.operation
+        if not isinstance(operation, FunctionOperation) or operation.style is not Style.ASYNC:
+            return None
+        settings, report = operation.settings, self.report
+        return AsyncCalls(self.function, settings, self._loop, report, lambda out: self.emit(out))
 
     def _make_contexts(self) -> tuple[RecordContext, RecordContext]:
         time, name, key = self.time, self.operator.name, self.key_context
@@ -139,7 +151,7 @@ class OperatorInstance:
         if isinstance(self.function, Function):
             self.context.opening(True)
             try:
-                self.function.open(self.context)
+                self._run(lambda: self.function.open(self.context))
             except Exception as error:
                 self.report.during("open", error)
             finally:
@@ -184,6 +196,11 @@ class OperatorInstance:
         if isinstance(self.function, TwoPhaseCommitSinkFunction):
             self._call("commit", self.function.epoch_accepted)
 
+    def finish_calls(self) -> None:
+        """Wait for the calls that are under way; their results go on."""
+        if self.calls is not None:
+            self.calls.finish()
+
     def end_epoch(self) -> None:
         """The last record of an epoch was processed: transactions are pre-committed."""
         if isinstance(self.function, TwoPhaseCommitSinkFunction):
@@ -197,7 +214,14 @@ class OperatorInstance:
     def close(self) -> None:
         """Call the function's ``close``."""
         if isinstance(self.function, Function):
-            self._call("close", self.function.close)
+            self._call("close", lambda: self._run(self.function.close))
+
+    def _run(self, method: Callable[[], object]) -> None:
+        """Call a method of the function where its calls are made: within the loop, or here."""
+        if self.calls is None:
+            method()
+        else:
+            self._loop.call(method)
 
     def _call(self, what: str, method: Callable[[], object]) -> None:
         try:
@@ -219,6 +243,8 @@ class OperatorInstance:
         return step
 
     def _ports(self, operation: FunctionOperation) -> tuple[Port, ...]:
+        if self.calls is not None:
+            return (Port(Style.ASYNC, self.calls.begin),)
         methods = methods_of(self.function, operation.style)
         if self.joiner is not None:
             joins = self.joiner.process_left, self.joiner.process_right
@@ -257,8 +283,9 @@ class Chain:
         """Make and wire the operators that this subtask has."""
         self._backend = backend
         self._directory = job.directory
+        self._loop = EventLoop()
         self.instances = {
-            op.id: OperatorInstance(op, job, subtask, attempt, backend, clock)
+            op.id: OperatorInstance(op, job, subtask, attempt, backend, clock, self._loop)
             for op in (job.plan.operators[op_id] for op_id in level.operators)
             if subtask < op.parallelism
         }
@@ -338,6 +365,7 @@ class Chain:
     def fire_processing_timers(self) -> None:
         """Call functions whose processing-time timers are due."""
         for instance in self.instances.values():
+            instance.finish_calls()
             instance.fire(TimeDomain.PROCESSING_TIME)
 
     def advance(
@@ -353,6 +381,7 @@ class Chain:
         for number, instance in self.instances.items():
             if instance.operator.node.is_source:
                 inputs[number] = [END if number in ended else Watermark()]
+            instance.finish_calls()
             before = instance.time.watermark
             now = combine(inputs[number], before)
             if isinstance(instance.time, StampingTime) and now.time != END.time:
@@ -377,6 +406,10 @@ class Chain:
         for instance in self.instances.values():
             instance.close()
 
+    def release(self) -> None:
+        """Let go of what the operators hold, without a call of the users' functions."""
+        self._loop.close()
+
     def _wire(self, plan: Plan, level: Level, subtask: int, clock: Clock) -> Fused:
         steps = {number: instance.step() for number, instance in self.instances.items()}
         for number, step in steps.items():
@@ -397,8 +430,12 @@ class Chain:
             for number, port in sorted(reached)
             if number in steps
         }
-        timed = [number for number, instance in self.instances.items() if instance.time.queues]
-        return fuse(steps, entries, timed)
+        later = [
+            number
+            for number, instance in self.instances.items()
+            if instance.time.queues or instance.calls is not None
+        ]
+        return fuse(steps, entries, later)
 
 
 #: styles whose results may go to side outputs

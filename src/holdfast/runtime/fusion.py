@@ -57,6 +57,7 @@ _METHODS: Mapping[Style, tuple[tuple[Style, str], ...]] = {
         (Style.PROCESS, "process_element"),
         (Style.PROCESS, "process_broadcast_element"),
     ),
+    Style.ASYNC: ((Style.ASYNC, "async_invoke"),),
     Style.INTERVAL_JOIN: ((Style.WINDOW, "process_element"), (Style.WINDOW, "process_element")),
 }
 
