@@ -73,6 +73,8 @@ __all__ = [
 ]
 
 _Self = TypeVar("_Self", bound="_OperatorSettings")
+#: the type of a side output that was given none
+_UNDECLARED = Types.PICKLED_BYTE_ARRAY()
 
 
 class _OperatorSettings:
@@ -189,7 +191,8 @@ class _Stream:
     def _type(self) -> Any:
         graph = self._environment._graph
         types = [
-            graph[edge.source].output_type if edge.tag is None else None for edge in self._edges
+            graph[edge.source].output_type if edge.tag is None else edge.tag_type
+            for edge in self._edges
         ]
         return types[0] if all(known == types[0] for known in types) else None
 
@@ -354,7 +357,8 @@ class DataStream(_Stream, _OperatorSettings):
         if not isinstance(output_tag, OutputTag):
             msg = f"get_side_output: expected an OutputTag; got {_kind(output_tag)}"
             raise TypeError(msg)
-        edge = Edge(self._operator(), tag=output_tag.tag_id)
+        declared = output_tag.type_info if output_tag.type_info != _UNDECLARED else None
+        edge = Edge(self._operator(), tag=output_tag.tag_id, tag_type=declared)
         return DataStream(self._environment, (edge,))
 
     def rebalance(self) -> DataStream:

@@ -97,12 +97,14 @@ class Edge:
     Attributes:
         input: which input of the node it is; 1 is the second one of two connected streams.
         tag: the side output that is read, if it is one.
+        tag_type: the declared type of that side output.
     """
 
     source: int
     partitioning: Partitioning = field(default_factory=Forward)
     input: int = 0
     tag: str | None = None
+    tag_type: Any = None
 
 
 class Style(Enum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.errors import JobDefinitionError
 from holdfast.graph.nodes import (
@@ -97,10 +98,24 @@ class _Planner:
                 timestamped_inputs=frozenset(
                     edge.input for edge in node.inputs if edge.source in self.timestamped
                 ),
+                side_types=self._side_types(node),
             )
             for node_id, node in self.nodes.items()
         }
         return Plan(name, operators, tuple(exchanges), _make_levels(operators, exchanges))
+
+    def _side_types(self, node: Node) -> dict[str, Any]:
+        """The types of a node's side outputs; all who read one must agree."""
+        types: dict[str, Any] = {}
+        for edge in (edge for other in self.nodes.values() for edge in other.inputs):
+            if edge.source == node.id and edge.tag is not None:
+                known = types.setdefault(edge.tag, edge.tag_type)
+                if known != edge.tag_type:
+                    raise JobDefinitionError(
+                        f"the side output '{edge.tag}' of operator '{node.name}' is read with two "
+                        f"types: {known!r} and {edge.tag_type!r}; use one OutputTag for both"
+                    )
+        return types
 
     def _check(self, node: Node) -> None:
         read = {edge.source for other in self.nodes.values() for edge in other.inputs}

@@ -240,6 +240,8 @@ class OperatorInstance:
             step.key_context = self.key_context
             step.ports = self._ports(operation)
             step.has_sides = operation.style in _WITH_SIDES
+            sides = operator.side_types.items()
+            step.side_coerce = {tag: known.coercer() for tag, known in sides if known is not None}
         return step
 
     def _ports(self, operation: FunctionOperation) -> tuple[Port, ...]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -101,6 +101,7 @@ class Step:
         calls: the operators after it.
         routers: the exchanges after it.
         has_sides: whether a result may be a pair of an ``OutputTag`` and a record.
+        side_coerce: gives records of side outputs their declared shape, by tag.
     """
 
     report: FailureReporter
@@ -112,6 +113,7 @@ class Step:
     calls: tuple[Call, ...] = ()
     routers: tuple[Router, ...] = ()
     has_sides: bool = False
+    side_coerce: Mapping[str, Callable[[Any], Any] | None] = field(default_factory=dict)
 
 
 class Fused(NamedTuple):
@@ -215,7 +217,12 @@ class _Writer:
         step = self._steps[number]
         for index, tag in enumerate(self._sides[number]):
             self._begin(f"side_{number}_{index}(r0, t0)")
-            self._outputs(step, 0, "t0", 2, tag)
+            var, coerce = 0, step.side_coerce.get(tag)
+            if coerce is not None:
+                self._at(2, step.report, "r0")
+                self._line(2, f"r1 = {self._name('coerce', coerce)}(r0)")
+                var = 1
+            self._outputs(step, var, "t0", 2, tag)
             self._end()
 
     def _begin(self, head: str) -> None:
