@@ -1,7 +1,9 @@
 """PyFlink's DataStream API.
 
 Environment: StreamExecutionEnvironment makes streams and runs the job; RuntimeExecutionMode is
-noted. Streams: DataStream, KeyedStream, DataStreamSink, CloseableIterator. Functions: see
+noted. Streams: DataStream, KeyedStream, ConnectedStreams, BroadcastStream and
+BroadcastConnectedStream, AsyncDataStream for asynchronous functions, DataStreamSink,
+CloseableIterator. Functions: see
 ``holdfast.datastream.functions``. State: see ``holdfast.datastream.state``. Windows, assigners,
 triggers and evictors: see ``holdfast.datastream.window``. Time: TimerService sets timers,
 TimeDomain says which time one goes by; OutputTag names a side output. Checkpoints:
@@ -11,6 +13,7 @@ JobManagerCheckpointStorage say where. HashMapStateBackend and EmbeddedRocksDBSt
 MemoryStateBackend, FsStateBackend, RocksDBStateBackend) say how state is kept.
 """
 
+from holdfast.datastream.async_data_stream import AsyncDataStream
 from holdfast.datastream.checkpoint_config import CheckpointConfig, ExternalizedCheckpointCleanup
 from holdfast.datastream.checkpoint_storage import (
     CheckpointStorage,
@@ -19,7 +22,10 @@ from holdfast.datastream.checkpoint_storage import (
 )
 from holdfast.datastream.checkpointing_mode import CheckpointingMode
 from holdfast.datastream.data_stream import (
+    BroadcastConnectedStream,
+    BroadcastStream,
     CloseableIterator,
+    ConnectedStreams,
     DataStream,
     DataStreamSink,
     KeyedStream,
@@ -84,10 +90,13 @@ from holdfast.datastream.window import (
 
 __all__ = [
     "AggregateFunction",
+    "AsyncDataStream",
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "BroadcastConnectedStream",
     "BroadcastProcessFunction",
+    "BroadcastStream",
     "CheckpointConfig",
     "CheckpointStorage",
     "CheckpointingMode",
@@ -96,6 +105,7 @@ __all__ = [
     "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
+    "ConnectedStreams",
     "CountWindow",
     "DataStream",
     "DataStreamSink",

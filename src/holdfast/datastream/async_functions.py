@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 from holdfast.common.time import DurationLike
-from holdfast.datastream.function_base import Function
+from holdfast.datastream.function_base import Function, RuntimeContext
 
 __all__ = ["AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy"]
 
@@ -18,8 +18,19 @@ OUT = TypeVar("OUT")
 class AsyncFunction(Function, Generic[IN, OUT]):
     """A function that is awaited; as many calls as the capacity allows are under way at once.
 
-    All calls of a subtask run in one event loop, so what does not await holds up the others.
+    All calls of a subtask run in one event loop, so what does not await holds up the others. The
+    loop runs while there are records that wait, and stands still between epochs. ``open`` and
+    ``close`` are called within the running loop, so they may make what belongs to one, such as an
+    HTTP session; each may be an ``async def`` as well.
     """
+
+    def open(self, runtime_context: RuntimeContext) -> Awaitable[None] | None:  # type: ignore[override]
+        """Called before the first record, in every worker process that runs this instance."""
+        return None
+
+    def close(self) -> Awaitable[None] | None:  # type: ignore[override]
+        """Called once after the last record. Not when the process is killed."""
+        return None
 
     @abstractmethod
     async def async_invoke(self, value: IN) -> list[OUT]:

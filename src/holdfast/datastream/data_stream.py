@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.common import ExecutionConfig, TypeInformation, Types, WatermarkStrategy
 from holdfast.common.typeinfo import type_info_of
+from holdfast.datastream.broadcast_streams import BroadcastConnectedStream, BroadcastStream
+from holdfast.datastream.connected_streams import ConnectedStreams, check_same_environment
 from holdfast.datastream.connectors.base import Sink
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.functions import (
@@ -24,6 +26,7 @@ from holdfast.datastream.functions import (
     SinkFunction,
     TwoPhaseCommitSinkFunction,
 )
+from holdfast.datastream.interval_join import IntervalJoin
 from holdfast.datastream.keyed_functions import (
     FilterWithState,
     FlatMapWithState,
@@ -32,7 +35,7 @@ from holdfast.datastream.keyed_functions import (
     field_reducer,
 )
 from holdfast.datastream.output_tag import OutputTag
-from holdfast.errors import JobDefinitionError
+from holdfast.datastream.state import MapStateDescriptor
 from holdfast.graph.nodes import (
     Broadcast,
     Chaining,
@@ -58,9 +61,19 @@ from holdfast.graph.nodes import (
 if TYPE_CHECKING:
     from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 
-__all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream"]
+__all__ = [
+    "BroadcastConnectedStream",
+    "BroadcastStream",
+    "CloseableIterator",
+    "ConnectedStreams",
+    "DataStream",
+    "DataStreamSink",
+    "KeyedStream",
+]
 
 _Self = TypeVar("_Self", bound="_OperatorSettings")
+#: the type of a side output that was given none
+_UNDECLARED = Types.PICKLED_BYTE_ARRAY()
 
 
 class _OperatorSettings:
@@ -178,7 +191,8 @@ class _Stream:
     def _type(self) -> Any:
         graph = self._environment._graph
         types = [
-            graph[edge.source].output_type if edge.tag is None else None for edge in self._edges
+            graph[edge.source].output_type if edge.tag is None else edge.tag_type
+            for edge in self._edges
         ]
         return types[0] if all(known == types[0] for known in types) else None
 
@@ -196,8 +210,19 @@ class _Stream:
         function: Any,
         output_type: Any,
     ) -> DataStream:
-        operation = self._operation(style, function)
-        node = self._add(kind, name, operation, output_type=type_info_of(output_type))
+        return self._new(kind, name, self._operation(style, function), self._edges, output_type)
+
+    def _new(
+        self,
+        kind: str,
+        name: str,
+        operation: Operation,
+        edges: tuple[Edge, ...],
+        output_type: Any,
+    ) -> DataStream:
+        """The output of a new operator with these inputs."""
+        graph = self._environment._graph
+        node = graph.add(kind, name, operation, edges, output_type=type_info_of(output_type))
         return DataStream(self._environment, (Edge(node),))
 
     def _operation(self, style: Style, function: Any) -> FunctionOperation:
@@ -232,16 +257,28 @@ class _Stream:
         """The records of all these streams, in no order between them; same types expected."""
         edges = self._values()._edges
         for stream in streams:
-            if not isinstance(stream, _Stream):
+            if not isinstance(stream, DataStream | KeyedStream):
                 msg = f"union: expected streams; got {_kind(stream)}"
                 raise TypeError(msg)
-            if stream._environment is not self._environment:
-                raise JobDefinitionError(
-                    f"union: stream '{stream.get_name()}' belongs to another environment; a job "
-                    "has one environment"
-                )
+            check_same_environment("union", self._values(), stream)
             edges += stream._values()._edges
         return DataStream(self._environment, edges)
+
+    @overload
+    def connect(self, ds: DataStream | KeyedStream) -> ConnectedStreams: ...
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(
+        self, ds: DataStream | KeyedStream | BroadcastStream
+    ) -> ConnectedStreams | BroadcastConnectedStream:
+        """This stream and another one, for one function that sees the records of both."""
+        assert isinstance(self, DataStream | KeyedStream)
+        if isinstance(ds, BroadcastStream):
+            return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
+        if not isinstance(ds, DataStream | KeyedStream):
+            msg = f"connect: expected a stream; got {_kind(ds)}"
+            raise TypeError(msg)
+        return ConnectedStreams(self, ds)
 
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None
@@ -320,7 +357,8 @@ class DataStream(_Stream, _OperatorSettings):
         if not isinstance(output_tag, OutputTag):
             msg = f"get_side_output: expected an OutputTag; got {_kind(output_tag)}"
             raise TypeError(msg)
-        edge = Edge(self._operator(), tag=output_tag.tag_id)
+        declared = output_tag.type_info if output_tag.type_info != _UNDECLARED else None
+        edge = Edge(self._operator(), tag=output_tag.tag_id, tag_type=declared)
         return DataStream(self._environment, (edge,))
 
     def rebalance(self) -> DataStream:
@@ -339,9 +377,28 @@ class DataStream(_Stream, _OperatorSettings):
         """Send records to the subtask of the same number; the parallelism must be the same."""
         return self._partition(Forward(explicit=True))
 
-    def broadcast(self) -> DataStream:
-        """Send every record to every subtask of the next operator."""
-        return self._partition(Broadcast())
+    @overload
+    def broadcast(self) -> DataStream: ...
+    @overload
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> BroadcastStream: ...
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor | None = None,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> DataStream | BroadcastStream:
+        """Send every record to every subtask of the next operator.
+
+        With descriptors, for the broadcast state pattern: see ``BroadcastStream``.
+        """
+        everywhere = self._partition(Broadcast())
+        if broadcast_state_descriptor is None:
+            return everywhere
+        states = (broadcast_state_descriptor, *other_broadcast_state_descriptors)
+        return BroadcastStream(everywhere, states)
 
     def global_(self) -> DataStream:
         """Send every record to the first subtask of the next operator."""
@@ -389,6 +446,13 @@ class KeyedStream(_Stream):
             msg = f"process: a KeyedStream takes a KeyedProcessFunction; got {_kind(func)}"
             raise TypeError(msg)
         return self._apply("keyed_process", "Process", Style.PROCESS, func, output_type)
+
+    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+        """Pairs of records of one key that are close in time: ``.between(...).process(...)``."""
+        if not isinstance(other_stream, KeyedStream):
+            msg = f"interval_join: expected a KeyedStream; got {_kind(other_stream)}"
+            raise TypeError(msg)
+        return IntervalJoin(self, other_stream)
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
         """A rolling reduction: every record gives the new value of its key."""

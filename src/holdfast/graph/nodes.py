@@ -97,12 +97,14 @@ class Edge:
     Attributes:
         input: which input of the node it is; 1 is the second one of two connected streams.
         tag: the side output that is read, if it is one.
+        tag_type: the declared type of that side output.
     """
 
     source: int
     partitioning: Partitioning = field(default_factory=Forward)
     input: int = 0
     tag: str | None = None
+    tag_type: Any = None
 
 
 class Style(Enum):
@@ -118,6 +120,7 @@ class Style(Enum):
     CO_PROCESS = "co_process"
     BROADCAST = "broadcast"
     WINDOW = "window"
+    INTERVAL_JOIN = "interval_join"
     ASYNC = "async"
 
 
@@ -143,6 +146,7 @@ class FunctionOperation:
         key_selector: set on a keyed stream; state and timers are then scoped to the key.
         key_type: the declared type of the key, if any.
         second_selector: that of the second input, where two keyed streams are connected.
+        settings: what else the style needs to know.
     """
 
     style: Style
@@ -150,6 +154,7 @@ class FunctionOperation:
     key_selector: Any = None
     key_type: Any = None
     second_selector: Any = None
+    settings: Any = None
 
 
 @dataclass(frozen=True)

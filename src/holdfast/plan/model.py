@@ -7,8 +7,9 @@ order, runs every operator once per epoch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from holdfast.graph.nodes import Node, Partitioning, SourceOperation
 
@@ -62,6 +63,7 @@ class PlannedOperator:
         chain: the number of the chain that it stands in.
         max_parallelism_given: whether the user chose it; if not, a restore may choose another.
         timestamped_inputs: by input: whether records of it may have timestamps.
+        side_types: the declared types of the side outputs that somebody reads, by tag.
     """
 
     node: Node
@@ -74,6 +76,7 @@ class PlannedOperator:
     exchanges: tuple[int, ...]
     max_parallelism_given: bool = False
     timestamped_inputs: frozenset[int] = frozenset()
+    side_types: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def id(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.errors import JobDefinitionError
 from holdfast.graph.nodes import (
@@ -61,6 +62,8 @@ class _Planner:
         }
 
         self.timestamped = self._timestamped()
+        for node in nodes:
+            self._check_timestamps(node)
 
     def _timestamped(self) -> set[int]:
         """The nodes whose records may have timestamps."""
@@ -95,10 +98,24 @@ class _Planner:
                 timestamped_inputs=frozenset(
                     edge.input for edge in node.inputs if edge.source in self.timestamped
                 ),
+                side_types=self._side_types(node),
             )
             for node_id, node in self.nodes.items()
         }
         return Plan(name, operators, tuple(exchanges), _make_levels(operators, exchanges))
+
+    def _side_types(self, node: Node) -> dict[str, Any]:
+        """The types of a node's side outputs; all who read one must agree."""
+        types: dict[str, Any] = {}
+        for edge in (edge for other in self.nodes.values() for edge in other.inputs):
+            if edge.source == node.id and edge.tag is not None:
+                known = types.setdefault(edge.tag, edge.tag_type)
+                if known != edge.tag_type:
+                    raise JobDefinitionError(
+                        f"the side output '{edge.tag}' of operator '{node.name}' is read with two "
+                        f"types: {known!r} and {edge.tag_type!r}; use one OutputTag for both"
+                    )
+        return types
 
     def _check(self, node: Node) -> None:
         read = {edge.source for other in self.nodes.values() for edge in other.inputs}
@@ -125,6 +142,17 @@ class _Planner:
                 f"{ours}): forward needs the same parallelism on both sides; use rebalance() or "
                 "rescale(), or set the same parallelism"
             )
+
+    def _check_timestamps(self, node: Node) -> None:
+        if getattr(node.operation, "style", None) is not Style.INTERVAL_JOIN:
+            return
+        for edge in node.inputs:
+            if edge.source not in self.timestamped:
+                side, source = ("left", "right")[edge.input], self.nodes[edge.source].name
+                raise JobDefinitionError(
+                    f"operator '{node.name}' joins by timestamps, and its {side} input, '{source}',"
+                    " has none; call assign_timestamps_and_watermarks(...) on that stream"
+                )
 
     def _is_local(self, edge: Edge, node: Node) -> bool:
         """Whether records may pass by a direct call, if both ends are in one level."""

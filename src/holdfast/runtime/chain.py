@@ -6,11 +6,12 @@ their fields and closes them. It does not know of blocks, epochs or files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.datastream.functions import Function
+from holdfast.datastream.functions import Function, ProcessJoinFunction
+from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.graph.nodes import (
@@ -21,8 +22,11 @@ from holdfast.graph.nodes import (
     WriterOperation,
 )
 from holdfast.plan.model import Level, Plan, PlannedOperator
+from holdfast.runtime.async_calls import AsyncCalls
+from holdfast.runtime.broadcasting import broadcast_contexts, no_key
 from holdfast.runtime.checkpointing import OPERATOR_STATE, initialize, notify, snapshot
 from holdfast.runtime.context import Clock, OperatorContext
+from holdfast.runtime.event_loop import EventLoop
 from holdfast.runtime.event_time import (
     END,
     TIME,
@@ -33,13 +37,14 @@ from holdfast.runtime.event_time import (
 )
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.fields import FIELDS, FieldCarrier
-from holdfast.runtime.fusion import Fused, Port, Step, fuse, method_of
+from holdfast.runtime.fusion import Fused, Port, Step, fuse, methods_of
+from holdfast.runtime.interval_joining import IntervalJoiner
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.record_context import KeyedRecordContext, RecordContext
 from holdfast.runtime.results import PrintBuffer, ResultBuffer, WriterBuffer
 from holdfast.runtime.routing import Router, key_function
-from holdfast.runtime.timers import TimerQueue
+from holdfast.runtime.timers import Timer, TimerQueue
 from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.operator_state import Image, decode_image, encode_image
 from holdfast.state.views import KeyContext
@@ -56,6 +61,7 @@ class OperatorInstance:
         attempt: int,
         backend: KeyedStateBackend,
         clock: Clock,
+        loop: EventLoop | None = None,
     ) -> None:
         """Make the function object; nothing is opened yet."""
         operation = operator.node.operation
@@ -65,49 +71,85 @@ class OperatorInstance:
         keyed = isinstance(operation, FunctionOperation) and operation.key_selector
         self.key_context = KeyContext() if keyed else None
         self.time = self._make_time(backend, clock)
+        self.joiner = self._make_joiner(backend)
         self.context = OperatorContext(
             operator, subtask, attempt, backend, self.key_context, job.parameters
         )
         self.carrier = FieldCarrier(operator.name, self.function, self.context)
-        self.record_context = RecordContext(self.time, operator.name)
-        if self.key_context is not None:
-            self.record_context = KeyedRecordContext(self.time, operator.name, self.key_context)
+        #: what the function is given with the records of each input
+        self.record_contexts = self._make_contexts()
+        #: the operator state as it was saved last
+        self._saved_states: bytes | None = None
         #: takes results that the operator has outside of a call, with their timestamps
         self.emit: Callable[[Iterable[tuple[Any, int | None]]], None] = _nowhere
+        self._loop = loop or EventLoop()
+        self.calls = self._make_calls()
 
     def _make_time(self, backend: KeyedStateBackend, clock: Clock) -> OperatorTime:
         operation = self.operator.node.operation
         strategy = getattr(operation, "strategy", None)
         if strategy is not None:
             return StampingTime(clock, strategy)
-        if self.key_context is None or not hasattr(self.function, "on_timer"):
+        if self.key_context is None or not _has_timers(self.function):
             return OperatorTime(clock)
         uid, key = self.operator.uid, self.key_context
         queues = tuple(TimerQueue(domain, uid, backend, key) for domain in TimeDomain)
         return OperatorTime(clock, queues)
 
+    def _make_joiner(self, backend: KeyedStateBackend) -> IntervalJoiner | None:
+        operation, key = self.operator.node.operation, self.key_context
+        if not isinstance(self.function, ProcessJoinFunction) or key is None:
+            return None
+        assert isinstance(operation, FunctionOperation)
+
+        def state(descriptor: MapStateDescriptor) -> Any:
+            return backend.keyed_state(self.operator.uid, descriptor, key)
+
+        return IntervalJoiner(self.function, operation.settings, self.time, state)
+
+    def _make_calls(self) -> AsyncCalls | None:
+        operation = self.operator.node.operation
+        if not isinstance(operation, FunctionOperation) or operation.style is not Style.ASYNC:
+            return None
+        settings, report = operation.settings, self.report
+        return AsyncCalls(self.function, settings, self._loop, report, lambda out: self.emit(out))
+
+    def _make_contexts(self) -> tuple[RecordContext, RecordContext]:
+        time, name, key = self.time, self.operator.name, self.key_context
+        operation = self.operator.node.operation
+        if isinstance(operation, FunctionOperation) and operation.style is Style.BROADCAST:
+            return broadcast_contexts(time, name, key, self.context, operation.settings)
+        context = RecordContext(time, name) if key is None else KeyedRecordContext(time, name, key)
+        return context, context
+
     def fire(self, domain: TimeDomain) -> None:
         """Call the function for each timer that is due."""
         if domain not in self.time.queues:
             return
-        context = self.record_context
-        assert isinstance(context, KeyedRecordContext)
+        on_timer = self._on_timer if self.joiner is None else self.joiner.on_timer
         for timer in self.time.due(domain):
-            context.stamp, context.domain = timer.timestamp, domain
-            stamp = timer.timestamp if domain is TimeDomain.EVENT_TIME else None
             try:
-                results = self.function.on_timer(timer.timestamp, context)
-                pairs = [(result, stamp) for result in results or ()]
+                pairs = list(on_timer(timer, domain))
             except Exception as error:
                 self.report.during("on_timer", error)
             self.emit(pairs)
+
+    def _on_timer(self, timer: Timer, domain: TimeDomain) -> Iterator[tuple[Any, int | None]]:
+        """Call the function for a timer."""
+        context = self.record_contexts[0]
+        assert isinstance(context, KeyedRecordContext)
+        context.stamp, context.domain = timer.timestamp, domain
+        stamp = timer.timestamp if domain is TimeDomain.EVENT_TIME else None
+        for result in self.function.on_timer(timer.timestamp, context) or ():
+            yield result, stamp
+        context.stamp = None
 
     def open(self) -> None:
         """Call the function's ``open``."""
         if isinstance(self.function, Function):
             self.context.opening(True)
             try:
-                self.function.open(self.context)
+                self._run(lambda: self.function.open(self.context))
             except Exception as error:
                 self.report.during("open", error)
             finally:
@@ -116,10 +158,25 @@ class OperatorInstance:
     def initialize(self, restored: bool, image: Image | None) -> None:
         """Begin an attempt: hand out the operator state, call ``initialize_state``."""
         self.context.operator_states.load(image or {})
+        self._saved_states = None
         try:
             initialize(self.function, restored, self.context.operator_states, self.context)
         except Exception as error:
             self.report.during("initialize_state", error)
+
+    def restore_states(self, data: bytes | None) -> None:
+        """Go to the operator state that was saved, unless it is there already."""
+        if self.function is not None and data is not None and data != self._saved_states:
+            self.context.operator_states.load(decode_image(data))
+            self._saved_states = data
+
+    def save_states(self) -> bytes | None:
+        """The operator state as bytes; None where there is none."""
+        states = self.context.operator_states
+        if self.function is None or not states.used:
+            return None
+        self._saved_states = encode_image(states.image())
+        return self._saved_states
 
     def snapshot(self, checkpoint: int, timestamp: int) -> None:
         """Take part in a checkpoint; raises what ``snapshot_state`` raises."""
@@ -137,6 +194,11 @@ class OperatorInstance:
         if isinstance(self.function, TwoPhaseCommitSinkFunction):
             self._call("commit", self.function.epoch_accepted)
 
+    def finish_calls(self) -> None:
+        """Wait for the calls that are under way; their results go on."""
+        if self.calls is not None:
+            self.calls.finish()
+
     def end_epoch(self) -> None:
         """The last record of an epoch was processed: transactions are pre-committed."""
         if isinstance(self.function, TwoPhaseCommitSinkFunction):
@@ -150,7 +212,14 @@ class OperatorInstance:
     def close(self) -> None:
         """Call the function's ``close``."""
         if isinstance(self.function, Function):
-            self._call("close", self.function.close)
+            self._call("close", lambda: self._run(self.function.close))
+
+    def _run(self, method: Callable[[], object]) -> None:
+        """Call a method of the function where its calls are made: within the loop, or here."""
+        if self.calls is None:
+            method()
+        else:
+            self._loop.call(method)
 
     def _call(self, what: str, method: Callable[[], object]) -> None:
         try:
@@ -169,14 +238,34 @@ class OperatorInstance:
             step.key_context = self.key_context
             step.ports = self._ports(operation)
             step.has_sides = operation.style in _WITH_SIDES
+            sides = operator.side_types.items()
+            step.side_coerce = {tag: known.coercer() for tag, known in sides if known is not None}
         return step
 
     def _ports(self, operation: FunctionOperation) -> tuple[Port, ...]:
-        stamped = self.operator.timestamped_inputs
-        selector = key_function(operation.key_selector) if operation.key_selector else None
-        call = method_of(self.function, operation.style)
-        style, context = operation.style, self.record_context
-        return (Port(style, call, context, selector, 0 in stamped and style in _WITH_CONTEXT),)
+        if self.calls is not None:
+            return (Port(Style.ASYNC, self.calls.begin),)
+        methods = methods_of(self.function, operation.style)
+        if self.joiner is not None:
+            joins = self.joiner.process_left, self.joiner.process_right
+            methods = tuple((Style.WINDOW, join) for join in joins)
+        selectors = [operation.key_selector, operation.second_selector]
+        if operation.style is Style.BROADCAST and operation.key_selector:
+            selectors[1] = no_key
+        # if one input has timestamps, a record of the other one has to say that it has none
+        stamped = bool(self.operator.timestamped_inputs)
+        return tuple(
+            Port(
+                style,
+                call,
+                context,
+                key_function(selector) if selector else None,
+                stamped and style in _WITH_CONTEXT,
+            )
+            for (style, call), selector, context in zip(
+                methods, selectors, self.record_contexts, strict=False
+            )
+        )
 
 
 class Chain:
@@ -194,8 +283,9 @@ class Chain:
         """Make and wire the operators that this subtask has."""
         self._backend = backend
         self._directory = job.directory
+        self._loop = EventLoop()
         self.instances = {
-            op.id: OperatorInstance(op, job, subtask, attempt, backend, clock)
+            op.id: OperatorInstance(op, job, subtask, attempt, backend, clock, self._loop)
             for op in (job.plan.operators[op_id] for op_id in level.operators)
             if subtask < op.parallelism
         }
@@ -249,9 +339,7 @@ class Chain:
         """Put the carried fields back."""
         for instance in self.instances.values():
             uid = instance.operator.uid
-            image = self._backend.get_blob(uid, OPERATOR_STATE)
-            if instance.function is not None and image is not None:
-                instance.context.operator_states.load(decode_image(image))
+            instance.restore_states(self._backend.get_blob(uid, OPERATOR_STATE))
             instance.carrier.restore(self._backend.get_blob(uid, FIELDS))
 
     def save_fields(self) -> None:
@@ -260,9 +348,8 @@ class Chain:
             data = instance.carrier.save()
             if data is not None:
                 self._backend.set_blob(instance.operator.uid, FIELDS, data)
-            states = instance.context.operator_states
-            if instance.function is not None and states.used:
-                image = encode_image(states.image())
+            image = instance.save_states()
+            if image is not None:
                 self._backend.set_blob(instance.operator.uid, OPERATOR_STATE, image)
 
     def restore_time(self) -> None:
@@ -278,6 +365,7 @@ class Chain:
     def fire_processing_timers(self) -> None:
         """Call functions whose processing-time timers are due."""
         for instance in self.instances.values():
+            instance.finish_calls()
             instance.fire(TimeDomain.PROCESSING_TIME)
 
     def advance(
@@ -293,6 +381,7 @@ class Chain:
         for number, instance in self.instances.items():
             if instance.operator.node.is_source:
                 inputs[number] = [END if number in ended else Watermark()]
+            instance.finish_calls()
             before = instance.time.watermark
             now = combine(inputs[number], before)
             if isinstance(instance.time, StampingTime) and now.time != END.time:
@@ -317,6 +406,10 @@ class Chain:
         for instance in self.instances.values():
             instance.close()
 
+    def release(self) -> None:
+        """Let go of what the operators hold, without a call of the users' functions."""
+        self._loop.close()
+
     def _wire(self, plan: Plan, level: Level, subtask: int) -> Fused:
         steps = {number: instance.step() for number, instance in self.instances.items()}
         for number, step in steps.items():
@@ -337,14 +430,24 @@ class Chain:
             for number, port in sorted(reached)
             if number in steps
         }
-        timed = [number for number, instance in self.instances.items() if instance.time.queues]
-        return fuse(steps, entries, timed)
+        later = [
+            number
+            for number, instance in self.instances.items()
+            if instance.time.queues or instance.calls is not None
+        ]
+        return fuse(steps, entries, later)
 
 
 #: styles whose results may go to side outputs
-_WITH_SIDES = frozenset({Style.PROCESS, Style.CO_PROCESS, Style.BROADCAST, Style.WINDOW})
+_WITH_SIDES = frozenset(
+    {Style.PROCESS, Style.CO_PROCESS, Style.BROADCAST, Style.WINDOW, Style.INTERVAL_JOIN}
+)
 #: styles whose functions can ask for the timestamp
-_WITH_CONTEXT = frozenset({Style.PROCESS, Style.SINK, Style.CO_PROCESS, Style.BROADCAST})
+_WITH_CONTEXT = frozenset({Style.PROCESS, Style.SINK})
+
+
+def _has_timers(function: Any) -> bool:
+    return hasattr(function, "on_timer") or isinstance(function, ProcessJoinFunction)
 
 
 def _nowhere(pairs: Iterable[tuple[Any, int | None]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.datastream.functions import (
+    BaseBroadcastProcessFunction,
     CheckpointedFunction,
     CheckpointListener,
     FunctionInitializationContext,
@@ -61,8 +62,9 @@ class InitializationContext(FunctionInitializationContext):
 
 
 def takes_part(function: Any) -> bool:
-    """Whether a function has operator state that it saves by itself."""
-    return isinstance(function, CheckpointedFunction | ListCheckpointed)
+    """Whether a function has operator state."""
+    kinds = CheckpointedFunction | ListCheckpointed | BaseBroadcastProcessFunction
+    return isinstance(function, kinds)
 
 
 def initialize(

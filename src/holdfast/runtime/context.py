@@ -117,6 +117,12 @@ class OperatorContext(RuntimeContext):
         """The handle of a keyed state that the function has asked for."""
         return self._states[name][1]
 
+    def state_of_all_keys(self, descriptor: StateDescriptor) -> tuple[Any, list[Any]]:
+        """A keyed state, and the keys of this subtask that have it."""
+        state = self._keyed(descriptor)
+        entries = self._backend.entries(self._operator.uid, descriptor.get_name())
+        return state, [key for key, _, _ in entries]
+
     def reference(self, handle: object) -> tuple[str, StateDescriptor]:
         """How a handle in a field is found again in another process."""
         for descriptor, known in self._states.values():

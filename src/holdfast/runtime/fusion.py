@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -43,20 +43,30 @@ _FILE = str(Path(__file__).with_name("<chain>"))
 #: Python nests no more than twenty loops; an operator further down is called.
 _DEEPEST = 12
 
-_METHODS = {
-    Style.MAP: "map",
-    Style.FLAT_MAP: "flat_map",
-    Style.FILTER: "filter",
-    Style.PROCESS: "process_element",
-    Style.SINK: "invoke",
+#: by style, for each input: how its records are given to the function, and to which method
+_METHODS: Mapping[Style, tuple[tuple[Style, str], ...]] = {
+    Style.MAP: ((Style.MAP, "map"),),
+    Style.FLAT_MAP: ((Style.FLAT_MAP, "flat_map"),),
+    Style.FILTER: ((Style.FILTER, "filter"),),
+    Style.PROCESS: ((Style.PROCESS, "process_element"),),
+    Style.SINK: ((Style.SINK, "invoke"),),
+    Style.CO_MAP: ((Style.MAP, "map1"), (Style.MAP, "map2")),
+    Style.CO_FLAT_MAP: ((Style.FLAT_MAP, "flat_map1"), (Style.FLAT_MAP, "flat_map2")),
+    Style.CO_PROCESS: ((Style.PROCESS, "process_element1"), (Style.PROCESS, "process_element2")),
+    Style.BROADCAST: (
+        (Style.PROCESS, "process_element"),
+        (Style.PROCESS, "process_broadcast_element"),
+    ),
+    Style.ASYNC: ((Style.ASYNC, "async_invoke"),),
+    Style.INTERVAL_JOIN: ((Style.WINDOW, "process_element"), (Style.WINDOW, "process_element")),
 }
 
 
-def method_of(function: Any, style: Style) -> Callable[..., Any]:
-    """The method that a style calls on a function object; a plain callable is itself."""
+def methods_of(function: Any, style: Style) -> tuple[tuple[Style, Callable[..., Any]], ...]:
+    """The methods that a style calls on a function object, by input; a plain callable is itself."""
     if isinstance(function, TwoPhaseCommitSinkFunction):
-        return function.accept
-    return getattr(function, _METHODS[style], function)  # type: ignore[no-any-return]
+        return ((style, function.accept),)
+    return tuple((how, getattr(function, name, function)) for how, name in _METHODS[style])
 
 
 @dataclass
@@ -91,6 +101,7 @@ class Step:
         calls: the operators after it.
         routers: the exchanges after it.
         has_sides: whether a result may be a pair of an ``OutputTag`` and a record.
+        side_coerce: gives records of side outputs their declared shape, by tag.
     """
 
     report: FailureReporter
@@ -102,6 +113,7 @@ class Step:
     calls: tuple[Call, ...] = ()
     routers: tuple[Router, ...] = ()
     has_sides: bool = False
+    side_coerce: Mapping[str, Callable[[Any], Any] | None] = field(default_factory=dict)
 
 
 class Fused(NamedTuple):
@@ -205,7 +217,12 @@ class _Writer:
         step = self._steps[number]
         for index, tag in enumerate(self._sides[number]):
             self._begin(f"side_{number}_{index}(r0, t0)")
-            self._outputs(step, 0, "t0", 2, tag)
+            var, coerce = 0, step.side_coerce.get(tag)
+            if coerce is not None:
+                self._at(2, step.report, "r0")
+                self._line(2, f"r1 = {self._name('coerce', coerce)}(r0)")
+                var = 1
+            self._outputs(step, var, "t0", 2, tag)
             self._end()
 
     def _begin(self, head: str) -> None:

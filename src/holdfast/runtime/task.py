@@ -94,6 +94,7 @@ class Subtask:
         """Let go of what the operators hold, without calling users' code."""
         for source in self._sources:
             source.close()
+        self._chain.release()
 
     def _steps(self, task: EpochTask, run: _Run, blocks: Iterable[Block]) -> Iterator[Block]:
         self._reach(2, task)

@@ -99,7 +99,9 @@ class _Subtasks:
         except BaseException:
             subtask.close()
             raise
-        if not task.closing:
+        if task.closing:
+            subtask.close()
+        else:
             self._kept[place] = subtask
 
     def forget(self, job_id: str) -> None:

@@ -13,7 +13,7 @@ without knowing the user's classes:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -23,11 +23,19 @@ from holdfast.datastream.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     OperatorStateStore,
+    ReadOnlyBroadcastState,
 )
 from holdfast.state.errors import StateRegistrationError
 from holdfast.state.serializers import Codec, Column, Serializer
 
-__all__ = ["Image", "OperatorStates", "decode_image", "encode_image", "redistribute"]
+__all__ = [
+    "Image",
+    "OperatorStates",
+    "ReadOnlyMap",
+    "decode_image",
+    "encode_image",
+    "redistribute",
+]
 
 SPLIT: Final = "split"
 UNION: Final = "union"
@@ -194,7 +202,7 @@ class _OperatorList(ListState[Any]):
 
 
 class _OperatorMap(BroadcastState[Any, Any]):
-    __slots__ = ("_entries", "_serializer", "descriptor", "mode")
+    __slots__ = ("_entries", "_image", "_serializer", "descriptor", "mode")
 
     def __init__(self, descriptor: MapStateDescriptor, image: ListImage | None) -> None:
         self.descriptor = descriptor
@@ -204,6 +212,8 @@ class _OperatorMap(BroadcastState[Any, Any]):
 
     def load(self, image: ListImage | None) -> None:
         self._entries: dict[Any, Any] = dict(_decode(self._serializer, image))
+        #: as it was saved last, until something changes
+        self._image = image
 
     def get(self, key: Any) -> Any:
         return self._entries.get(key)
@@ -224,19 +234,66 @@ class _OperatorMap(BroadcastState[Any, Any]):
         return not self._entries
 
     def put(self, key: Any, value: Any) -> None:
+        self._image = None
         self._entries[key] = value
 
     def put_all(self, dict_value: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        self._image = None
         self._entries.update(dict_value)
 
     def remove(self, key: Any) -> None:
+        self._image = None
         self._entries.pop(key, None)
 
     def clear(self) -> None:
+        self._image = None
         self._entries.clear()
 
     def image(self) -> ListImage:
-        return _encode(BROADCAST, self._serializer, list(self._entries.items()))
+        if self._image is None:
+            self._image = _encode(BROADCAST, self._serializer, list(self._entries.items()))
+        return self._image
+
+
+class ReadOnlyMap(ReadOnlyBroadcastState[Any, Any]):
+    """A broadcast state as the side sees it that must not change it."""
+
+    __slots__ = ("_name", "_operator", "_state")
+
+    def __init__(self, state: BroadcastState[Any, Any], name: str, operator: str) -> None:
+        self._state = state
+        self._name = name
+        self._operator = operator
+
+    def get(self, key: Any) -> Any:
+        return self._state.get(key)
+
+    def contains(self, key: Any) -> bool:
+        return self._state.contains(key)
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return self._state.items()
+
+    def keys(self) -> Iterable[Any]:
+        return self._state.keys()
+
+    def values(self) -> Iterable[Any]:
+        return self._state.values()
+
+    def is_empty(self) -> bool:
+        return self._state.is_empty()
+
+    def clear(self) -> None:
+        self._refuse()
+
+    def _refuse(self, *_: object) -> NoReturn:
+        message = (
+            f"the broadcast state '{self._name}' of operator '{self._operator}' can be changed in "
+            "process_broadcast_element only, so that all subtasks hold the same"
+        )
+        raise TypeError(message)
+
+    put = put_all = remove = __setitem__ = __delitem__ = _refuse
 
 
 def _encode(mode: str, serializer: Serializer, elements: Sequence[Any]) -> ListImage:

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.datastream.functions import Function
 from holdfast.graph.nodes import FunctionOperation, Style
-from holdfast.runtime.fusion import method_of
+from holdfast.runtime.fusion import methods_of
 from holdfast.runtime.job import JobCode
 
 
@@ -44,20 +44,23 @@ def counting_job(job: JobCode, calls: Counter[str]) -> CountingJob:
 
 
 def _counting(function: Any, style: Style, count: Callable[[], None]) -> Any:
-    call = method_of(function, style)
+    calls = [call for _, call in methods_of(function, style)]
     if not isinstance(function, Function):
-        return _CountingCallable(call, count)
+        return _CountingCallable(calls[0], count)
     cls = type(function)
-    original = getattr(cls, call.__name__)
+    members = {call.__name__: _counted(getattr(cls, call.__name__), count) for call in calls}
+    members |= {"__slots__": (), "__module__": cls.__module__}
+    function.__class__ = type(cls)(cls.__name__, (cls,), members)  # type: ignore[misc]
+    return function
 
+
+def _counted(original: Callable[..., Any], count: Callable[[], None]) -> Any:
     @wraps(original)
     def counted(self: Any, *args: Any) -> Any:
         count()
         return original(self, *args)
 
-    members = {call.__name__: counted, "__slots__": (), "__module__": cls.__module__}
-    function.__class__ = type(cls)(cls.__name__, (cls,), members)  # type: ignore[misc]
-    return function
+    return counted
 
 
 class _CountingCallable:
