@@ -1,7 +1,8 @@
 """PyFlink's DataStream API.
 
 Environment: StreamExecutionEnvironment makes streams and runs the job; RuntimeExecutionMode is
-noted. Streams: DataStream, KeyedStream, DataStreamSink, CloseableIterator. Functions: see
+noted. Streams: DataStream, KeyedStream, WindowedStream, AllWindowedStream, JoinedStreams,
+CoGroupedStreams, DataStreamSink, CloseableIterator. Functions: see
 ``holdfast.datastream.functions``. State: see ``holdfast.datastream.state``. Windows, assigners,
 triggers and evictors: see ``holdfast.datastream.window``. Time: TimerService sets timers,
 TimeDomain says which time one goes by; OutputTag names a side output. Checkpoints:
@@ -19,10 +20,12 @@ from holdfast.datastream.checkpoint_storage import (
 )
 from holdfast.datastream.checkpointing_mode import CheckpointingMode
 from holdfast.datastream.data_stream import (
+    AllWindowedStream,
     CloseableIterator,
     DataStream,
     DataStreamSink,
     KeyedStream,
+    WindowedStream,
 )
 from holdfast.datastream.execution_mode import RuntimeExecutionMode
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
@@ -58,6 +61,7 @@ from holdfast.datastream.functions import (
     TwoPhaseCommitSinkFunction,
     WindowFunction,
 )
+from holdfast.datastream.joined_streams import CoGroupedStreams, JoinedStreams
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state_backend import (
     EmbeddedRocksDBStateBackend,
@@ -84,6 +88,7 @@ from holdfast.datastream.window import (
 
 __all__ = [
     "AggregateFunction",
+    "AllWindowedStream",
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
@@ -94,6 +99,7 @@ __all__ = [
     "CloseableIterator",
     "CoFlatMapFunction",
     "CoGroupFunction",
+    "CoGroupedStreams",
     "CoMapFunction",
     "CoProcessFunction",
     "CountWindow",
@@ -112,6 +118,7 @@ __all__ = [
     "HashMapStateBackend",
     "JobManagerCheckpointStorage",
     "JoinFunction",
+    "JoinedStreams",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -144,4 +151,5 @@ __all__ = [
     "Window",
     "WindowAssigner",
     "WindowFunction",
+    "WindowedStream",
 ]

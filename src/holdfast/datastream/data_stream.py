@@ -25,6 +25,7 @@ from holdfast.datastream.functions import (
     SinkFunction,
     TwoPhaseCommitSinkFunction,
 )
+from holdfast.datastream.joined_streams import CoGroupedStreams, JoinedStreams
 from holdfast.datastream.keyed_functions import (
     FilterWithState,
     FlatMapWithState,
@@ -33,6 +34,12 @@ from holdfast.datastream.keyed_functions import (
     field_reducer,
 )
 from holdfast.datastream.output_tag import OutputTag
+from holdfast.datastream.windowed_stream import AllWindowedStream, WindowedStream
+from holdfast.datastream.windows.assigners import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+    WindowAssigner,
+)
 from holdfast.errors import JobDefinitionError
 from holdfast.graph.nodes import (
     Broadcast,
@@ -59,7 +66,14 @@ from holdfast.graph.nodes import (
 if TYPE_CHECKING:
     from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 
-__all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream"]
+__all__ = [
+    "AllWindowedStream",
+    "CloseableIterator",
+    "DataStream",
+    "DataStreamSink",
+    "KeyedStream",
+    "WindowedStream",
+]
 
 _Self = TypeVar("_Self", bound="_OperatorSettings")
 
@@ -243,6 +257,14 @@ class _Stream:
             edges += stream._values()._edges
         return DataStream(self._environment, edges)
 
+    def join(self, other: DataStream | KeyedStream) -> JoinedStreams:
+        """Join with another stream, window by window."""
+        return JoinedStreams(self._values(), other._values())
+
+    def co_group(self, other: DataStream | KeyedStream) -> CoGroupedStreams:
+        """Group with another stream, window by window."""
+        return CoGroupedStreams(self._values(), other._values())
+
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None
     ) -> KeyedStream:
@@ -323,6 +345,14 @@ class DataStream(_Stream, _OperatorSettings):
         edge = Edge(self._operator(), tag=output_tag.tag_id)
         return DataStream(self._environment, (edge,))
 
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Split the whole stream into windows; they are in one subtask."""
+        return AllWindowedStream(self, window_assigner)
+
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+        """Each so many records are a window; with a slide, one begins with each so many."""
+        return self.window_all(_count_windows(size, slide))
+
     def rebalance(self) -> DataStream:
         """Send records round robin to all subtasks of the next operator."""
         return self._partition(Rebalance())
@@ -389,6 +419,14 @@ class KeyedStream(_Stream):
             msg = f"process: a KeyedStream takes a KeyedProcessFunction; got {_kind(func)}"
             raise TypeError(msg)
         return self._apply("keyed_process", "Process", Style.PROCESS, func, output_type)
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        """Split the stream of each key into windows."""
+        return WindowedStream(self, window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Each so many records of a key are a window; with a slide, one begins with so many."""
+        return self.window(_count_windows(size, slide))
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
         """A rolling reduction: every record gives the new value of its key."""
@@ -506,6 +544,10 @@ class _Projection:
 
     def __call__(self, record: Any) -> tuple[Any, ...]:
         return tuple(record[index] for index in self._indexes)
+
+
+def _count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
+    return CountSlidingWindowAssigner(size, slide) if slide else CountTumblingWindowAssigner(size)
 
 
 def _kind(value: Any) -> str:

@@ -114,11 +114,13 @@ class WrappingFunction(Function):
         """The functions within, plain callables and None among them."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
+        """Open them."""
         for function in self.wrapped():
             if isinstance(function, Function):
                 function.open(runtime_context)
 
     def close(self) -> None:
+        """Close them."""
         for function in self.wrapped():
             if isinstance(function, Function):
                 function.close()

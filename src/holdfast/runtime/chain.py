@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.datastream.functions import Function
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
+from holdfast.datastream.window_operation import WindowOperation
 from holdfast.graph.nodes import (
     FunctionOperation,
     ResultKind,
@@ -41,7 +42,10 @@ from holdfast.runtime.record_context import KeyedRecordContext, RecordContext
 from holdfast.runtime.results import PrintBuffer, ResultBuffer, WriterBuffer
 from holdfast.runtime.routing import Router, key_function
 from holdfast.runtime.staging import StagedColumns
-from holdfast.runtime.timers import TimerQueue
+from holdfast.runtime.timers import Timer, TimerQueue
+from holdfast.runtime.window_contexts import Surroundings
+from holdfast.runtime.window_operator import WindowOperator
+from holdfast.runtime.windowing import make_windows
 from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.operator_state import Image, decode_image, encode_image
 from holdfast.state.views import KeyContext
@@ -71,6 +75,7 @@ class OperatorInstance:
             operator, subtask, attempt, backend, self.key_context, job.parameters
         )
         self.carrier = FieldCarrier(operator.name, self.function, self.context)
+        self.windows = self._make_windows(backend)
         self.record_context = RecordContext(self.time, operator.name)
         if self.key_context is not None:
             self.record_context = KeyedRecordContext(self.time, operator.name, self.key_context)
@@ -82,27 +87,41 @@ class OperatorInstance:
         strategy = getattr(operation, "strategy", None)
         if strategy is not None:
             return StampingTime(clock, strategy)
-        if self.key_context is None or not hasattr(self.function, "on_timer"):
+        has_timers = hasattr(self.function, "on_timer") or isinstance(
+            self.function, WindowOperation
+        )
+        if self.key_context is None or not has_timers:
             return OperatorTime(clock)
         uid, key = self.operator.uid, self.key_context
         queues = tuple(TimerQueue(domain, uid, backend, key) for domain in TimeDomain)
         return OperatorTime(clock, queues)
 
+    def _make_windows(self, backend: KeyedStateBackend) -> WindowOperator | None:
+        if not isinstance(self.function, WindowOperation) or self.key_context is None:
+            return None
+        uid, key = self.operator.uid, self.key_context
+        around = Surroundings(uid, backend, key, self.time, self.context)
+        return make_windows(self.function, around)
+
     def fire(self, domain: TimeDomain) -> None:
         """Call the function for each timer that is due."""
         if domain not in self.time.queues:
             return
+        call = self._on_timer if self.windows is None else self.windows.on_timer
+        for timer in self.time.due(domain):
+            try:
+                pairs = call(timer, domain)
+            except Exception as error:
+                self.report.during("on_timer" if self.windows is None else None, error)
+            self.emit(pairs)
+
+    def _on_timer(self, timer: Timer, domain: TimeDomain) -> Iterable[tuple[Any, int | None]]:
         context = self.record_context
         assert isinstance(context, KeyedRecordContext)
-        for timer in self.time.due(domain):
-            context.stamp, context.domain = timer.timestamp, domain
-            stamp = timer.timestamp if domain is TimeDomain.EVENT_TIME else None
-            try:
-                results = self.function.on_timer(timer.timestamp, context)
-                pairs = [(result, stamp) for result in results or ()]
-            except Exception as error:
-                self.report.during("on_timer", error)
-            self.emit(pairs)
+        context.stamp, context.domain = timer.timestamp, domain
+        stamp = timer.timestamp if domain is TimeDomain.EVENT_TIME else None
+        results = self.function.on_timer(timer.timestamp, context)
+        return [(result, stamp) for result in results or ()]
 
     def open(self) -> None:
         """Call the function's ``open``."""
@@ -176,7 +195,8 @@ class OperatorInstance:
     def _ports(self, operation: FunctionOperation) -> tuple[Port, ...]:
         stamped = self.operator.timestamped_inputs
         selector = key_function(operation.key_selector) if operation.key_selector else None
-        call = method_of(self.function, operation.style)
+        windows = self.windows
+        call = windows.process if windows else method_of(self.function, operation.style)
         style, context = operation.style, self.record_context
         return (Port(style, call, context, selector, 0 in stamped and style in _WITH_CONTEXT),)
 
