@@ -13,6 +13,7 @@ from holdfast.common import Types
 from holdfast.datastream import (
     KeyedProcessFunction,
     MapFunction,
+    ReduceFunction,
     RuntimeContext,
     StreamExecutionEnvironment,
 )
@@ -271,3 +272,26 @@ def test_fields_in_slots_and_of_frozen_dataclasses(env: StreamExecutionEnvironme
     with LocalExecutor(both, quota=1, workers=2) as run:
         run.run_to_end()
     assert run.records == [(1, 1), [0], (2, 2), [0, 1], (3, 3), [0, 1, 2]]
+
+
+class CountsCalls(ReduceFunction):
+    """A function that stands within one of ours."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.lock = threading.Lock()
+
+    def reduce(self, value1: int, value2: int) -> int:
+        with self.lock:
+            self.calls += 1
+        return self.calls
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_fields_of_a_function_within_another(env: StreamExecutionEnvironment, workers: int) -> None:
+    keyed = env.set_parallelism(1).from_collection([0] * 5).key_by(lambda n: 0)
+    with LocalExecutor(keyed.reduce(CountsCalls()), quota=1, workers=workers) as run:
+        run.run_to_end()
+    assert run.records == [0, 1, 2, 3, 4]

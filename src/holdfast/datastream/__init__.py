@@ -1,9 +1,9 @@
 """PyFlink's DataStream API.
 
 Environment: StreamExecutionEnvironment makes streams and runs the job; RuntimeExecutionMode is
-noted. Streams: DataStream, KeyedStream, ConnectedStreams, BroadcastStream and
-BroadcastConnectedStream, AsyncDataStream for asynchronous functions, DataStreamSink,
-CloseableIterator. Functions: see
+noted. Streams: DataStream, KeyedStream, WindowedStream, AllWindowedStream, ConnectedStreams,
+BroadcastStream, BroadcastConnectedStream, JoinedStreams, CoGroupedStreams, AsyncDataStream for
+asynchronous functions, DataStreamSink, CloseableIterator. Functions: see
 ``holdfast.datastream.functions``. State: see ``holdfast.datastream.state``. Windows, assigners,
 triggers and evictors: see ``holdfast.datastream.window``. Time: TimerService sets timers,
 TimeDomain says which time one goes by; OutputTag names a side output. Checkpoints:
@@ -22,6 +22,7 @@ from holdfast.datastream.checkpoint_storage import (
 )
 from holdfast.datastream.checkpointing_mode import CheckpointingMode
 from holdfast.datastream.data_stream import (
+    AllWindowedStream,
     BroadcastConnectedStream,
     BroadcastStream,
     CloseableIterator,
@@ -29,6 +30,7 @@ from holdfast.datastream.data_stream import (
     DataStream,
     DataStreamSink,
     KeyedStream,
+    WindowedStream,
 )
 from holdfast.datastream.execution_mode import RuntimeExecutionMode
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
@@ -64,6 +66,7 @@ from holdfast.datastream.functions import (
     TwoPhaseCommitSinkFunction,
     WindowFunction,
 )
+from holdfast.datastream.joined_streams import CoGroupedStreams, JoinedStreams
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state_backend import (
     EmbeddedRocksDBStateBackend,
@@ -90,6 +93,7 @@ from holdfast.datastream.window import (
 
 __all__ = [
     "AggregateFunction",
+    "AllWindowedStream",
     "AsyncDataStream",
     "AsyncFunction",
     "AsyncRetryPredicate",
@@ -103,6 +107,7 @@ __all__ = [
     "CloseableIterator",
     "CoFlatMapFunction",
     "CoGroupFunction",
+    "CoGroupedStreams",
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
@@ -122,6 +127,7 @@ __all__ = [
     "HashMapStateBackend",
     "JobManagerCheckpointStorage",
     "JoinFunction",
+    "JoinedStreams",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -154,4 +160,5 @@ __all__ = [
     "Window",
     "WindowAssigner",
     "WindowFunction",
+    "WindowedStream",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from holdfast.common import ExecutionConfig, TypeInformation, Types, WatermarkStrategy
 from holdfast.common.typeinfo import type_info_of
 from holdfast.datastream.broadcast_streams import BroadcastConnectedStream, BroadcastStream
+from holdfast.datastream.closeable_iterator import CloseableIterator
 from holdfast.datastream.connected_streams import ConnectedStreams, check_same_environment
 from holdfast.datastream.connectors.base import Sink
 from holdfast.datastream.connectors.dataframe import DataFrameSink
@@ -27,6 +28,7 @@ from holdfast.datastream.functions import (
     TwoPhaseCommitSinkFunction,
 )
 from holdfast.datastream.interval_join import IntervalJoin
+from holdfast.datastream.joined_streams import CoGroupedStreams, JoinedStreams
 from holdfast.datastream.keyed_functions import (
     FilterWithState,
     FlatMapWithState,
@@ -36,6 +38,12 @@ from holdfast.datastream.keyed_functions import (
 )
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state import MapStateDescriptor
+from holdfast.datastream.windowed_stream import AllWindowedStream, WindowedStream
+from holdfast.datastream.windows.assigners import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+    WindowAssigner,
+)
 from holdfast.graph.nodes import (
     Broadcast,
     Chaining,
@@ -62,6 +70,7 @@ if TYPE_CHECKING:
     from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 __all__ = [
+    "AllWindowedStream",
     "BroadcastConnectedStream",
     "BroadcastStream",
     "CloseableIterator",
@@ -69,6 +78,7 @@ __all__ = [
     "DataStream",
     "DataStreamSink",
     "KeyedStream",
+    "WindowedStream",
 ]
 
 _Self = TypeVar("_Self", bound="_OperatorSettings")
@@ -280,6 +290,14 @@ class _Stream:
             raise TypeError(msg)
         return ConnectedStreams(self, ds)
 
+    def join(self, other: DataStream | KeyedStream) -> JoinedStreams:
+        """Join with another stream, window by window."""
+        return JoinedStreams(self._values(), other._values())
+
+    def co_group(self, other: DataStream | KeyedStream) -> CoGroupedStreams:
+        """Group with another stream, window by window."""
+        return CoGroupedStreams(self._values(), other._values())
+
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None
     ) -> KeyedStream:
@@ -360,6 +378,14 @@ class DataStream(_Stream, _OperatorSettings):
         declared = output_tag.type_info if output_tag.type_info != _UNDECLARED else None
         edge = Edge(self._operator(), tag=output_tag.tag_id, tag_type=declared)
         return DataStream(self._environment, (edge,))
+
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Split the whole stream into windows; they are in one subtask."""
+        return AllWindowedStream(self, window_assigner)
+
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+        """Each so many records are a window; with a slide, one begins with each so many."""
+        return self.window_all(_count_windows(size, slide))
 
     def rebalance(self) -> DataStream:
         """Send records round robin to all subtasks of the next operator."""
@@ -454,6 +480,14 @@ class KeyedStream(_Stream):
             raise TypeError(msg)
         return IntervalJoin(self, other_stream)
 
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        """Split the stream of each key into windows."""
+        return WindowedStream(self, window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Each so many records of a key are a window; with a slide, one begins with so many."""
+        return self.window(_count_windows(size, slide))
+
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
         """A rolling reduction: every record gives the new value of its key."""
         _check_function("reduce", func, ReduceFunction)
@@ -535,41 +569,16 @@ class DataStreamSink(_OperatorSettings):
         return self._node
 
 
-class CloseableIterator:
-    """Iterates over the records of a running job; closing it cancels the job."""
-
-    def __init__(self, records: Iterator[Any], close: Callable[[], None]) -> None:
-        """Take the records and what ends the job behind them."""
-        self._records = records
-        self._close = close
-
-    def __iter__(self) -> CloseableIterator:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._records)
-
-    def next(self) -> Any:
-        """The next record."""
-        return next(self._records)
-
-    def close(self) -> None:
-        """Cancel the job if it still runs."""
-        self._close()
-
-    def __enter__(self) -> CloseableIterator:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 class _Projection:
     def __init__(self, indexes: tuple[int, ...]) -> None:
         self._indexes = indexes
 
     def __call__(self, record: Any) -> tuple[Any, ...]:
         return tuple(record[index] for index in self._indexes)
+
+
+def _count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
+    return CountSlidingWindowAssigner(size, slide) if slide else CountTumblingWindowAssigner(size)
 
 
 def _kind(value: Any) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         ValueStateDescriptor,
     )
 
-__all__ = ["Function", "KeyedStateStore", "RuntimeContext"]
+__all__ = ["Function", "KeyedStateStore", "RuntimeContext", "WrappingFunction", "innermost"]
 
 
 class KeyedStateStore(ABC):
@@ -100,3 +100,34 @@ class Function(ABC):  # noqa: B024 - nothing to implement, but not to be made by
 
     def close(self) -> None:
         """Called once after the last record. Not when the process is killed."""
+
+
+class WrappingFunction(Function):
+    """A function around others: what the user wrote is within.
+
+    It has nothing of its own that changes. The functions within are opened, closed, carried and
+    told of checkpoints as if they stood there by themselves.
+    """
+
+    @abstractmethod
+    def wrapped(self) -> tuple[Any, ...]:
+        """The functions within, plain callables and None among them."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Open them."""
+        for function in self.wrapped():
+            if isinstance(function, Function):
+                function.open(runtime_context)
+
+    def close(self) -> None:
+        """Close them."""
+        for function in self.wrapped():
+            if isinstance(function, Function):
+                function.close()
+
+
+def innermost(function: Any) -> tuple[Any, ...]:
+    """The functions that a user wrote; a function that wraps no others is itself."""
+    if not isinstance(function, WrappingFunction):
+        return (function,)
+    return tuple(inner for part in function.wrapped() for inner in innermost(part))

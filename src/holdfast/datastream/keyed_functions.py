@@ -9,12 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.common import Row
-from holdfast.datastream.functions import (
-    Function,
-    KeyedProcessFunction,
-    ReduceFunction,
-    RuntimeContext,
-)
+from holdfast.datastream.function_base import WrappingFunction
+from holdfast.datastream.functions import KeyedProcessFunction, ReduceFunction, RuntimeContext
 from holdfast.datastream.state import ValueState, ValueStateDescriptor
 
 __all__ = [
@@ -27,7 +23,7 @@ __all__ = [
 ]
 
 
-class _StatefulFunction(KeyedProcessFunction):
+class _StatefulFunction(WrappingFunction, KeyedProcessFunction):
     """A user's function together with one value of state per key."""
 
     def __init__(self, function: Any, state_name: str, type_info: Any) -> None:
@@ -35,20 +31,14 @@ class _StatefulFunction(KeyedProcessFunction):
         self._state_name = state_name
         self._type_info = type_info
 
+    def wrapped(self) -> tuple[Any, ...]:
+        return (self._function,)
+
     def open(self, runtime_context: RuntimeContext) -> None:
-        if isinstance(self._function, Function):
-            self._function.open(runtime_context)
+        super().open(runtime_context)
         descriptor = ValueStateDescriptor(self._state_name, self._type_info)
         self._state: ValueState[Any] = runtime_context.get_state(descriptor)
         self._call = self._callable()
-
-    def close(self) -> None:
-        if isinstance(self._function, Function):
-            self._function.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is carried; the bound method is made anew in ``open``."""
-        return {name: value for name, value in vars(self).items() if name != "_call"}
 
     def _callable(self) -> Callable[..., Any]:
         return self._function  # type: ignore[no-any-return]

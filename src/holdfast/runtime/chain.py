@@ -14,6 +14,7 @@ from holdfast.datastream.functions import Function, ProcessJoinFunction
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
+from holdfast.datastream.window_operation import WindowOperation
 from holdfast.graph.nodes import (
     FunctionOperation,
     ResultKind,
@@ -45,6 +46,9 @@ from holdfast.runtime.record_context import KeyedRecordContext, RecordContext
 from holdfast.runtime.results import PrintBuffer, ResultBuffer, WriterBuffer
 from holdfast.runtime.routing import Router, key_function
 from holdfast.runtime.timers import Timer, TimerQueue
+from holdfast.runtime.window_contexts import Surroundings
+from holdfast.runtime.window_operator import WindowOperator
+from holdfast.runtime.windowing import make_windows
 from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.operator_state import Image, decode_image, encode_image
 from holdfast.state.views import KeyContext
@@ -80,6 +84,7 @@ class OperatorInstance:
         self.record_contexts = self._make_contexts()
         #: the operator state as it was saved last
         self._saved_states: bytes | None = None
+        self.windows = self._make_windows(backend)
         #: takes results that the operator has outside of a call, with their timestamps
         self.emit: Callable[[Iterable[tuple[Any, int | None]]], None] = _nowhere
         self._loop = loop or EventLoop()
@@ -90,7 +95,8 @@ class OperatorInstance:
         strategy = getattr(operation, "strategy", None)
         if strategy is not None:
             return StampingTime(clock, strategy)
-        if self.key_context is None or not _has_timers(self.function):
+        timed = _has_timers(self.function) or isinstance(self.function, WindowOperation)
+        if self.key_context is None or not timed:
             return OperatorTime(clock)
         uid, key = self.operator.uid, self.key_context
         queues = tuple(TimerQueue(domain, uid, backend, key) for domain in TimeDomain)
@@ -122,16 +128,24 @@ class OperatorInstance:
         context = RecordContext(time, name) if key is None else KeyedRecordContext(time, name, key)
         return context, context
 
+    def _make_windows(self, backend: KeyedStateBackend) -> WindowOperator | None:
+        if not isinstance(self.function, WindowOperation) or self.key_context is None:
+            return None
+        uid, key = self.operator.uid, self.key_context
+        around = Surroundings(uid, backend, key, self.time, self.context)
+        return make_windows(self.function, around)
+
     def fire(self, domain: TimeDomain) -> None:
         """Call the function for each timer that is due."""
         if domain not in self.time.queues:
             return
-        on_timer = self._on_timer if self.joiner is None else self.joiner.on_timer
+        operator = self.windows or self.joiner
+        on_timer = self._on_timer if operator is None else operator.on_timer
         for timer in self.time.due(domain):
             try:
                 pairs = list(on_timer(timer, domain))
             except Exception as error:
-                self.report.during("on_timer", error)
+                self.report.during("on_timer" if self.windows is None else None, error)
             self.emit(pairs)
 
     def _on_timer(self, timer: Timer, domain: TimeDomain) -> Iterator[tuple[Any, int | None]]:
@@ -245,10 +259,14 @@ class OperatorInstance:
     def _ports(self, operation: FunctionOperation) -> tuple[Port, ...]:
         if self.calls is not None:
             return (Port(Style.ASYNC, self.calls.begin),)
-        methods = methods_of(self.function, operation.style)
-        if self.joiner is not None:
+        methods: tuple[tuple[Style, Callable[..., Any]], ...]
+        if self.windows is not None:
+            methods = ((Style.WINDOW, self.windows.process),)
+        elif self.joiner is not None:
             joins = self.joiner.process_left, self.joiner.process_right
             methods = tuple((Style.WINDOW, join) for join in joins)
+        else:
+            methods = methods_of(self.function, operation.style)
         selectors = [operation.key_selector, operation.second_selector]
         if operation.style is Style.BROADCAST and operation.key_selector:
             selectors[1] = no_key

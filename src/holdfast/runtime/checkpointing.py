@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.datastream.function_base import innermost
 from holdfast.datastream.functions import (
     BaseBroadcastProcessFunction,
     CheckpointedFunction,
@@ -64,33 +65,35 @@ class InitializationContext(FunctionInitializationContext):
 def takes_part(function: Any) -> bool:
     """Whether a function has operator state."""
     kinds = CheckpointedFunction | ListCheckpointed | BaseBroadcastProcessFunction
-    return isinstance(function, kinds)
+    return any(isinstance(inner, kinds) for inner in innermost(function))
 
 
 def initialize(
     function: Any, restored: bool, states: OperatorStates, keyed: KeyedStateStore
 ) -> None:
     """Call what the function has for the beginning of an attempt."""
-    if isinstance(function, CheckpointedFunction):
-        function.initialize_state(InitializationContext(restored, states, keyed))
-    elif isinstance(function, ListCheckpointed) and restored:
-        function.restore_state(list(states.get_list_state(_LIST).get()))
+    for inner in innermost(function):
+        if isinstance(inner, CheckpointedFunction):
+            inner.initialize_state(InitializationContext(restored, states, keyed))
+        elif isinstance(inner, ListCheckpointed) and restored:
+            inner.restore_state(list(states.get_list_state(_LIST).get()))
 
 
 def snapshot(function: Any, checkpoint: int, timestamp: int, states: OperatorStates) -> None:
     """Call what the function has for a barrier (step 5)."""
-    if isinstance(function, CheckpointedFunction):
-        function.snapshot_state(SnapshotContext(checkpoint, timestamp, states))
-    elif isinstance(function, ListCheckpointed):
-        states.get_list_state(_LIST).update(function.snapshot_state(checkpoint, timestamp))
+    for inner in innermost(function):
+        if isinstance(inner, CheckpointedFunction):
+            inner.snapshot_state(SnapshotContext(checkpoint, timestamp, states))
+        elif isinstance(inner, ListCheckpointed):
+            states.get_list_state(_LIST).update(inner.snapshot_state(checkpoint, timestamp))
 
 
 def notify(function: Any, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
     """Tell a listener of the checkpoints that ended, in the order of their ids (step 3)."""
-    if not isinstance(function, CheckpointListener):
-        return
+    listeners = [f for f in innermost(function) if isinstance(f, CheckpointListener)]
     for checkpoint in sorted({*completed, *aborted}):
-        if checkpoint in completed:
-            function.notify_checkpoint_complete(checkpoint)
-        else:
-            function.notify_checkpoint_aborted(checkpoint)
+        for listener in listeners:
+            if checkpoint in completed:
+                listener.notify_checkpoint_complete(checkpoint)
+            else:
+                listener.notify_checkpoint_aborted(checkpoint)

@@ -45,9 +45,10 @@ class FailureReporter:
         """Raise for an exception while a record was processed."""
         raise OperatorFailed(self._describe(shorten(record), error)) from error
 
-    def during(self, phase: str, error: BaseException) -> NoReturn:
-        """Raise for an exception outside of a record, such as in ``open``."""
-        raise OperatorFailed(self._describe(None, error, f" in {phase}()")) from error
+    def during(self, phase: str | None, error: BaseException) -> NoReturn:
+        """Raise for an exception outside of a record, such as in ``open``; None: it says where."""
+        where = "" if phase is None else f" in {phase}()"
+        raise OperatorFailed(self._describe(None, error, where)) from error
 
     def sending(self, records: Sequence[object], error: Exception) -> NoReturn:
         """Raise for records that could not be pickled; names the first of them."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 
-from holdfast.datastream.functions import Function
+from holdfast.datastream.function_base import Function, innermost
 from holdfast.datastream.state import State
 from holdfast.metrics import Metric, MetricGroup
 from holdfast.runtime.context import OperatorContext
@@ -27,15 +27,14 @@ _logger = logging.getLogger(__name__)
 
 
 class FieldCarrier:
-    """Saves and restores the fields of one operator's function object."""
+    """Saves and restores the fields of an operator's function object, or of those within it."""
 
     def __init__(self, operator: str, function: Any, context: OperatorContext) -> None:
         """Watch this object; a plain callable has no fields to carry."""
         self._operator = operator
-        self._function = function
         self._context = context
+        self._objects = [_Object(inner, context) for inner in innermost(function)]
         self._carries = isinstance(function, Function)
-        self._left_out: set[str] = set()
         self._last: bytes | None = None
         self._warned = False
 
@@ -45,7 +44,8 @@ class FieldCarrier:
         if not metrics and not self._carries:
             return None
         attempt = self._context.get_attempt_number()
-        self._last = pickle.dumps((attempt, metrics), 5) + self._dump_fields()
+        parts = [pickle.dumps((attempt, metrics), 5), *(o.dump() for o in self._objects)]
+        self._last = b"".join(parts)
         self._warn_if_large(len(self._last))
         return self._last
 
@@ -58,37 +58,9 @@ class FieldCarrier:
         if attempt != self._context.get_attempt_number():
             return  # a function object lives as long as its attempt
         self._context.get_metrics_group().restore(metrics)
-        fields, left_out = _Unpickler(stream, self._context).load()
-        if self._carries:
-            _set_state(self._function, fields, left_out)
+        for carried in self._objects:
+            carried.load(stream)
         self._last = data
-
-    def _fields(self) -> Any:
-        state = self._function.__getstate__()
-        if isinstance(state, tuple) and not hasattr(self._function, "__setstate__"):
-            # what Python gives for a class with __slots__: other fields, and those
-            state = {name: value for part in state for name, value in (part or {}).items()}
-        if not isinstance(state, dict):
-            return state
-        return {name: value for name, value in state.items() if name not in self._left_out}
-
-    def _dump_fields(self) -> bytes:
-        fields = self._fields() if self._carries else None
-        try:
-            return _dumps((fields, sorted(self._left_out)), self._context)
-        except Exception:
-            if not isinstance(fields, dict):
-                raise
-            kept = {name: value for name, value in fields.items() if self._can_carry(name, value)}
-            return _dumps((kept, sorted(self._left_out)), self._context)
-
-    def _can_carry(self, name: str, value: Any) -> bool:
-        try:
-            _dumps(value, self._context)
-        except Exception:
-            self._left_out.add(name)
-            return False
-        return True
 
     def _warn_if_large(self, size: int) -> None:
         if size > _LARGE and not self._warned:
@@ -100,6 +72,48 @@ class FieldCarrier:
                 self._operator,
                 size >> 20,
             )
+
+
+class _Object:
+    """The fields of one function object; a plain callable has none."""
+
+    def __init__(self, function: Any, context: OperatorContext) -> None:
+        self._function = function
+        self._context = context
+        self._carries = isinstance(function, Function)
+        self._left_out: set[str] = set()
+
+    def dump(self) -> bytes:
+        fields = self._fields() if self._carries else None
+        try:
+            return _dumps((fields, sorted(self._left_out)), self._context)
+        except Exception:
+            if not isinstance(fields, dict):
+                raise
+            kept = {name: value for name, value in fields.items() if self._can_carry(name, value)}
+            return _dumps((kept, sorted(self._left_out)), self._context)
+
+    def load(self, stream: io.BytesIO) -> None:
+        fields, left_out = _Unpickler(stream, self._context).load()
+        if self._carries:
+            _set_state(self._function, fields, left_out)
+
+    def _fields(self) -> Any:
+        state = self._function.__getstate__()
+        if isinstance(state, tuple) and not hasattr(self._function, "__setstate__"):
+            # what Python gives for a class with __slots__: other fields, and those
+            state = {name: value for part in state for name, value in (part or {}).items()}
+        if not isinstance(state, dict):
+            return state
+        return {name: value for name, value in state.items() if name not in self._left_out}
+
+    def _can_carry(self, name: str, value: Any) -> bool:
+        try:
+            _dumps(value, self._context)
+        except Exception:
+            self._left_out.add(name)
+            return False
+        return True
 
 
 def _set_state(function: Any, fields: Any, left_out: list[str]) -> None:

@@ -4,13 +4,14 @@ The timers of a key are a map state, so that they are saved, restored and moved 
 find those that are due, a heap beside it holds the same timers by time. The heap belongs to the
 process: when state is loaded, the timers of the keys that came in are added to it, and a timer that
 is in the heap but no longer in the state is passed over when its turn comes. So a watermark that
-fires nothing looks at one timer, however many there are.
+fires nothing looks at one timer, however many there are. When most of a heap is deleted timers, as
+where sessions grow and move theirs, it is made anew without them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ _NAMES = {
     TimeDomain.EVENT_TIME: "\0event-time-timers",
     TimeDomain.PROCESSING_TIME: "\0processing-time-timers",
 }
+#: heaps below that are left as they are
+_SMALL = 1024
 
 
 class Timer(NamedTuple):
@@ -43,7 +46,7 @@ class TimerQueue:
         self.domain = domain
         self._context = context
         name = _NAMES[domain]
-        #: of the current key: (timestamp, namespace) -> True
+        #: of the current key: `_place` -> True
         self._state: MapState[Any, bool] = backend.keyed_state(  # type: ignore[assignment]
             operator, MapStateDescriptor(name), context
         )
@@ -54,14 +57,17 @@ class TimerQueue:
 
     def register(self, timestamp: int, namespace: Any = None) -> None:
         """Set a timer of the current key; equal ones are one."""
-        place = (timestamp, namespace)
+        place = _place(timestamp, namespace)
         if not self._state.contains(place):
             self._state.put(place, True)
             self._push(Timer(timestamp, self._context.key, namespace))
 
     def delete(self, timestamp: int, namespace: Any = None) -> None:
         """Remove a timer of the current key, if there is one."""
-        self._state.remove((timestamp, namespace))
+        self._state.remove(_place(timestamp, namespace))
+        self._queued.discard(Timer(timestamp, self._context.key, namespace))
+        if len(self._heap) > 2 * len(self._queued) + _SMALL:
+            self._sweep()
 
     def due(self, until: int) -> Iterator[Timer]:
         """Take out the timers up to a time, in its order, those that are set meanwhile too.
@@ -72,10 +78,13 @@ class TimerQueue:
         while heap and heap[0][0] <= until:
             timestamp, _, key, namespace = heappop(heap)
             timer = Timer(timestamp, key, namespace)
+            if timer not in self._queued:
+                continue  # it was deleted
             self._queued.discard(timer)
             self._context.key = key
-            if self._state.contains((timestamp, namespace)):
-                self._state.remove((timestamp, namespace))
+            place = _place(timestamp, namespace)
+            if self._state.contains(place):
+                self._state.remove(place)
                 yield timer
 
     def __len__(self) -> int:
@@ -87,6 +96,13 @@ class TimerQueue:
             self._queued.add(timer)
             heappush(self._heap, (timer.timestamp, next(self._turn), timer.key, timer.namespace))
 
+    def _sweep(self) -> None:
+        """Leave deleted timers out of the heap."""
+        first = {Timer(entry[0], entry[2], entry[3]): entry for entry in reversed(self._heap)}
+        # NB: in place, since `due` may be at work on it
+        self._heap[:] = [entry for timer, entry in first.items() if timer in self._queued]
+        heapify(self._heap)
+
     def _loaded(self, entries: dict[Any, dict[Any, bool]], keys: list[Any] | None) -> None:
         """State came in: the timers of these keys, or None if all that was there is gone."""
         if keys is None:
@@ -94,5 +110,13 @@ class TimerQueue:
             self._queued.clear()
             return
         for key in keys:
-            for timestamp, namespace in entries.get(key, ()):
-                self._push(Timer(timestamp, key, namespace))
+            for timestamp, *namespace in entries.get(key, ()):
+                scalar = len(namespace) == 1
+                self._push(Timer(timestamp, key, namespace[0] if scalar else tuple(namespace)))
+
+
+def _place(timestamp: int, namespace: Any) -> tuple[Any, ...]:
+    """The timer in its key's map; flat, so that it is written as plain values."""
+    if namespace.__class__ is tuple:
+        return (timestamp, *namespace)
+    return timestamp, namespace

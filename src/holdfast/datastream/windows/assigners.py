@@ -142,7 +142,7 @@ class EventTimeWindowAssigner(TimeWindowAssigner[T]):
             ValueError: when it has none.
         """
         if timestamp <= MIN_LONG_VALUE:
-            raise _no_timestamp(type(self).__name__)
+            raise no_timestamp(self)
         return self.windows_at(timestamp, element)
 
     def get_default_trigger(self, env: StreamExecutionEnvironment) -> Trigger[T, TimeWindow]:
@@ -387,11 +387,12 @@ def _optional_millis(offset: DurationLike | None) -> int:
     return 0 if offset is None else to_millis(offset)
 
 
-def _no_timestamp(assigner: str) -> ValueError:
+def no_timestamp(assigner: WindowAssigner[Any, Any]) -> ValueError:
+    """What is wrong with a record that has no timestamp."""
     return ValueError(
-        f"{assigner} needs records with a timestamp, and this one has none; give the stream "
-        "timestamps with assign_timestamps_and_watermarks(...) before the window, or use windows "
-        "of processing time"
+        f"{type(assigner).__name__} needs records with a timestamp, and this one has none; give "
+        "the stream timestamps with assign_timestamps_and_watermarks(...) before the window, or "
+        "use windows of processing time"
     )
 
 

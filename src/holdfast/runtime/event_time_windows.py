@@ -1,0 +1,205 @@
+"""The usual windows of event time, with the usual trigger: tumbling, sliding, and sessions.
+
+They come to the same results as `window_operator` and `window_merging` would, and keep the same
+state. But assigner and trigger are written out: nothing is made for a record that is not kept, and
+timers are set when a window gets its first record, instead of being looked up for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.common.constants import MAX_LONG_VALUE
+from holdfast.datastream.state import MapState
+from holdfast.datastream.time_domain import TimeDomain
+from holdfast.datastream.window_operation import WindowOperation
+from holdfast.datastream.windows.assigners import (
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    no_timestamp,
+)
+from holdfast.datastream.windows.sessions import (
+    DynamicEventTimeSessionWindows,
+    EventTimeSessionWindows,
+)
+from holdfast.datastream.windows.windows import TimeWindow
+from holdfast.runtime.timers import Timer
+from holdfast.runtime.window_contexts import Surroundings
+from holdfast.runtime.window_merging import WINDOWS, place_of_timers
+from holdfast.runtime.window_operator import Pair, WindowOperator
+
+#: start and end of a window
+Span = tuple[int, int]
+
+
+class EventTimeWindows(WindowOperator):
+    """Windows that fire when the watermark passes their end."""
+
+    def __init__(self, operation: WindowOperation, around: Surroundings) -> None:
+        """Take what is needed for each record close to hand."""
+        super().__init__(operation, around)
+        self._timers = around.events
+        self._add = self._contents.add
+        #: a window is over when the watermark is at its end and this
+        self._grace = self._lateness - 1
+
+    def on_timer(self, timer: Timer, domain: TimeDomain) -> Iterable[Pair]:
+        """Fire a window at its end, and let go of it when its lateness is over."""
+        span = self._span_of(timer) if domain is TimeDomain.EVENT_TIME else None
+        if span is None:
+            return ()
+        window, at = TimeWindow(*span), timer.timestamp
+        is_over = at >= window.max_timestamp() + self._lateness
+        results = self._fire(window, is_over) if at == window.max_timestamp() else []
+        if is_over:
+            self._forget(window)
+        else:
+            # NB: the lateness may have been another one when the window began
+            self._await(window.end, at, timer.namespace)
+        return results
+
+    def _span_of(self, timer: Timer) -> Span | None:
+        """The window of a timer; its contents are in the current namespace then."""
+        self._keys.namespace = timer.namespace
+        return timer.namespace  # type: ignore[no-any-return]
+
+    def _forget(self, window: TimeWindow) -> None:
+        self._let_go(window)
+
+    def _await(self, end: int, now: int, namespace: Any) -> None:
+        """Set the timers of a window: for its end, unless that is past, and for the clean-up."""
+        if end > now + 1:
+            self._timers.register(end - 1, namespace)
+        if self._lateness and end + self._grace < MAX_LONG_VALUE:
+            self._timers.register(end + self._grace, namespace)
+
+
+class TumblingWindows(EventTimeWindows):
+    """Windows of one size, one after another."""
+
+    def __init__(self, operation: WindowOperation, around: Surroundings) -> None:
+        """Take the assigner apart."""
+        super().__init__(operation, around)
+        assert isinstance(operation.assigner, TumblingEventTimeWindows)
+        self._size, self._offset = operation.assigner.size, operation.assigner.offset
+
+    def process(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
+        """Put a record into its window; one that is past its end fires again."""
+        if timestamp is None:
+            raise no_timestamp(self._operation.assigner)
+        start = timestamp - (timestamp - self._offset) % self._size
+        end = start + self._size
+        now = self._time.watermark.time
+        if end + self._grace <= now:
+            return self._late(record, timestamp)
+        self._keys.namespace = span = (start, end)
+        if self._add(record, timestamp):
+            self._await(end, now, span)
+        return self._fire(TimeWindow(start, end)) if end <= now + 1 else None
+
+
+class SlidingWindows(EventTimeWindows):
+    """Windows of one size that start at regular distances."""
+
+    def __init__(self, operation: WindowOperation, around: Surroundings) -> None:
+        """Take the assigner apart."""
+        super().__init__(operation, around)
+        assigner = operation.assigner
+        assert isinstance(assigner, SlidingEventTimeWindows)
+        self._size, self._slide, self._offset = assigner.size, assigner.slide, assigner.offset
+
+    def process(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
+        """Put a record into its windows that are not over."""
+        if timestamp is None:
+            raise no_timestamp(self._operation.assigner)
+        latest = timestamp - (timestamp - self._offset) % self._slide
+        now = self._time.watermark.time
+        starts = range(latest, max(timestamp, now - self._grace) - self._size, -self._slide)
+        if not starts:
+            return self._late(record, timestamp) if timestamp + self._grace < now else None
+        results: list[Pair] = []
+        for start in starts:
+            end = start + self._size
+            self._keys.namespace = span = (start, end)
+            if self._add(record, timestamp):
+                self._await(end, now, span)
+            if end <= now + 1:
+                results += self._fire(TimeWindow(start, end))
+        return results or None
+
+
+class Sessions(EventTimeWindows):
+    """Sessions. Each has timers of one place, that of its contents, however it grows.
+
+    A timer is not moved when a session grows. When it is due and the session is not at its end, it
+    is set anew. So a session whose end is ahead has one timer that is due by then, and one of which
+    only the clean-up is ahead has one that is due by that.
+    """
+
+    def __init__(self, operation: WindowOperation, around: Surroundings) -> None:
+        """Ask for the map of state windows."""
+        super().__init__(operation, around)
+        assigner = operation.assigner
+        assert isinstance(assigner, EventTimeSessionWindows | DynamicEventTimeSessionWindows)
+        self._windows_at = assigner.windows_at
+        self._gap = getattr(assigner, "session_gap", None)
+        self._windows: MapState[Span, Span] = around.key_state(WINDOWS)
+
+    def process(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
+        """Put a record into the session that it is in, or brings together, or begins."""
+        if timestamp is None:
+            raise no_timestamp(self._operation.assigner)
+        if self._gap is not None:
+            end = timestamp + self._gap
+        else:
+            end = self._windows_at(timestamp, record)[0].end
+        now = self._time.watermark.time
+        touched = [
+            item for item in self._windows.items() if item[1][0] <= end and item[1][1] >= timestamp
+        ]
+        span = (timestamp, end)
+        if touched:
+            contents, span = self._grow(touched, span, now)
+        elif end + self._grace <= now:
+            return self._late(record, timestamp)
+        else:
+            contents = span
+            self._windows.put(contents, span)
+            self._await(end, now, place_of_timers(contents))
+        self._keys.namespace = contents
+        self._add(record, timestamp)
+        return self._fire(TimeWindow(*span)) if span[1] <= now + 1 else None
+
+    def _grow(self, touched: list[tuple[Span, Span]], span: Span, now: int) -> tuple[Span, Span]:
+        """Make the sessions that a record touches into one; returns where it is, and its span."""
+        contents, (start, end) = touched[0]
+        if len(touched) == 1 and start <= span[0] and end >= span[1]:
+            return contents, (start, end)
+        spans = [span, *(live for _, live in touched)]
+        grown = min(spans)[0], max(last for _, last in spans)
+        others = [gone for gone, _ in touched[1:]]
+        for gone in others:
+            self._windows.remove(gone)
+        self._windows.put(contents, grown)
+        if others:
+            self._contents.merge(contents, others)
+        if end <= now + 1 < grown[1]:
+            self._await(grown[1], now, place_of_timers(contents))
+        return contents, grown
+
+    def _span_of(self, timer: Timer) -> Span | None:
+        for contents, span in self._windows.items():
+            if timer.namespace == place_of_timers(contents) or _covers(span, timer.namespace):
+                self._keys.namespace = contents
+                return span
+        return None
+
+    def _forget(self, window: TimeWindow) -> None:
+        super()._forget(window)
+        self._windows.remove(self._keys.namespace)
+
+
+def _covers(span: Span, namespace: tuple[Any, ...]) -> bool:
+    """Whether a timer of a session's part was set before the job was given this trigger."""
+    return len(namespace) == 2 and span[0] <= namespace[0] and span[1] >= namespace[1]

@@ -1,0 +1,278 @@
+"""What a window holds: the records, or what they were folded into.
+
+All of it is state of the current key and namespace, which the operator sets before each call.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from functools import reduce
+from typing import Any, Final
+
+from holdfast.datastream.functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
+from holdfast.datastream.window_operation import WindowOperation
+from holdfast.datastream.windows.evictors import TimestampedValue
+from holdfast.runtime.window_contexts import EvictorContext, FunctionContext, Surroundings
+
+#: no state of a user has such a name
+CONTENTS: Final = "\0window-contents"
+_FLAT: Final = (bool, int, float, complex, str, bytes)
+
+#: the user's function, with a key, a window and its values
+Call = Callable[[Any, Any, list[Any]], Iterable[Any] | None]
+
+
+class Contents(ABC):
+    """The contents of the current window."""
+
+    def __init__(self, around: Surroundings, call: Call) -> None:
+        """Give what there is to this function when a window fires."""
+        self._keys = around.keys
+        self._call = call
+
+    @abstractmethod
+    def add(self, record: Any, timestamp: int | None) -> bool:
+        """Take a record in; returns whether the window may have been without contents before."""
+
+    @abstractmethod
+    def fire(self, window: Any, last: bool) -> list[Any]:
+        """Call the function, unless the window is empty; returns its results.
+
+        ``last``: what the window holds is not needed after that.
+        """
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether the window holds nothing."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Let go of what the window holds."""
+
+    @abstractmethod
+    def merge(self, target: Any, sources: list[Any]) -> None:
+        """Move what is in some namespaces of the current key to another one."""
+
+    def _results(self, window: Any, values: list[Any]) -> list[Any]:
+        results = self._call(self._keys.key, window, values)
+        return [] if results is None else list(results)
+
+
+class Folded(Contents):
+    """One value per window. Subclasses say how records go into it."""
+
+    def __init__(self, around: Surroundings, call: Call, operation: WindowOperation) -> None:
+        super().__init__(around, call)
+        self._state = around.state(ValueStateDescriptor(CONTENTS, operation.kept_type))
+        self._value = self._state.value
+        self._update = self._state.update
+
+    def is_empty(self) -> bool:
+        return self._value() is None
+
+    def clear(self) -> None:
+        self._state.clear()
+
+    def merge(self, target: Any, sources: list[Any]) -> None:
+        parts = []
+        for namespace in (target, *sources):
+            self._keys.namespace = namespace
+            parts.append(self._value())
+            self.clear()
+        present = [part for part in parts if part is not None]
+        self._keys.namespace = target
+        if present:
+            self._update(reduce(self._merged, present))
+
+    @abstractmethod
+    def _merged(self, first: Any, second: Any) -> Any:
+        """Two values as one."""
+
+
+class Reduced(Folded):
+    """The records of a window, reduced."""
+
+    def __init__(self, around: Surroundings, call: Call, operation: WindowOperation) -> None:
+        super().__init__(around, call, operation)
+        self._reduce = reducer_of(operation)
+
+    def add(self, record: Any, timestamp: int | None) -> bool:
+        so_far = self._value()
+        reduced = record if so_far is None else self._reduce(so_far, record)
+        if reduced is None:
+            raise _nothing_to_keep(self._reduce)
+        self._update(reduced)
+        return so_far is None
+
+    def fire(self, window: Any, last: bool) -> list[Any]:
+        value = self._value()
+        return [] if value is None else self._results(window, [value])
+
+    def _merged(self, first: Any, second: Any) -> Any:
+        return self._reduce(first, second)
+
+
+class Aggregated(Folded):
+    """The accumulator of a window."""
+
+    def __init__(self, around: Surroundings, call: Call, operation: WindowOperation) -> None:
+        super().__init__(around, call, operation)
+        aggregator = operation.aggregator
+        assert aggregator is not None
+        self._aggregator = aggregator
+        self._create = aggregator.create_accumulator
+        self._add = aggregator.add
+
+    def add(self, record: Any, timestamp: int | None) -> bool:
+        so_far = self._value()
+        accumulator = self._add(record, self._create() if so_far is None else so_far)
+        if accumulator is None:
+            raise _nothing_to_keep(self._add)
+        self._update(accumulator)
+        return so_far is None
+
+    def fire(self, window: Any, last: bool) -> list[Any]:
+        accumulator = self._value()
+        if accumulator is None:
+            return []
+        if not last and not _is_flat(accumulator):
+            # The result may be the accumulator, or a part of it, and records may still be
+            # added to it while the result is on its way.
+            accumulator = copy.deepcopy(accumulator)
+        return self._results(window, [self._aggregator.get_result(accumulator)])
+
+    def _merged(self, first: Any, second: Any) -> Any:
+        return self._aggregator.merge(first, second)
+
+
+class Listed(Contents):
+    """The records of a window, in the order in which they came."""
+
+    def __init__(self, around: Surroundings, call: Call, operation: WindowOperation) -> None:
+        super().__init__(around, call)
+        self._state = around.state(ListStateDescriptor(CONTENTS, operation.kept_type))
+
+    def add(self, record: Any, timestamp: int | None) -> bool:
+        self._state.add(record)
+        return True
+
+    def fire(self, window: Any, last: bool) -> list[Any]:
+        records = self._state.get()
+        return self._results(window, records) if records else []
+
+    def is_empty(self) -> bool:
+        return not self._state.get()
+
+    def clear(self) -> None:
+        self._state.clear()
+
+    def merge(self, target: Any, sources: list[Any]) -> None:
+        self._state.merge_namespaces(self._keys.key, target, sources)
+
+
+class Evicted(Listed):
+    """The records of a window with their timestamps, of which an evictor takes some out."""
+
+    def __init__(self, around: Surroundings, call: Call, operation: WindowOperation) -> None:
+        super().__init__(around, call, operation)
+        assert operation.evictor is not None
+        self._state = around.state(ListStateDescriptor(CONTENTS))
+        self._evictor = operation.evictor
+        self._context = EvictorContext(around)
+        self._fold = _folding(operation)
+
+    def add(self, record: Any, timestamp: int | None) -> bool:
+        self._state.add((record, timestamp))
+        return True
+
+    def fire(self, window: Any, last: bool) -> list[Any]:
+        elements = [TimestampedValue(*pair) for pair in self._state.get()]
+        if not elements:
+            return []
+        before = len(elements)
+        self._evictor.evict_before(elements, before, window, self._context)
+        values = self._fold([element.value for element in elements])
+        results = [] if values is None else self._results(window, values)
+        self._evictor.evict_after(elements, len(elements), window, self._context)
+        if len(elements) != before:
+            self._state.update(tuple(element) for element in elements)
+        return results
+
+
+def make_contents(
+    operation: WindowOperation, around: Surroundings, context: FunctionContext
+) -> Contents:
+    """The contents that an operation needs."""
+    kind: type[Folded | Listed]
+    if operation.evictor is not None:
+        kind = Evicted
+    elif operation.reducer is not None:
+        kind = Reduced
+    else:
+        kind = Listed if operation.aggregator is None else Aggregated
+    return kind(around, _call_of(operation, context), operation)
+
+
+def reducer_of(operation: WindowOperation) -> Callable[[Any, Any], Any]:
+    """The function that reduces two records."""
+    reducer: Any = operation.reducer
+    return getattr(reducer, "reduce", reducer)  # type: ignore[no-any-return]
+
+
+def _call_of(operation: WindowOperation, context: FunctionContext) -> Call:
+    function = operation.function
+    if function is None:
+        return lambda key, window, values: values
+    if isinstance(function, WindowFunction):
+        return function.apply
+    if isinstance(function, AllWindowFunction):
+        apply = function.apply
+        return lambda key, window, values: apply(window, values)
+
+    def process(key: Any, window: Any, values: list[Any]) -> Iterable[Any] | None:
+        context.current = window
+        if isinstance(function, ProcessAllWindowFunction):
+            return function.process(context, values)
+        assert isinstance(function, ProcessWindowFunction)
+        return function.process(key, context, values)
+
+    return process
+
+
+def _folding(operation: WindowOperation) -> Callable[[list[Any]], list[Any] | None]:
+    """What becomes of the records that an evictor has left; None: there is nothing to give."""
+    aggregator = operation.aggregator
+    if operation.reducer is not None:
+        reducer = reducer_of(operation)
+        return lambda values: [reduce(reducer, values)] if values else None
+    if aggregator is None:
+        return lambda values: values
+
+    def aggregate(values: list[Any]) -> list[Any]:
+        accumulator = aggregator.create_accumulator()
+        for value in values:
+            accumulator = aggregator.add(value, accumulator)
+        return [aggregator.get_result(accumulator)]
+
+    return aggregate
+
+
+def _is_flat(value: Any) -> bool:
+    if value.__class__ is tuple:
+        return all(part is None or part.__class__ in _FLAT for part in value)
+    return value.__class__ in _FLAT
+
+
+def _nothing_to_keep(function: Any) -> TypeError:
+    return TypeError(
+        f"there is nothing to keep of a window: {function!r} returned None, or a record that is to "
+        "be reduced is None; return the accumulator, and leave out records that are None"
+    )

@@ -1,0 +1,114 @@
+"""Windows that merge, with any assigner and trigger.
+
+Contents do not move each time a window grows: they stay under the namespace of the first window
+that they were put into, the state window, while the window that they belong to becomes another one.
+Which belongs to which is a map state of the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from holdfast.datastream.state import MapState, MapStateDescriptor
+from holdfast.datastream.window_operation import WindowOperation
+from holdfast.datastream.windows.assigners import MergingWindowAssigner
+from holdfast.runtime.window_contexts import Surroundings, namespace_of, window_at
+from holdfast.runtime.window_operator import Placed, TriggeredWindows
+
+#: of a key: the namespace of contents -> the namespace of the window that has them
+WINDOWS: Final = MapStateDescriptor("\0merging-windows")
+
+
+def place_of_timers(contents: tuple[int, int]) -> tuple[int, int, bool]:
+    """The namespace of a session's timers where they stay at its contents; see `Sessions`."""
+    return (*contents, True)
+
+
+class MergingWindows(TriggeredWindows):
+    """Windows that grow into each other."""
+
+    def __init__(self, operation: WindowOperation, around: Surroundings) -> None:
+        """Ask for the map of state windows."""
+        super().__init__(operation, around)
+        assert isinstance(operation.assigner, MergingWindowAssigner)
+        self._merging = operation.assigner
+        self._windows: MapState[Any, Any] = around.key_state(WINDOWS)
+
+    def _place(self, window: Any) -> Placed | None:
+        """Merge a record's window with those that are there."""
+        namespace = namespace_of(window)
+        state_windows = {live: contents for contents, live in self._windows.items()}
+        if namespace not in state_windows:
+            merges = _Merges()
+            self._merging.merge_windows([*map(window_at, state_windows), window], merges)
+            merged = False
+            for group, result in merges.found:
+                before = [namespace_of(part) for part in group if part != window]
+                if window in group:
+                    window, namespace, merged = result, namespace_of(result), True
+                self._merge(before, result, state_windows)
+            if not merged:
+                return self._begin(window, namespace)
+        return Placed(window, namespace, state_windows[namespace])
+
+    def _begin(self, window: Any, namespace: Any) -> Placed | None:
+        """A window that merges with no other."""
+        if self._is_over(window):
+            return None
+        self._windows.put(namespace, namespace)
+        return Placed(window, namespace, namespace)
+
+    def _merge(self, before: list[Any], window: Any, state_windows: dict[Any, Any]) -> None:
+        """Make windows that have contents into one; ``state_windows`` is brought up to date."""
+        namespace = namespace_of(window)
+        if before == [namespace]:
+            return  # it has the new one in it already
+        contents, *others = [state_windows.pop(part) for part in before]
+        state_windows[namespace] = contents
+        for other in others:
+            self._windows.remove(other)
+        self._windows.put(contents, namespace)
+        self._merge_triggers([part for part in before if part != namespace], window)
+        self._contents.merge(contents, others)
+
+    def _merge_triggers(self, gone: list[Any], window: Any) -> None:
+        context = self._trigger_context
+        self._keys.namespace = namespace_of(window)
+        context.merged = gone
+        self._trigger.on_merge(window, context)
+        for namespace in gone:
+            self._keys.namespace = namespace
+            before = window_at(namespace)
+            self._trigger.clear(before, context)
+            self._timers.delete(self._cleanup_time(before), namespace)
+
+    def _find(self, namespace: Any) -> Placed | None:
+        """The window of a timer, unless it has become another one or is gone."""
+        for contents, live in self._windows.items():
+            if live == namespace or _is_at(namespace, contents):
+                return Placed(window_at(live), live, contents)
+        return None
+
+    def _end(self, place: Placed) -> None:
+        super()._end(place)
+        self._windows.remove(place.contents)
+
+
+def _is_at(namespace: Any, contents: Any) -> bool:
+    """Whether a timer was set by `Sessions`, before the job was given another trigger."""
+    return (
+        contents.__class__ is tuple
+        and namespace.__class__ is tuple
+        and namespace == place_of_timers(contents)
+    )
+
+
+class _Merges(MergingWindowAssigner.MergeCallback[Any]):
+    """Takes down what an assigner finds."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[list[Any], Any]] = []
+
+    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+        self.found.append((list(to_be_merged), merge_result))
