@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.checkpoint import disk
 from holdfast.checkpoint.errors import (
     CheckpointCorruptionError,
     CheckpointError,
@@ -29,6 +28,7 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import StateStorageError
 from holdfast.state.files import StateFile, encode_file
+from holdfast.state.filesystem import LOCAL
 
 CONTENTS = encode_file(StateFile([], {("op", "blob"): b"some state"}))
 
@@ -310,7 +310,7 @@ def test_retention_never_deletes_what_is_needed(
 ) -> None:
     """A chain that grows and folds; any checkpoint of it stays whole until it is discarded."""
     store = CheckpointStore(tmp_path_factory.mktemp("job"))
-    disk.make_directory(store.storage.directory)
+    LOCAL.make_directories(str(store.storage.directory))
     live: list[str] = []
     written: dict[int, CheckpointMetadata] = {}
     for number, action in enumerate(actions):

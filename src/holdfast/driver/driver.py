@@ -32,6 +32,7 @@ from holdfast.runtime.failures import to_exception
 from holdfast.runtime.faults import FAULTS_KEY, Faults
 from holdfast.runtime.outcome import EpochOutcome
 from holdfast.runtime.protocol import EpochTask
+from holdfast.state.filesystem import LOCAL, FileSystem
 from holdfast.state.storage import StateStorage
 
 _logger = logging.getLogger(__name__)
@@ -65,18 +66,19 @@ class JobDriver:
         collected: Mapping[int, CollectedRecords] | None = None,
         clock: Clock = wall_clock,
         storage: StateStorage | None = None,
+        files: FileSystem = LOCAL,
         simulated: bool = False,
     ) -> None:
         """Lock the checkpoint directory and find where to begin; nothing runs yet.
 
-        ``storage`` has the state of a job without checkpoints. ``simulated``: all processes of
-        the job are this one.
+        ``storage`` has the state of a job without checkpoints, ``files`` the checkpoints of
+        others. ``simulated``: all processes of the job are this one.
 
         Raises:
             CheckpointError: when the checkpoint directory is in use, or cannot be read.
             JobDefinitionError: when the job does not fit the checkpoint that it goes on from.
         """
-        self.checkpoints = JobCheckpoints(configuration, plan, scratch, clock, storage)
+        self.checkpoints = JobCheckpoints(configuration, plan, scratch, clock, storage, files)
         try:
             self.start: Start | None = self.checkpoints.open()
         except BaseException:

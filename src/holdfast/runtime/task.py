@@ -30,7 +30,7 @@ from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Origi
 from holdfast.runtime.restoring import SavedBlobs
 from holdfast.runtime.routing import Outbox
 from holdfast.runtime.sources import POSITION, ReadRequest, SourceAccess, SourceInstance
-from holdfast.state.backend import HeapKeyedStateBackend, LocalStateStorage, StateStorage
+from holdfast.state.backend import HeapKeyedStateBackend, StateStorage
 from holdfast.state.key_groups import KeyGroupShare, key_group_range
 from holdfast.state.operator_state import Image
 
@@ -197,7 +197,7 @@ class Subtask:
                 source.take_over(positions)
 
     def _origin_storage(self, origin: Origin) -> StateStorage:
-        return LocalStateStorage(origin.directory) if origin.directory else self._storage
+        return self._storage.elsewhere(origin.directory) if origin.directory else self._storage
 
     def _connect(self, run: _Run) -> None:
         for router in self._chain.routers:
