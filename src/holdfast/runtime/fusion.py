@@ -2,7 +2,7 @@
 
 ``a -> b -> c`` as nested calls costs a Python call per operator and record on top of the user's own
 functions, a tenth of all the time there is. So the chain is written as a piece of source code
-in which each operator stands where its call would be, and compiled once per subtask:
+in which each operator stands where its call would be, and compiled once per process:
 
     def run(records):
         at = 0
@@ -25,7 +25,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import CodeType
 from typing import Any, NoReturn
 
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
@@ -116,7 +118,7 @@ class _Writer:
             number = self._apart[written]
             self._function(f"apart_{number}", "r0", number, loop=False)
             written += 1
-        exec(compile("\n".join(self._lines), _FILE, "exec"), self._names)
+        exec(_compiled("\n".join(self._lines)), self._names)
         return {entry: self._names[f"run_{entry}"] for entry in self._runs}
 
     def _function(self, name: str, argument: str, number: int, loop: bool) -> None:
@@ -232,3 +234,9 @@ class _Writer:
 
     def _line(self, indent: int, text: str) -> None:
         self._lines.append("    " * indent + text)
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> CodeType:
+    """Subtasks of one level have the same code; a process makes many of them."""
+    return compile(text, _FILE, "exec")
