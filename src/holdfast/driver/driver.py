@@ -31,7 +31,7 @@ from holdfast.runtime.epochs import Barrier, EpochBook, EpochReport, Manner
 from holdfast.runtime.failures import to_exception
 from holdfast.runtime.faults import FAULTS_KEY, Faults
 from holdfast.runtime.outcome import EpochOutcome
-from holdfast.runtime.protocol import EpochTask
+from holdfast.runtime.protocol import EpochTask, Failure
 from holdfast.state.filesystem import LOCAL, FileSystem
 from holdfast.state.storage import StateStorage
 
@@ -156,11 +156,10 @@ class JobDriver:
         for attempt in range(1, _TRIES + 1):
             started = time.time()
             outcome = execute(tasks)
-            if outcome.failures:
-                raise to_exception(outcome.failures[0])
-            self.faults.reach(8, epoch, barrier.checkpoint is not None)
             seconds = time.time() - started
             try:
+                _check_failures(outcome.failures)
+                self.faults.reach(8, epoch, barrier.checkpoint is not None)
                 return outcome, *self.book.accept(epoch, outcome.acks, started, seconds)
             except DisagreementError as error:
                 if attempt == _TRIES:
@@ -180,6 +179,17 @@ class JobDriver:
             else:
                 self._closing = self._has_listeners
                 self.over = not self._closing
+
+
+def _check_failures(failures: Sequence[Failure]) -> None:
+    """Raise the failure that the others follow from.
+
+    A disagreement follows from one: of who read a run that failed, or parts of two runs. It counts
+    only by itself: then others have read another run, and the failure did not get here.
+    """
+    errors = sorted(map(to_exception, failures), key=lambda e: isinstance(e, DisagreementError))
+    if errors:
+        raise errors[0]
 
 
 def _listens(operator: PlannedOperator) -> bool:
