@@ -29,6 +29,7 @@ from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import StateStorageError
 from holdfast.state.files import StateFile, encode_file
 from holdfast.state.filesystem import LOCAL
+from holdfast.testing import MemoryFileSystem
 
 CONTENTS = encode_file(StateFile([], {("op", "blob"): b"some state"}))
 
@@ -496,3 +497,51 @@ def test_dispose(store: CheckpointStore, tmp_path: Path) -> None:
 def test_what_is_written_is_what_the_format_says(store: CheckpointStore) -> None:
     metadata = save(store, 1, "a")
     assert (store.directory / "chk-1" / "_metadata").read_bytes() == encode(metadata)
+
+
+# A crash of the machine
+
+
+class Death(BaseException):
+    """The process ends."""
+
+
+def die_at(files: MemoryFileSystem, what: str, path: str, *, nth: int = 1) -> None:
+    """Let the process die before the n-th step of that kind."""
+    left = nth
+
+    def watch(step: str, where: str) -> None:
+        nonlocal left
+        left -= (step, where) == (what, path)
+        if not left:
+            files.watch = None
+            raise Death
+
+    files.watch = watch
+
+
+def reopened(files: MemoryFileSystem) -> CheckpointStore:
+    store = CheckpointStore("/all/job", files)
+    store.acquire()
+    return store
+
+
+@pytest.mark.parametrize("directory", ["/", "/all", "/all/job"])
+def test_a_directory_that_a_dead_process_made_is_durable_before_it_is_used(directory: str) -> None:
+    files = MemoryFileSystem()
+    die_at(files, "sync", directory)
+    with pytest.raises(Death):
+        reopened(files)
+    save(reopened(files), 1, "a")
+    files.crash()
+    assert reopened(files).latest(deep=True) == image(1, "a")
+
+
+def test_a_savepoint_directory_that_a_dead_process_made(store: CheckpointStore) -> None:
+    metadata, files = save(store, 1, "a"), MemoryFileSystem()
+    die_at(files, "sync", "/")
+    with pytest.raises(Death):
+        copy_savepoint(metadata, store.storage, "/sp", files)
+    path = copy_savepoint(metadata, store.storage, "/sp", files)
+    files.crash()
+    assert read_savepoint(path, files).metadata.levels == metadata.levels

@@ -1,14 +1,29 @@
-"""Errors of a file system, in the words of checkpoints."""
+"""What checkpoints do with a file system besides reading and writing, and how errors are told."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.checkpoint.errors import CheckpointStorageError
+from holdfast.state.filesystem import FileSystem
 
-__all__ = ["errors"]
+__all__ = ["errors", "make_home"]
+
+
+def make_home(files: FileSystem, directory: Path) -> None:
+    """Make a directory that everything else is in, if it is not there; it is durable then.
+
+    One that is there may have been made by a process that died before it was durable.
+    """
+    files.make_directories(str(directory))
+    files.sync(str(directory))
+    for above in directory.absolute().parents:
+        # NB: not all of them are ours to open
+        with contextlib.suppress(OSError):
+            files.sync(str(above))
 
 
 @contextmanager

@@ -58,6 +58,7 @@ def copy_savepoint(
     draft = target / f".{name}.{uuid.uuid4().hex}.tmp"
     with disk.errors("write savepoint", target / name):
         try:
+            disk.make_home(files, target)
             _write(msgspec.structs.replace(metadata, savepoint=True), storage, draft, files)
             return _rename(draft, target, name, files)
         finally:

@@ -71,7 +71,7 @@ class CheckpointStore:
     def acquire(self, job_name: str = "") -> None:
         """Make the directory, if need be, and lock it; raise a DirectoryInUseError if it is."""
         with disk.errors("make checkpoint directory", self.directory):
-            self._system.make_directories(str(self.storage.directory))
+            disk.make_home(self._system, self.storage.directory)
         self._lock.acquire(job_name)
 
     def release(self) -> None:
@@ -96,7 +96,7 @@ class CheckpointStore:
         Its state files are durable before its metadata is there. If this raises, it is not there.
         """
         path = self._directory_of(metadata.id)
-        if self._is_file(path / METADATA):
+        if self._exists(path / METADATA):
             message = f"cannot write checkpoint {metadata.id}: {str(path)!r} is complete already"
             raise CheckpointStorageError(message)
         files = metadata.files()
@@ -112,7 +112,7 @@ class CheckpointStore:
         """Remove what is left of checkpoints before this one that never became complete."""
         for number in self._ids():
             path = self._directory_of(number)
-            if number < checkpoint and not self._is_file(path / METADATA):
+            if number < checkpoint and not self._exists(path / METADATA):
                 with contextlib.suppress(OSError):
                     self._system.delete_tree(str(path))
 
@@ -120,7 +120,7 @@ class CheckpointStore:
 
     def completed(self) -> list[int]:
         """Return the ids of all complete checkpoints, oldest first."""
-        return [n for n in self._ids() if self._is_file(self._directory_of(n) / METADATA)]
+        return [n for n in self._ids() if self._exists(self._directory_of(n) / METADATA)]
 
     def read(self, checkpoint: int) -> CheckpointMetadata:
         """Return a complete checkpoint's metadata."""
@@ -221,7 +221,7 @@ class CheckpointStore:
 
     def is_finished(self) -> bool:
         """Return whether the job came to its end."""
-        return self._is_file(self.directory / _FINISHED)
+        return self._exists(self.directory / _FINISHED)
 
     def _ids(self) -> list[int]:
         with disk.errors("list", self.directory):
@@ -229,7 +229,7 @@ class CheckpointStore:
         matches = (_NAME.fullmatch(status.name) for status in listed)
         return sorted(int(match.group(1)) for match in matches if match)
 
-    def _is_file(self, path: Path) -> bool:
+    def _exists(self, path: Path) -> bool:
         with disk.errors("read", path):
             return self._system.status(str(path)) is not None
 
