@@ -545,3 +545,46 @@ def test_a_savepoint_directory_that_a_dead_process_made(store: CheckpointStore) 
     path = copy_savepoint(metadata, store.storage, "/sp", files)
     files.crash()
     assert read_savepoint(path, files).metadata.levels == metadata.levels
+
+
+@pytest.mark.parametrize("discarded", [1, 2])
+def test_a_crash_brings_no_discarded_checkpoint_back_without_its_state(discarded: int) -> None:
+    files = MemoryFileSystem()
+    store = reopened(files)
+    save(store, 1, "a")
+    save(store, 2, "b")
+    store.discard(discarded)
+    store.collect(())
+    files.sync("/all/job/state")
+    files.crash()
+    assert reopened(files).completed() == [3 - discarded]
+
+
+def test_a_crash_brings_no_checkpoint_of_a_finished_run_back() -> None:
+    """The process died while it cleaned up; the next run cannot see what was deleted already."""
+    files = MemoryFileSystem()
+    store = reopened(files)
+    save(store, 1, "a")
+    store.mark_finished()
+    die_at(files, "sync", "/all/job/chk-1")
+    with pytest.raises(Death):
+        store.discard(1)
+    store.release()
+    store = reopened(files)
+    store.clear_finished()
+    files.crash()
+    again = reopened(files)
+    assert not again.is_finished()
+    assert again.completed() == []
+
+
+def test_the_mark_of_a_finished_run_does_not_come_back() -> None:
+    files = MemoryFileSystem()
+    store = reopened(files)
+    store.mark_finished()
+    files.crash()
+    store = reopened(files)
+    assert store.is_finished()
+    store.clear_finished()
+    files.crash()
+    assert not reopened(files).is_finished()

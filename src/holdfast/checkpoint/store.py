@@ -165,10 +165,14 @@ class CheckpointStore:
         """Let go of a checkpoint (step 10); its state files stay until nobody needs them."""
         path = self._directory_of(checkpoint)
         with disk.errors("discard checkpoint", path):
-            # NB: the metadata first: without it there is no checkpoint.
+            # NB: the metadata first: without it there is no checkpoint. That is to be durable
+            # before its state files go, or a crash would bring it back without them.
             self._system.delete(str(path / METADATA))
             if checkpoint < max(self._ids(), default=0):
                 self._system.delete_tree(str(path))
+                self._system.sync(str(self.directory))
+            elif self._exists(path):
+                self._system.sync(str(path))
         self._files.pop(checkpoint, None)
 
     def unreferenced(self, keep: Iterable[str], before: float | None = None) -> set[str]:
@@ -217,7 +221,12 @@ class CheckpointStore:
         for checkpoint in self.completed():
             self.discard(checkpoint)
         with disk.errors("remove", self.directory / _FINISHED):
+            # NB: once the mark is gone, a crash must not bring back what it stands for.
+            for checkpoint in self._ids():
+                self._system.sync(str(self._directory_of(checkpoint)))
+            self._system.sync(str(self.directory))
             self._system.delete(str(self.directory / _FINISHED))
+            self._system.sync(str(self.directory))
 
     def is_finished(self) -> bool:
         """Return whether the job came to its end."""
