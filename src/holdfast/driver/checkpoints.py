@@ -211,8 +211,7 @@ class JobCheckpoints:
         told = self._coordinator.notifications()
         for instruction in instructions:
             if isinstance(instruction, InjectBarrier):
-                if self.enabled:
-                    self.store.begin(instruction.checkpoint_id)
+                self._begin_checkpoint(epoch, instruction.checkpoint_id)
                 drains = instruction.savepoint is not None and instruction.savepoint.drain
                 return Barrier(
                     instruction.checkpoint_id,
@@ -222,6 +221,15 @@ class JobCheckpoints:
                     drains,
                 )
         return Barrier(None, 0, told.completed, told.aborted)
+
+    def _begin_checkpoint(self, epoch: int, checkpoint: int) -> None:
+        if not self.enabled:
+            return
+        try:
+            self.store.begin(checkpoint)
+        except CheckpointError as error:
+            self.epoch_failed(epoch, str(error))
+            raise
 
     def epoch_accepted(
         self,

@@ -127,8 +127,8 @@ class JobDriver:
         closing = self._closing or self.cancel_asked.is_set()
         last = self.book.finished and not closing
         barrier = self.checkpoints.epoch_starting(epoch, (checkpoint or last) and not closing)
-        self.faults.reach(1, epoch, barrier.checkpoint is not None)
         try:
+            self.faults.reach(1, epoch, barrier.checkpoint is not None)
             outcome, report, unneeded = self._agree(epoch, execute, barrier, self._manner(closing))
         except BaseException as error:
             self.checkpoints.epoch_failed(epoch, str(error))
