@@ -47,3 +47,18 @@ def test_a_fault_before_the_epoch_runs_fails_that_epoch_only(
             run.epoch()
         run.run_to_end()
     assert run.records == [1, 3, 6, 10]
+
+
+def test_a_job_that_goes_on_after_it_was_to_stop_ends_like_any_other(
+    totals: Any, env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    """The savepoint is there, but the closing epoch fails; the next attempt goes on from it."""
+    FaultPlan(tmp_path / "faults", [Fault(step=3, epoch=2)]).put_into(env._configuration)
+    with LocalExecutor(totals, quota=1) as run:
+        run.epoch()
+        with pytest.raises(InjectedFault):
+            run.savepoint(tmp_path / "savepoints", stop=True)
+        assert run.recover() == 1
+        run.run_to_end()
+        assert run._driver.checkpoints.store.is_finished()
+    assert run.records == [1, 3, 6, 10]

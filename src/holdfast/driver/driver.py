@@ -97,7 +97,7 @@ class JobDriver:
     def begin_attempt(self, number: int) -> Start | None:
         """Begin at the job's start, or after a failure at the last completed checkpoint."""
         start = self.start if number == 0 else self.checkpoints.restart()
-        self._closing = self.over = False
+        self._closing = self.over = self.stopped = False
         if start is None:
             self.book.begin_attempt(number, None)
         else:
