@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.checkpoint import disk
 from holdfast.checkpoint.errors import (
     CheckpointCorruptionError,
     CheckpointError,
@@ -29,6 +28,8 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import StateStorageError
 from holdfast.state.files import StateFile, encode_file
+from holdfast.state.filesystem import LOCAL
+from holdfast.testing import MemoryFileSystem
 
 CONTENTS = encode_file(StateFile([], {("op", "blob"): b"some state"}))
 
@@ -310,7 +311,7 @@ def test_retention_never_deletes_what_is_needed(
 ) -> None:
     """A chain that grows and folds; any checkpoint of it stays whole until it is discarded."""
     store = CheckpointStore(tmp_path_factory.mktemp("job"))
-    disk.make_directory(store.storage.directory)
+    LOCAL.make_directories(str(store.storage.directory))
     live: list[str] = []
     written: dict[int, CheckpointMetadata] = {}
     for number, action in enumerate(actions):
@@ -496,3 +497,94 @@ def test_dispose(store: CheckpointStore, tmp_path: Path) -> None:
 def test_what_is_written_is_what_the_format_says(store: CheckpointStore) -> None:
     metadata = save(store, 1, "a")
     assert (store.directory / "chk-1" / "_metadata").read_bytes() == encode(metadata)
+
+
+# A crash of the machine
+
+
+class Death(BaseException):
+    """The process ends."""
+
+
+def die_at(files: MemoryFileSystem, what: str, path: str, *, nth: int = 1) -> None:
+    """Let the process die before the n-th step of that kind."""
+    left = nth
+
+    def watch(step: str, where: str) -> None:
+        nonlocal left
+        left -= (step, where) == (what, path)
+        if not left:
+            files.watch = None
+            raise Death
+
+    files.watch = watch
+
+
+def reopened(files: MemoryFileSystem) -> CheckpointStore:
+    store = CheckpointStore("/all/job", files)
+    store.acquire()
+    return store
+
+
+@pytest.mark.parametrize("directory", ["/", "/all", "/all/job"])
+def test_a_directory_that_a_dead_process_made_is_durable_before_it_is_used(directory: str) -> None:
+    files = MemoryFileSystem()
+    die_at(files, "sync", directory)
+    with pytest.raises(Death):
+        reopened(files)
+    save(reopened(files), 1, "a")
+    files.crash()
+    assert reopened(files).latest(deep=True) == image(1, "a")
+
+
+def test_a_savepoint_directory_that_a_dead_process_made(store: CheckpointStore) -> None:
+    metadata, files = save(store, 1, "a"), MemoryFileSystem()
+    die_at(files, "sync", "/")
+    with pytest.raises(Death):
+        copy_savepoint(metadata, store.storage, "/sp", files)
+    path = copy_savepoint(metadata, store.storage, "/sp", files)
+    files.crash()
+    assert read_savepoint(path, files).metadata.levels == metadata.levels
+
+
+@pytest.mark.parametrize("discarded", [1, 2])
+def test_a_crash_brings_no_discarded_checkpoint_back_without_its_state(discarded: int) -> None:
+    files = MemoryFileSystem()
+    store = reopened(files)
+    save(store, 1, "a")
+    save(store, 2, "b")
+    store.discard(discarded)
+    store.collect(())
+    files.sync("/all/job/state")
+    files.crash()
+    assert reopened(files).completed() == [3 - discarded]
+
+
+def test_a_crash_brings_no_checkpoint_of_a_finished_run_back() -> None:
+    """The process died while it cleaned up; the next run cannot see what was deleted already."""
+    files = MemoryFileSystem()
+    store = reopened(files)
+    save(store, 1, "a")
+    store.mark_finished()
+    die_at(files, "sync", "/all/job/chk-1")
+    with pytest.raises(Death):
+        store.discard(1)
+    store.release()
+    store = reopened(files)
+    store.clear_finished()
+    files.crash()
+    again = reopened(files)
+    assert not again.is_finished()
+    assert again.completed() == []
+
+
+def test_the_mark_of_a_finished_run_does_not_come_back() -> None:
+    files = MemoryFileSystem()
+    store = reopened(files)
+    store.mark_finished()
+    files.crash()
+    store = reopened(files)
+    assert store.is_finished()
+    store.clear_finished()
+    files.crash()
+    assert not reopened(files).is_finished()

@@ -1,4 +1,4 @@
-"""The verifying job crashes at every step of an epoch, and at several; nothing shows it in the end."""
+"""The verifying job crashes at every step of an epoch, and at several; in the end nothing shows."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def expect(life: Life, faults: Sequence[Fault]) -> None:
 
 @pytest.fixture(scope="module")
 def last_epochs(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
-    """The epochs of an undisturbed run: the last two are the last checkpoint and the closing one."""
+    """The epochs of an undisturbed run; the last two: the last checkpoint, and the closing one."""
     job = Settings(tmp_path_factory.mktemp("undisturbed"))
     return check(job, []).epochs
 

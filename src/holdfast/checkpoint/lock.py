@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from holdfast.checkpoint import disk
 from holdfast.checkpoint.errors import DirectoryInUseError
+from holdfast.state.filesystem import LOCAL, FileSystem
 
 __all__ = ["DirectoryLock"]
 
@@ -30,33 +31,27 @@ class DirectoryLock:
     nor referred to any more is held nevertheless.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, files: FileSystem = LOCAL) -> None:
         self._path = directory / _NAME
-        self._file: int | None = None
+        self._files = files
+        self._let_go: Callable[[], None] | None = None
 
     def acquire(self, job_name: str = "") -> None:
         """Take the lock, or raise a DirectoryInUseError that names who has it."""
-        if self._file is not None:
+        if self._let_go is not None:
             return
+        owner = _Owner(job_name, os.getpid(), socket.gethostname())
         with disk.errors("lock checkpoint directory", self._path.parent):
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _write_owner(file, job_name)
+                self._let_go = self._files.lock(str(self._path), msgspec.json.encode(owner))
             except BlockingIOError:
-                owner = _read_owner(file)
-                os.close(file)
-                raise self._in_use(owner) from None
-            except BaseException:
-                os.close(file)
-                raise
-        self._file = file
+                raise self._in_use(self._owner()) from None
 
     def release(self) -> None:
         """Let go of the lock, if it is held."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        if self._let_go is not None:
+            self._let_go()
+            self._let_go = None
 
     def _in_use(self, owner: _Owner | None) -> DirectoryInUseError:
         who = "another live job"
@@ -67,14 +62,8 @@ class DirectoryLock:
             "or give this one another directory or job name"
         )
 
-
-def _write_owner(file: int, job_name: str) -> None:
-    os.ftruncate(file, 0)
-    os.write(file, msgspec.json.encode(_Owner(job_name, os.getpid(), socket.gethostname())))
-
-
-def _read_owner(file: int) -> _Owner | None:
-    try:
-        return msgspec.json.decode(os.read(file, 1 << 16), type=_Owner)
-    except (OSError, msgspec.MsgspecError):
-        return None
+    def _owner(self) -> _Owner | None:
+        try:
+            return msgspec.json.decode(self._files.read(str(self._path)), type=_Owner)
+        except (OSError, msgspec.MsgspecError):
+            return None

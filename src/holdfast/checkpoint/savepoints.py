@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
-import shutil
 import uuid
 from dataclasses import dataclass
 from itertools import count
@@ -27,7 +27,8 @@ from holdfast.checkpoint.metadata import CheckpointMetadata, encode
 from holdfast.checkpoint.store import METADATA, STATE, read_metadata, verify_files
 from holdfast.state.errors import StateCorruptionError
 from holdfast.state.files import decode_file
-from holdfast.state.storage import LocalStateStorage, StateStorage, sync_path
+from holdfast.state.filesystem import LOCAL, FileSystem
+from holdfast.state.storage import LocalStateStorage, StateStorage
 
 __all__ = ["SavedImage", "copy_savepoint", "dispose_savepoint", "read_savepoint"]
 
@@ -42,7 +43,10 @@ class SavedImage:
 
 
 def copy_savepoint(
-    metadata: CheckpointMetadata, storage: StateStorage, target_dir: str | os.PathLike[str]
+    metadata: CheckpointMetadata,
+    storage: StateStorage,
+    target_dir: str | os.PathLike[str],
+    files: FileSystem = LOCAL,
 ) -> Path:
     """Write a savepoint of this checkpoint and return its directory.
 
@@ -54,13 +58,15 @@ def copy_savepoint(
     draft = target / f".{name}.{uuid.uuid4().hex}.tmp"
     with disk.errors("write savepoint", target / name):
         try:
-            _write(msgspec.structs.replace(metadata, savepoint=True), storage, draft)
-            return _rename(draft, target, name)
+            disk.make_home(files, target)
+            _write(msgspec.structs.replace(metadata, savepoint=True), storage, draft, files)
+            return _rename(draft, target, name, files)
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                files.delete_tree(str(draft))
 
 
-def read_savepoint(path: str | os.PathLike[str]) -> SavedImage:
+def read_savepoint(path: str | os.PathLike[str], files: FileSystem = LOCAL) -> SavedImage:
     """Return a savepoint, by its directory or its metadata file; a retained checkpoint likewise.
 
     Every state file is there and has the right size.
@@ -68,22 +74,24 @@ def read_savepoint(path: str | os.PathLike[str]) -> SavedImage:
     directory = Path(path)
     if directory.name == METADATA:
         directory = directory.parent
-    if not (directory / METADATA).is_file():
+    with disk.errors("read checkpoint", directory):
+        status = files.status(str(directory / METADATA))
+    if status is None or status.is_directory:
         message = f"there is no savepoint or checkpoint in {str(directory)!r}: no file {METADATA!r}"
         raise CheckpointStorageError(message)
-    metadata = read_metadata(directory / METADATA)
+    metadata = read_metadata(directory / METADATA, files)
     state = (directory if metadata.savepoint else directory.parent) / STATE
-    storage = LocalStateStorage(state)
-    verify_files(metadata, storage, deep=False)
+    storage = LocalStateStorage(state, files)
+    verify_files(metadata, storage, files, deep=False)
     return SavedImage(directory, metadata, storage)
 
 
-def dispose_savepoint(path: str | os.PathLike[str]) -> None:
+def dispose_savepoint(path: str | os.PathLike[str], files: FileSystem = LOCAL) -> None:
     """Delete a savepoint; raise a CheckpointError if that is none."""
     directory = Path(path)
     if directory.name == METADATA:
         directory = directory.parent
-    metadata = read_metadata(directory / METADATA)
+    metadata = read_metadata(directory / METADATA, files)
     if not metadata.savepoint:
         message = (
             f"{str(directory)!r} is a checkpoint of a job, not a savepoint; nothing is deleted"
@@ -91,17 +99,19 @@ def dispose_savepoint(path: str | os.PathLike[str]) -> None:
         raise CheckpointError(message)
     with disk.errors("dispose of savepoint", directory):
         # NB: the metadata first: without it there is no savepoint.
-        (directory / METADATA).unlink()
-        shutil.rmtree(directory)
+        files.delete(str(directory / METADATA))
+        files.delete_tree(str(directory))
 
 
-def _write(metadata: CheckpointMetadata, storage: StateStorage, draft: Path) -> None:
-    copies = LocalStateStorage(draft / STATE)
-    disk.make_directory(copies.directory)
+def _write(
+    metadata: CheckpointMetadata, storage: StateStorage, draft: Path, files: FileSystem
+) -> None:
+    copies = LocalStateStorage(draft / STATE, files)
+    files.make_directories(str(copies.directory))
     for name, size in metadata.file_sizes().items():
         copies.write(name, _checked(storage.read(name), name, size))
     copies.sync(metadata.files())
-    disk.write_file(draft / METADATA, encode(metadata))
+    files.write(str(draft / METADATA), encode(metadata), durable=True)
 
 
 def _checked(data: bytes, name: str, size: int) -> bytes:
@@ -115,16 +125,16 @@ def _checked(data: bytes, name: str, size: int) -> bytes:
     return data
 
 
-def _rename(draft: Path, target: Path, name: str) -> Path:
+def _rename(draft: Path, target: Path, name: str, files: FileSystem) -> Path:
     for number in count(1):
         path = target / (name if number == 1 else f"{name}-{number}")
         try:
-            os.rename(draft, path)
+            files.move(str(draft), str(path))
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
         else:
-            sync_path(target)
+            files.sync(str(target))
             return path
     raise AssertionError("unreachable")
 

@@ -34,6 +34,7 @@ from holdfast.checkpoint.errors import (
 from holdfast.checkpoint.lock import DirectoryLock
 from holdfast.checkpoint.metadata import CheckpointMetadata, decode, encode
 from holdfast.state.errors import StateCorruptionError
+from holdfast.state.filesystem import LOCAL, FileStatus, FileSystem
 from holdfast.state.interface import read_file
 from holdfast.state.storage import LocalStateStorage
 
@@ -48,19 +49,20 @@ _logger = logging.getLogger(__name__)
 
 
 class CheckpointStore:
-    """The checkpoints of one job in a directory of the local, or a mounted, file system.
+    """The checkpoints of one job in a directory of a file system.
 
     All methods raise a `CheckpointError`, or a `StateStorageError` about a state file, that names
     the file and the cause. `acquire` comes first: it makes the directory.
 
     Attributes:
-        storage: the state files, for the subtasks; can be pickled.
+        storage: the state files, for the subtasks; can be pickled if the file system can.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], files: FileSystem = LOCAL) -> None:
         self.directory = Path(directory)
-        self.storage = LocalStateStorage(self.directory / STATE)
-        self._lock = DirectoryLock(self.directory)
+        self.storage = LocalStateStorage(self.directory / STATE, files)
+        self._system = files
+        self._lock = DirectoryLock(self.directory, files)
         #: the state files of complete checkpoints, by id; not all of them need be here
         self._files: dict[int, frozenset[str]] = {}
         #: state files that are known to be durable
@@ -69,7 +71,7 @@ class CheckpointStore:
     def acquire(self, job_name: str = "") -> None:
         """Make the directory, if need be, and lock it; raise a DirectoryInUseError if it is."""
         with disk.errors("make checkpoint directory", self.directory):
-            disk.make_directory(self.storage.directory)
+            disk.make_home(self._system, self.storage.directory)
         self._lock.acquire(job_name)
 
     def release(self) -> None:
@@ -86,7 +88,7 @@ class CheckpointStore:
         """Take note of an id that is given to a barrier (step 1)."""
         path = self._directory_of(checkpoint)
         with disk.errors("make", path):
-            disk.make_directory(path)
+            self._system.make_directories(str(path))
 
     def write(self, metadata: CheckpointMetadata) -> Path:
         """Write a checkpoint (step 9) and return its directory.
@@ -94,14 +96,14 @@ class CheckpointStore:
         Its state files are durable before its metadata is there. If this raises, it is not there.
         """
         path = self._directory_of(metadata.id)
-        if (path / METADATA).exists():
+        if self._exists(path / METADATA):
             message = f"cannot write checkpoint {metadata.id}: {str(path)!r} is complete already"
             raise CheckpointStorageError(message)
         files = metadata.files()
         self.storage.sync(sorted(files - self._durable))
         with disk.errors("write checkpoint", path / METADATA):
-            disk.make_directory(path)
-            disk.write_file(path / METADATA, encode(metadata))
+            self._system.make_directories(str(path))
+            self._system.write(str(path / METADATA), encode(metadata), durable=True)
         self._files[metadata.id] = self._durable = files
         self._sweep(metadata.id)
         return path
@@ -110,19 +112,19 @@ class CheckpointStore:
         """Remove what is left of checkpoints before this one that never became complete."""
         for number in self._ids():
             path = self._directory_of(number)
-            if number < checkpoint and not (path / METADATA).exists():
+            if number < checkpoint and not self._exists(path / METADATA):
                 with contextlib.suppress(OSError):
-                    disk.remove_directory(path)
+                    self._system.delete_tree(str(path))
 
     # Reading
 
     def completed(self) -> list[int]:
         """Return the ids of all complete checkpoints, oldest first."""
-        return [n for n in self._ids() if (self._directory_of(n) / METADATA).exists()]
+        return [n for n in self._ids() if self._exists(self._directory_of(n) / METADATA)]
 
     def read(self, checkpoint: int) -> CheckpointMetadata:
         """Return a complete checkpoint's metadata."""
-        metadata = read_metadata(self._directory_of(checkpoint) / METADATA)
+        metadata = read_metadata(self._directory_of(checkpoint) / METADATA, self._system)
         if metadata.id != checkpoint:
             what = f"expected checkpoint {checkpoint}, found checkpoint {metadata.id}"
             path = self._directory_of(checkpoint) / METADATA
@@ -148,7 +150,7 @@ class CheckpointStore:
         for checkpoint in reversed(candidates):
             try:
                 metadata = self.read(checkpoint)
-                verify_files(metadata, self.storage, deep)
+                verify_files(metadata, self.storage, self._system, deep)
             except CheckpointCorruptionError as error:
                 damaged.append(error)
                 continue
@@ -167,10 +169,14 @@ class CheckpointStore:
         """Let go of a checkpoint (step 10); its state files stay until nobody needs them."""
         path = self._directory_of(checkpoint)
         with disk.errors("discard checkpoint", path):
-            # NB: the metadata first: without it there is no checkpoint.
-            (path / METADATA).unlink(missing_ok=True)
+            # NB: the metadata first: without it there is no checkpoint. That is to be durable
+            # before its state files go, or a crash would bring it back without them.
+            self._system.delete(str(path / METADATA))
             if checkpoint < max(self._ids(), default=0):
-                disk.remove_directory(path)
+                self._system.delete_tree(str(path))
+                self._system.sync(str(self.directory))
+            elif self._exists(path):
+                self._system.sync(str(path))
         self._files.pop(checkpoint, None)
 
     def unreferenced(self, keep: Iterable[str], before: float | None = None) -> set[str]:
@@ -189,13 +195,14 @@ class CheckpointStore:
                 _logger.warning("no state file is deleted while this is so: %s", error)
                 return set()
         directory = self.storage.directory
-        with disk.errors("list", directory), os.scandir(directory) as files:
-            return {e.name for e in files if e.name not in needed and _is_older(e, before)}
+        with disk.errors("list", directory):
+            files = self._system.list_directory(str(directory))
+        return {f.name for f in files if f.name not in needed and _is_older(f, before)}
 
     def collect(self, keep: Iterable[str], before: float | None = None) -> set[str]:
         """Delete the files that `unreferenced` returns, and return them."""
         names = self.unreferenced(keep, before)
-        for name in names:
+        for name in sorted(names):
             self.storage.delete(name)
         return names
 
@@ -209,7 +216,7 @@ class CheckpointStore:
     def mark_finished(self) -> None:
         """Say that the job came to its end: there is nothing to go on from."""
         with disk.errors("write", self.directory / _FINISHED):
-            disk.write_file(self.directory / _FINISHED, b"")
+            self._system.write(str(self.directory / _FINISHED), b"", durable=True)
 
     def clear_finished(self) -> None:
         """Take the mark away, when the job is run anew; what it left behind goes first."""
@@ -218,18 +225,26 @@ class CheckpointStore:
         for checkpoint in self.completed():
             self.discard(checkpoint)
         with disk.errors("remove", self.directory / _FINISHED):
-            (self.directory / _FINISHED).unlink()
+            # NB: once the mark is gone, a crash must not bring back what it stands for.
+            for checkpoint in self._ids():
+                self._system.sync(str(self._directory_of(checkpoint)))
+            self._system.sync(str(self.directory))
+            self._system.delete(str(self.directory / _FINISHED))
+            self._system.sync(str(self.directory))
 
     def is_finished(self) -> bool:
         """Return whether the job came to its end."""
-        return (self.directory / _FINISHED).exists()
+        return self._exists(self.directory / _FINISHED)
 
     def _ids(self) -> list[int]:
-        if not self.directory.is_dir():
-            return []
         with disk.errors("list", self.directory):
-            matches = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
-            return sorted(int(match.group(1)) for match in matches if match)
+            listed = self._system.list_directory(str(self.directory))
+        matches = (_NAME.fullmatch(status.name) for status in listed)
+        return sorted(int(match.group(1)) for match in matches if match)
+
+    def _exists(self, path: Path) -> bool:
+        with disk.errors("read", path):
+            return self._system.status(str(path)) is not None
 
     def _directory_of(self, checkpoint: int) -> Path:
         return self.directory / f"chk-{checkpoint}"
@@ -238,17 +253,19 @@ class CheckpointStore:
         return f"CheckpointStore({str(self.directory)!r})"
 
 
-def read_metadata(path: Path) -> CheckpointMetadata:
+def read_metadata(path: Path, files: FileSystem = LOCAL) -> CheckpointMetadata:
     """Return what a metadata file holds."""
     with disk.errors("read checkpoint", path):
-        data = path.read_bytes()
+        data = files.read(str(path))
     return decode(data, str(path))
 
 
-def verify_files(metadata: CheckpointMetadata, storage: LocalStateStorage, deep: bool) -> None:
+def verify_files(
+    metadata: CheckpointMetadata, storage: LocalStateStorage, files: FileSystem, deep: bool
+) -> None:
     """Check that all state files are there with the right size; ``deep``: and checksum."""
     for name, size in sorted(metadata.file_sizes().items()):
-        found = _size(storage.directory / name)
+        found = _size(storage.directory / name, files)
         if found is None:
             raise _unusable(metadata, storage, name, f"expected {size} bytes, found no such file")
         if found != size:
@@ -260,12 +277,10 @@ def verify_files(metadata: CheckpointMetadata, storage: LocalStateStorage, deep:
                 raise _unusable(metadata, storage, name, str(error)) from error
 
 
-def _size(path: Path) -> int | None:
+def _size(path: Path, files: FileSystem) -> int | None:
     with disk.errors("read", path):
-        try:
-            return path.stat().st_size
-        except FileNotFoundError:
-            return None
+        status = files.status(str(path))
+    return None if status is None else status.size
 
 
 def _unusable(
@@ -278,8 +293,5 @@ def _unusable(
     )
 
 
-def _is_older(entry: os.DirEntry[str], before: float | None) -> bool:
-    try:
-        return entry.is_file() and (before is None or entry.stat().st_mtime < before)
-    except FileNotFoundError:
-        return False
+def _is_older(file: FileStatus, before: float | None) -> bool:
+    return not file.is_directory and (before is None or file.modified < 1000 * before)

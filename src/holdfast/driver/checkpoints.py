@@ -60,6 +60,7 @@ from holdfast.runtime.context import Clock, wall_clock
 from holdfast.runtime.epochs import Barrier, EpochBook
 from holdfast.runtime.faults import Faults
 from holdfast.state.errors import StateStorageError
+from holdfast.state.filesystem import LOCAL, FileSystem
 from holdfast.state.storage import StateStorage
 
 _logger = logging.getLogger(__name__)
@@ -88,10 +89,12 @@ class JobCheckpoints:
         scratch: Path,
         clock: Clock = wall_clock,
         storage: StateStorage | None = None,
+        files: FileSystem = LOCAL,
     ) -> None:
         """Read the settings; without a directory in them, checkpoints live as long as the job.
 
-        ``storage``: where the state of a job is that takes no checkpoints.
+        ``storage``: where the state of a job is that takes no checkpoints. ``files``: where
+        checkpoints and savepoints are.
         """
         config = CheckpointConfig(configuration)
         directory = config.get_checkpoint_directory()
@@ -102,7 +105,8 @@ class JobCheckpoints:
         place = scratch / "checkpoints"
         if self.enabled and directory is not None:
             place = Path(local_path(directory)).absolute() / _slug(plan.name)
-        self.store = CheckpointStore(place)
+        self._files = files
+        self.store = CheckpointStore(place, files)
         self._elsewhere = None if self.enabled else storage
         self._savepoints = config.get_savepoint_directory()
         self._settings = _settings(config)
@@ -149,7 +153,7 @@ class JobCheckpoints:
     def _find_start(self) -> Start | None:
         path = restore_path(self._configuration)
         if path is not None:
-            image = read_savepoint(local_path(path))
+            image = read_savepoint(local_path(path), self._files)
             if image.storage.directory.resolve() == self.store.storage.directory.resolve():
                 return Start(image.metadata)
             if claim_mode(self._configuration) is ClaimMode.CLAIM and image.metadata.savepoint:
@@ -305,8 +309,8 @@ class JobCheckpoints:
         path = ""
         try:
             if order.savepoint is not None:
-                copy = copy_savepoint(metadata, self.storage, order.savepoint.directory)
-                path = str(copy)
+                directory = order.savepoint.directory
+                path = str(copy_savepoint(metadata, self.storage, directory, self._files))
             if order.in_store:
                 self.store.write(metadata)
         except (CheckpointError, StateStorageError) as error:
@@ -352,7 +356,7 @@ class JobCheckpoints:
         """Delete what the new checkpoint makes superfluous (step 10)."""
         self.store.collect(ref.name for chains in book.chains for c in chains for ref in c.files)
         if self._claimed is not None:
-            dispose_savepoint(self._claimed)
+            dispose_savepoint(self._claimed, self._files)
             self._claimed = None
 
     def _take_requests(self) -> None:

@@ -31,7 +31,8 @@ from holdfast.runtime.epochs import Barrier, EpochBook, EpochReport, Manner
 from holdfast.runtime.failures import to_exception
 from holdfast.runtime.faults import FAULTS_KEY, Faults
 from holdfast.runtime.outcome import EpochOutcome
-from holdfast.runtime.protocol import EpochTask
+from holdfast.runtime.protocol import EpochTask, Failure
+from holdfast.state.filesystem import LOCAL, FileSystem
 from holdfast.state.storage import StateStorage
 
 _logger = logging.getLogger(__name__)
@@ -65,18 +66,19 @@ class JobDriver:
         collected: Mapping[int, CollectedRecords] | None = None,
         clock: Clock = wall_clock,
         storage: StateStorage | None = None,
+        files: FileSystem = LOCAL,
         simulated: bool = False,
     ) -> None:
         """Lock the checkpoint directory and find where to begin; nothing runs yet.
 
-        ``storage`` has the state of a job without checkpoints. ``simulated``: all processes of
-        the job are this one.
+        ``storage`` has the state of a job without checkpoints, ``files`` the checkpoints of
+        others. ``simulated``: all processes of the job are this one.
 
         Raises:
             CheckpointError: when the checkpoint directory is in use, or cannot be read.
             JobDefinitionError: when the job does not fit the checkpoint that it goes on from.
         """
-        self.checkpoints = JobCheckpoints(configuration, plan, scratch, clock, storage)
+        self.checkpoints = JobCheckpoints(configuration, plan, scratch, clock, storage, files)
         try:
             self.start: Start | None = self.checkpoints.open()
         except BaseException:
@@ -95,7 +97,7 @@ class JobDriver:
     def begin_attempt(self, number: int) -> Start | None:
         """Begin at the job's start, or after a failure at the last completed checkpoint."""
         start = self.start if number == 0 else self.checkpoints.restart()
-        self._closing = self.over = False
+        self._closing = self.over = self.stopped = False
         if start is None:
             self.book.begin_attempt(number, None)
         else:
@@ -125,8 +127,8 @@ class JobDriver:
         closing = self._closing or self.cancel_asked.is_set()
         last = self.book.finished and not closing
         barrier = self.checkpoints.epoch_starting(epoch, checkpoint or last, closing)
-        self.faults.reach(1, epoch, barrier.checkpoint is not None)
         try:
+            self.faults.reach(1, epoch, barrier.checkpoint is not None)
             outcome, report, unneeded = self._agree(epoch, execute, barrier, self._manner(closing))
         except BaseException as error:
             self.checkpoints.epoch_failed(epoch, str(error))
@@ -154,11 +156,10 @@ class JobDriver:
         for attempt in range(1, _TRIES + 1):
             started = time.time()
             outcome = execute(tasks)
-            if outcome.failures:
-                raise to_exception(outcome.failures[0])
-            self.faults.reach(8, epoch, barrier.checkpoint is not None)
             seconds = time.time() - started
             try:
+                _check_failures(outcome.failures)
+                self.faults.reach(8, epoch, barrier.checkpoint is not None)
                 return outcome, *self.book.accept(epoch, outcome.acks, started, seconds)
             except DisagreementError as error:
                 if attempt == _TRIES:
@@ -178,6 +179,17 @@ class JobDriver:
             else:
                 self._closing = self._has_listeners
                 self.over = not self._closing
+
+
+def _check_failures(failures: Sequence[Failure]) -> None:
+    """Raise the failure that the others follow from.
+
+    A disagreement follows from one: of who read a run that failed, or parts of two runs. It counts
+    only by itself: then others have read another run, and the failure did not get here.
+    """
+    errors = sorted(map(to_exception, failures), key=lambda e: isinstance(e, DisagreementError))
+    if errors:
+        raise errors[0]
 
 
 def _listens(operator: PlannedOperator) -> bool:

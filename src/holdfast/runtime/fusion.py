@@ -2,7 +2,7 @@
 
 ``a -> b -> c`` as nested calls costs a Python call per operator and record on top of the user's own
 functions, a tenth of all the time there is. So the chain is written as a piece of source code
-in which each operator stands where its call would be, and compiled once per subtask:
+in which each operator stands where its call would be, and compiled once per process:
 
     def run(records):
         at = 0
@@ -25,7 +25,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
 from holdfast.datastream.output_tag import OutputTag
@@ -197,7 +199,7 @@ class _Writer:
             else:
                 self._write_sides(list(self._sides)[sides])
                 sides += 1
-        exec(compile("\n".join(self._lines), _FILE, "exec"), self._names)
+        exec(_compiled("\n".join(self._lines)), self._names)
         for number, tags in self._sides.items():
             self._names[f"sides_{number}"].update(
                 (tag, self._names[f"side_{number}_{i}"]) for i, tag in enumerate(tags)
@@ -386,3 +388,9 @@ class _Writer:
 
     def _line(self, indent: int, text: str) -> None:
         self._lines.append("    " * indent + text)
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> CodeType:
+    """Subtasks of one level have the same code; a process makes many of them."""
+    return compile(text, _FILE, "exec")

@@ -69,6 +69,12 @@ class Inbox:
             and (level == ROWS_LEVEL or subtask < exchange.source_parallelism)
         ]
 
+    def failed(self) -> list[str]:
+        """The stamps of the producers' runs that failed."""
+        return sorted(
+            self.stamps[producer] for producer, control in self.controls.items() if control.failed
+        )
+
     def _hand_on(self, producer: Producer, block: Block | None) -> Iterator[Block]:
         early = self._early.get((producer, self.stamps[producer]), {})
         while block is not None:

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DisagreementError, HoldfastError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import ROWS_LEVEL, PlannedOperator
 from holdfast.runtime.blocks import Block, Kind, decode_records
@@ -31,7 +31,7 @@ from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Origi
 from holdfast.runtime.restoring import SavedBlobs
 from holdfast.runtime.routing import Outbox
 from holdfast.runtime.sources import POSITION, ReadRequest, SourceAccess, SourceInstance
-from holdfast.state.backend import HeapKeyedStateBackend, LocalStateStorage, StateStorage
+from holdfast.state.backend import HeapKeyedStateBackend, StateStorage
 from holdfast.state.key_groups import KeyGroupShare, key_group_range
 from holdfast.state.operator_state import Image
 
@@ -106,10 +106,12 @@ class Subtask:
         self._reach(4, task)
         self._chain.fire_processing_timers()
         yield from self._process(task, run, blocks)
-        if run.upstream_failed:
-            self._chain.abandon()
-            yield from run.fail(None)
-            raise FailedRun
+        if run.failed_upstream:
+            # NB: the driver need not see that failure: others may have read another run
+            raise DisagreementError(
+                f"subtask {self._subtask} of level {self._level.index} read runs that failed: "
+                + ", ".join(run.failed_upstream)
+            )
         finished = self._end_of_input(run)
         self._advance_time(run)
         yield from run.outbox.take()
@@ -227,7 +229,7 @@ class Subtask:
                 source.take_over(positions, blobs.of(uid, OPERATOR_STATE, self._subtask))
 
     def _origin_storage(self, origin: Origin) -> StateStorage:
-        return LocalStateStorage(origin.directory) if origin.directory else self._storage
+        return self._storage.elsewhere(origin.directory) if origin.directory else self._storage
 
     def _connect(self, run: _Run) -> None:
         for router in self._chain.routers:
@@ -243,12 +245,13 @@ class Subtask:
                 continue
             if block.header.kind == Kind.RECORDS:
                 yield from self._take_records(run, block)
-        run.inbox.check_complete(self._expected())
-        run.upstream_failed = any(control.failed for control in run.inbox.controls.values())
+        run.failed_upstream = run.inbox.failed()
+        if not run.failed_upstream:  # what a run that failed was to hand through may be missing
+            run.inbox.check_complete(self._expected())
         for source in self._sources:
             if task.draining:
                 source.end()
-            elif not run.upstream_failed:
+            elif not run.failed_upstream:
                 yield from self._read(source, task, run)
         run.stop("process")
 
@@ -368,7 +371,8 @@ class _Run:
         self.records_in = 0
         self.records_read = 0
         self.saturated = False
-        self.upstream_failed = False
+        #: the stamps of the runs that it read and that failed
+        self.failed_upstream: list[str] = []
         self.snapshot_failure: str | None = None
         self.watermarks: dict[int, int | None] = {}
         self.seconds: dict[str, float] = {}
@@ -394,10 +398,9 @@ class _Run:
         self._send_to_driver(Kind.ACKNOWLEDGEMENT, encode(acknowledgement))
         yield from self.outbox.take()
 
-    def fail(self, failure: bytes | None) -> Iterator[Block]:
+    def fail(self, failure: bytes) -> Iterator[Block]:
         self._say_last_word(Control(failed=True))
-        if failure is not None:
-            self._send_to_driver(Kind.FAILURE, failure)
+        self._send_to_driver(Kind.FAILURE, failure)
         yield from self.outbox.take()
 
     def _say_last_word(self, control: Control) -> None:

@@ -1,18 +1,17 @@
-"""Where state files are: the protocol, and a directory of the local (or a mounted) file system."""
+"""Where state files are: the protocol, and a directory of a file system."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from holdfast.state.errors import StateStorageError
+from holdfast.state.filesystem import LOCAL, FileSystem
 
-__all__ = ["LocalStateStorage", "StateStorage", "sync_path"]
+__all__ = ["LocalStateStorage", "StateStorage"]
 
 
 class StateStorage(Protocol):
@@ -36,79 +35,62 @@ class StateStorage(Protocol):
     def exists(self, name: str) -> bool:
         """Return whether there is such a file."""
 
+    def elsewhere(self, directory: str) -> StateStorage:
+        """Return the state files of another directory: those of a savepoint."""
+
 
 class LocalStateStorage:
-    """A directory, which must exist; can be pickled."""
+    """A directory, which must exist; can be pickled if its file system can."""
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], files: FileSystem = LOCAL) -> None:
         self.directory = Path(directory)
+        self._files = files
 
     def write(self, name: str, data: bytes, durable: bool = False) -> None:
-        """Write a file under another name and rename it."""
+        """Write a file; whole or not at all."""
         path = self.directory / name
-        temporary = self.directory / f".{name}.{uuid.uuid4().hex}.tmp"
-        with _errors("write", path):
-            try:
-                _write(temporary, data, durable)
-                os.replace(temporary, path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    temporary.unlink()
-                raise
-            if durable:
-                sync_path(self.directory)
+        with self._errors("write", path):
+            self._files.write(str(path), data, durable)
 
     def sync(self, names: Iterable[str]) -> None:
         """Make files durable, and their names."""
-        for name in names:
-            with _errors("sync", self.directory / name):
-                sync_path(self.directory / name)
-        with _errors("sync", self.directory):
-            sync_path(self.directory)
+        for path in [*(self.directory / name for name in names), self.directory]:
+            with self._errors("sync", path):
+                self._files.sync(str(path))
 
     def read(self, name: str) -> bytes:
         """Return the contents of a file."""
         path = self.directory / name
-        with _errors("read", path):
-            return path.read_bytes()
+        with self._errors("read", path):
+            return self._files.read(str(path))
 
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""
         path = self.directory / name
-        with _errors("delete", path):
-            path.unlink(missing_ok=True)
+        with self._errors("delete", path):
+            self._files.delete(str(path))
 
     def exists(self, name: str) -> bool:
         """Return whether there is such a file."""
-        return (self.directory / name).exists()
+        return self._files.status(str(self.directory / name)) is not None
+
+    def elsewhere(self, directory: str) -> LocalStateStorage:
+        """Return the state files of another directory of this file system."""
+        return LocalStateStorage(directory, self._files)
 
     def __repr__(self) -> str:
         return f"LocalStateStorage({str(self.directory)!r})"
 
+    @contextmanager
+    def _errors(self, action: str, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            cause = f"{type(error).__name__}: {error.strerror or error}"
+            message = f"cannot {action} state file {str(path)!r}: {cause}{self._where(path)}"
+            raise StateStorageError(message) from error
 
-def _write(path: Path, data: bytes, durable: bool) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def sync_path(path: Path) -> None:
-    """Make a file durable, or the names in a directory."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _errors(action: str, path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        where = "" if path.parent.is_dir() else f"; the directory {str(path.parent)!r} is missing"
-        cause = f"{type(error).__name__}: {error.strerror or error}"
-        message = f"cannot {action} state file {str(path)!r}: {cause}{where}"
-        raise StateStorageError(message) from error
+    def _where(self, path: Path) -> str:
+        parent = self._files.status(str(path.parent))
+        is_there = parent is not None and parent.is_directory
+        return "" if is_there else f"; the directory {str(path.parent)!r} is missing"

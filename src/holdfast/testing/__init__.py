@@ -3,12 +3,14 @@
 Running: ``LocalExecutor`` runs a job epoch by epoch without Spark, ``collect`` and ``run_locally``
 run it to its end. Input: ``ScriptedSource`` with ``EndOfEpoch``, ``AdvanceClock`` and ``Crash``.
 Output: ``CollectingSink``. Time: ``ManualClock``. One function by itself: ``Harness`` and
-``KeyedHarness``. Failures: ``FaultPlan``. ``MemoryStateStorage`` keeps state files in memory.
+``KeyedHarness``. Failures: ``FaultPlan``. ``MemoryStateStorage`` keeps state files in memory,
+``MemoryFileSystem`` whole checkpoint directories, and knows what a crash leaves of them.
 """
 
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.executor import LocalExecutor, collect, run_locally
 from holdfast.testing.faults import Fault, FaultPlan, InjectedFault, SimulatedKill
+from holdfast.testing.filesystem import MemoryFileSystem
 from holdfast.testing.harness import Harness, KeyedHarness, Snapshot
 from holdfast.testing.script import (
     AdvanceClock,
@@ -34,6 +36,7 @@ __all__ = [
     "KeyedHarness",
     "LocalExecutor",
     "ManualClock",
+    "MemoryFileSystem",
     "MemoryStateStorage",
     "ScriptedSource",
     "SimulatedCrash",

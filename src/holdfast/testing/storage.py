@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.state.errors import StateStorageError
+from holdfast.state.storage import LocalStateStorage, StateStorage
 
 __all__ = ["MemoryStateStorage"]
 
@@ -46,3 +47,7 @@ class MemoryStateStorage:
     def exists(self, name: str) -> bool:
         """Return whether there is such a file."""
         return name in self.files
+
+    def elsewhere(self, directory: str) -> StateStorage:
+        """Return the state files of a savepoint, which are on disk."""
+        return LocalStateStorage(directory)
