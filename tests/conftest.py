@@ -13,11 +13,15 @@ from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironm
 from holdfast.testing import LocalExecutor
 
 REWRITE_GOLDEN = "--rewrite-golden"
+SEED = "--seed"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         REWRITE_GOLDEN, action="store_true", help="write golden files anew instead of comparing"
+    )
+    parser.addoption(
+        SEED, type=int, action="append", help="a seed of the simulation to live through, alone"
     )
 
 

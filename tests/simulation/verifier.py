@@ -1,0 +1,148 @@
+"""Recomputes what a checkpoint must hold, from the positions in it alone, in plain Python."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.runtime.checkpointing import OPERATOR_STATE
+from holdfast.runtime.sources import POSITION
+from holdfast.state.backend import (
+    Chain,
+    HeapKeyedStateBackend,
+    KeyContext,
+    StateStorage,
+    read_blobs,
+)
+from holdfast.state.operator_state import OperatorStates, decode_image
+from tests.simulation.job import (
+    COUNTED,
+    COUNTS,
+    KEPT,
+    LENGTH,
+    MAX_PARALLELISM,
+    PARTITIONS,
+    RAW,
+    READINGS,
+    RECORDS,
+    SEEN,
+    TOTAL,
+    Record,
+    amount_of,
+    key_of,
+)
+from tests.simulation.world import Violation
+
+
+@dataclass
+class Image:
+    """What a checkpoint holds, from all subtasks."""
+
+    name: str
+    long: bool
+    positions: list[tuple[int, int]] = field(default_factory=list)
+    #: whether the sources were told that they have come to their end
+    drained: bool = False
+    kept: list[Record] = field(default_factory=list)
+    readings: list[tuple[int, int, int, int]] = field(default_factory=list)
+    totals: dict[int, int] = field(default_factory=dict)
+    records: dict[int, list[Record]] = field(default_factory=dict)
+    counts: dict[int, dict[int, int]] = field(default_factory=dict)
+    seen: dict[int, dict[tuple[int, int], list[int]]] = field(default_factory=dict)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether everything was read."""
+        return self.positions == [(partition, LENGTH) for partition in range(PARTITIONS)]
+
+    def results(self) -> Counter[Any]:
+        """What the job has given so far."""
+        records = [record for records in self.records.values() for record in records]
+        if not self.long:
+            return Counter(records)
+        return Counter((*record, kind) for record in records for kind in (RAW, COUNTED))
+
+
+def read_image(name: str, metadata: CheckpointMetadata, storage: StateStorage) -> Image:
+    image = Image(name, "audit" in metadata.operators)
+    for chain in _chains(metadata, "source"):
+        blobs = read_blobs(storage, chain)
+        if ("source", POSITION) in blobs:
+            finished, position = pickle.loads(blobs["source", POSITION])
+            image.positions += position.items()
+            image.drained |= finished and any(end < LENGTH for end in position.values())
+        if ("buffer", OPERATOR_STATE) in blobs:
+            states = OperatorStates("buffer", decode_image(blobs["buffer", OPERATOR_STATE]))
+            image.kept += states.get_list_state(KEPT).get()
+            image.readings += states.get_list_state(READINGS).get()
+    image.positions.sort()
+    for chain in _chains(metadata, "totals"):
+        wanted = ((TOTAL, image.totals), (RECORDS, image.records), (COUNTS, image.counts))
+        _read_keyed(storage, chain, "totals", wanted)
+    for chain in _chains(metadata, "audit"):
+        _read_keyed(storage, chain, "audit", ((SEEN, image.seen),))
+    return image
+
+
+def _chains(metadata: CheckpointMetadata, uid: str) -> Iterable[Chain]:
+    saved = metadata.operators.get(uid)
+    return () if saved is None else metadata.levels[saved.level].chains[: saved.parallelism]
+
+
+def _read_keyed(
+    storage: StateStorage, chain: Chain, uid: str, wanted: Iterable[tuple[Any, dict[Any, Any]]]
+) -> None:
+    backend = HeapKeyedStateBackend(range(MAX_PARALLELISM), MAX_PARALLELISM)
+    backend.restore(storage, chain)
+    for descriptor, into in wanted:
+        backend.keyed_state(uid, descriptor, KeyContext())
+        for key, _, value in backend.entries(uid, descriptor.get_name()):
+            if key in into:
+                raise Violation(f"two subtasks of {uid} have state for key {key}")
+            into[key] = value
+
+
+def check_image(image: Image, replayable: bool) -> None:
+    """Every record before the positions has affected everything exactly once; no other has."""
+    _equal(image, "partitions", [p for p, _ in image.positions], list(range(PARTITIONS)))
+    expected = _expected(image, replayable)
+    counted = [record for records in image.records.values() for record in records]
+    _equal(image, "buffered and counted records", sorted([*image.kept, *counted]), expected)
+    totals: Counter[int] = Counter()
+    counts: dict[int, Counter[int]] = {}
+    for record in counted:
+        totals[key_of(record)] += amount_of(record)
+        counts.setdefault(key_of(record), Counter())[record[0]] += 1
+    _equal(image, "totals", image.totals, dict(totals))
+    _equal(image, "counts", image.counts, counts)
+    by_key = {key: sorted(map(key_of, records)) for key, records in image.records.items()}
+    _equal(image, "keys", by_key, {key: [key] * len(by_key[key]) for key in by_key})
+    if image.long:
+        seen: dict[int, dict[tuple[int, int], list[int]]] = {}
+        for partition, offset, reading in counted:
+            for kind in (RAW, COUNTED):
+                seen.setdefault(partition, {})[offset, kind] = [reading]
+        _equal(image, "audit", image.seen, seen)
+
+
+def _expected(image: Image, replayable: bool) -> list[Record]:
+    """The records that the positions say were read."""
+    readings = {
+        (partition, offset): reading
+        for partition, reading, first, count in image.readings
+        for offset in range(first, first + count)
+    }
+    return [
+        (partition, offset, 0 if replayable else readings.get((partition, offset), -1))
+        for partition, end in image.positions
+        for offset in range(end)
+    ]
+
+
+def _equal(image: Image, what: str, found: Any, expected: Any) -> None:
+    if found != expected:
+        raise Violation(f"{image.name} has wrong {what}: expected {expected}, found {found}")
