@@ -1,10 +1,10 @@
-"""A job that can be checked: whatever happens to it, its output says if anything is lost or doubled.
+"""A job that can be checked: its output says if anything was lost or doubled, whatever happened.
 
     numbers ─┬─ sums by key (keyed state) ──── transactional sink "sums"
     ticks   ─┴─ batches (operator state) ───── transactional sink "batches"
 
-The numbers come from a source with a reader, the ticks, numbers too, from a source function. What is
-left in the batches' buffers at the end goes to files of its own. ``verify`` knows nothing of the
+The numbers come from a source with a reader, the ticks, numbers too, from a source function. What
+is left in the batches' buffers at the end goes to files of its own. ``verify`` knows nothing of the
 job: it recomputes everything from the numbers.
 
 As a program it runs the job on Spark, in a folder: ``python -m tests.recovery.verifying FOLDER``.
