@@ -1,4 +1,8 @@
-"""The verifying job crashes at every step of an epoch, and at several; in the end nothing shows."""
+"""The verifying job crashes at every step of an epoch, and at several; its output does not show it.
+
+Here everything is in one process: a killed worker is replaced, and a killed driver is an exception
+after which another one starts in the same directory.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +91,7 @@ def expect(life: Life, faults: Sequence[Fault]) -> None:
 
 @pytest.fixture(scope="module")
 def last_epochs(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
-    """The epochs of an undisturbed run; the last two: the last checkpoint, and the closing one."""
+    """The epochs of an undisturbed run; the last two: with the last checkpoint, and closing."""
     job = Settings(tmp_path_factory.mktemp("undisturbed"))
     return check(job, []).epochs
 

@@ -1,4 +1,4 @@
-"""A job that can be checked: whatever happens, its output says if anything is lost or doubled.
+"""A job that can be checked: its output says if anything was lost or doubled, whatever happened.
 
     numbers ─┬─ sums by key (keyed state) ──── transactional sink "sums"
     ticks   ─┴─ batches (operator state) ───── transactional sink "batches"

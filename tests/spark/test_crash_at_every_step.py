@@ -1,0 +1,55 @@
+"""The verifying job crashes at every step of an epoch on Spark: real processes, really killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import Fault, FaultPlan
+from tests.recovery.verifying import Settings, make_job, verify
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+DRIVER = (1, 8, 9, 10)
+WORKER = range(2, 8)
+#: about half of the epochs carry a checkpoint
+INTERVAL_MS = 700
+
+
+def test_workers_are_killed_and_every_step_raises(spark: Any, tmp_path: Path) -> None:
+    killed = [Fault(step, step, kill=True) for step in WORKER]
+    # of the subtasks behind the shuffle, in an epoch with a checkpoint
+    killed += [Fault(step, 8, kill=True, with_checkpoint=True, level=1) for step in (5, 6, 7)]
+    failed = [Fault(step, 9 + step) for step in range(1, 11)]
+    plan = FaultPlan(tmp_path / "faults", killed + failed)
+    job = Settings(tmp_path, numbers=1_600, epoch=40, interval_ms=INTERVAL_MS)
+    make_job(replace(job, faults=str(plan.directory))).execute("verifying")
+    assert plan.happened == len(plan.faults)
+    verify(job)
+
+
+def test_the_driver_is_killed(tmp_path: Path) -> None:
+    faults = [Fault(step, number, kill=True) for number, step in enumerate(DRIVER, 1)]
+    plan = FaultPlan(tmp_path / "faults", faults)
+    job = Settings(tmp_path, numbers=800, epoch=40, interval_ms=INTERVAL_MS)
+    command = [
+        *(sys.executable, "-m", "tests.recovery.verifying", str(tmp_path)),
+        *("--numbers", str(job.numbers), "--epoch", str(job.epoch)),
+        *("--interval_ms", str(job.interval_ms), "--faults", str(plan.directory)),
+        *("--spark", "spark.master=local[2,4]"),
+    ]
+    for deaths in range(len(faults)):
+        start = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert start.returncode == -signal.SIGKILL, start.stderr
+        assert plan.happened == deaths + 1
+    last = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert last.returncode == 0, last.stderr
+    assert "goes on from checkpoint" in last.stderr
+    verify(job)
