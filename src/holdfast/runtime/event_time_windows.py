@@ -8,6 +8,7 @@ timers are set when a window gets its first record, instead of being looked up f
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 from holdfast.common.constants import MAX_LONG_VALUE
@@ -173,6 +174,9 @@ class Sessions(EventTimeWindows):
 
     def _grow(self, touched: list[tuple[Span, Span]], span: Span, now: int) -> tuple[Span, Span]:
         """Make the sessions that a record touches into one; returns where it is, and its span."""
+        # NB: in the order of time, so that the order of records does not depend on how the map
+        # of windows was loaded
+        touched.sort(key=itemgetter(1))
         contents, (start, end) = touched[0]
         if len(touched) == 1 and start <= span[0] and end >= span[1]:
             return contents, (start, end)

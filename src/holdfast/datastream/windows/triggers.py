@@ -185,12 +185,9 @@ class _ContinuousTrigger(_QuietTrigger[T, TimeWindow]):
     ) -> None:
         """Set the timer an interval after ``time``, or at the end of the window if that is first.
 
-        Past the end of the window (where a window of event time may be by the clock) it goes on
-        by intervals.
+        By the clock a window of event time may be past its end; then it goes on by intervals.
         """
-        fire_time = time + self.interval
-        if time < window.max_timestamp():
-            fire_time = min(fire_time, window.max_timestamp())
+        fire_time = self._next(time, window.max_timestamp())
         fire_timestamp_state.add(fire_time)
         self._register(fire_time, ctx)
 
@@ -210,6 +207,9 @@ class _ContinuousTrigger(_QuietTrigger[T, TimeWindow]):
         state.clear()
         self.register_next_fire_timestamp(time, window, ctx, state)
         return TriggerResult.FIRE
+
+    def _next(self, time: int, end: int) -> int:
+        return min(time + self.interval, end)
 
     @abstractmethod
     def _register(self, time: int, ctx: Trigger.TriggerContext) -> None: ...
@@ -241,6 +241,8 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger[T]):
     ) -> TriggerResult:
         """Fire at the end of the window, or at the interval."""
         if time == window.max_timestamp():
+            # NB: no interval of it is left, also if it merges with another window later
+            ctx.get_partitioned_state(_FIRE_TIME).clear()
             return TriggerResult.FIRE
         return self._continue(time, window, ctx)
 
@@ -276,6 +278,9 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger[T]):
     ) -> TriggerResult:
         """Fire at the interval."""
         return self._continue(time, window, ctx)
+
+    def _next(self, time: int, end: int) -> int:
+        return super()._next(time, end) if time < end else time + self.interval
 
     def _register(self, time: int, ctx: Trigger.TriggerContext) -> None:
         ctx.register_processing_time_timer(time)
