@@ -4,13 +4,14 @@ The timers of a key are a map state, so that they are saved, restored and moved 
 find those that are due, a heap beside it holds the same timers by time. The heap belongs to the
 process: when state is loaded, the timers of the keys that came in are added to it, and a timer that
 is in the heap but no longer in the state is passed over when its turn comes. So a watermark that
-fires nothing looks at one timer, however many there are.
+fires nothing looks at one timer, however many there are. Whenever the heap has doubled, it is rid
+of timers that were deleted, so it is never much larger than the state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -23,6 +24,10 @@ _NAMES = {
     TimeDomain.EVENT_TIME: "\0event-time-timers",
     TimeDomain.PROCESSING_TIME: "\0processing-time-timers",
 }
+
+
+#: a heap that is not worth a sweep
+_SMALL = 1024
 
 
 class Timer(NamedTuple):
@@ -50,6 +55,7 @@ class TimerQueue:
         self._heap: list[tuple[int, int, Any, Any]] = []
         self._queued: set[Timer] = set()
         self._turn = count()
+        self._sweep_at = _SMALL
         backend.watch(operator, name, self._loaded)
 
     def register(self, timestamp: int, namespace: Any = None) -> None:
@@ -86,6 +92,21 @@ class TimerQueue:
         if timer not in self._queued:
             self._queued.add(timer)
             heappush(self._heap, (timer.timestamp, next(self._turn), timer.key, timer.namespace))
+            if len(self._heap) >= self._sweep_at:
+                self._sweep()
+
+    def _sweep(self) -> None:
+        """Take timers out of the heap that are no longer in the state."""
+        key = self._context.key
+        self._heap[:] = filter(self._is_set, self._heap)
+        self._context.key = key
+        heapify(self._heap)
+        self._queued = {Timer(at, key, space) for at, _, key, space in self._heap}
+        self._sweep_at = 2 * len(self._heap) + _SMALL
+
+    def _is_set(self, entry: tuple[int, int, Any, Any]) -> bool:
+        timestamp, _, self._context.key, namespace = entry
+        return self._state.contains((timestamp, namespace))
 
     def _loaded(self, entries: dict[Any, dict[Any, bool]], keys: list[Any] | None) -> None:
         """State came in: the timers of these keys, or None if all that was there is gone."""
