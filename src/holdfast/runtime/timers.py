@@ -4,8 +4,13 @@ The timers of a key are a map state, so that they are saved, restored and moved 
 find those that are due, a heap beside it holds the same timers by time. The heap belongs to the
 process: when state is loaded, the timers of the keys that came in are added to it, and a timer that
 is in the heap but no longer in the state is passed over when its turn comes. So a watermark that
+<<<<<<< HEAD
 fires nothing looks at one timer, however many there are. When most of a heap is deleted timers, as
 where sessions grow and move theirs, it is made anew without them.
+=======
+fires nothing looks at one timer, however many there are. Whenever the heap has doubled, it is rid
+of timers that were deleted, so it is never much larger than the state.
+>>>>>>> eae689f
 """
 
 from __future__ import annotations
@@ -25,6 +30,10 @@ _NAMES = {
     TimeDomain.PROCESSING_TIME: "\0processing-time-timers",
 }
 #: heaps below that are left as they are
+_SMALL = 1024
+
+
+#: a heap that is not worth a sweep
 _SMALL = 1024
 
 
@@ -53,6 +62,7 @@ class TimerQueue:
         self._heap: list[tuple[int, int, Any, Any]] = []
         self._queued: set[Timer] = set()
         self._turn = count()
+        self._sweep_at = _SMALL
         backend.watch(operator, name, self._loaded)
 
     def register(self, timestamp: int, namespace: Any = None) -> None:
@@ -95,13 +105,24 @@ class TimerQueue:
         if timer not in self._queued:
             self._queued.add(timer)
             heappush(self._heap, (timer.timestamp, next(self._turn), timer.key, timer.namespace))
+            if len(self._heap) >= self._sweep_at:
+                self._sweep()
 
     def _sweep(self) -> None:
-        """Leave deleted timers out of the heap."""
-        first = {Timer(entry[0], entry[2], entry[3]): entry for entry in reversed(self._heap)}
+        """Take timers out of the heap that are no longer in the state, or there twice."""
+        key = self._context.key
+        first = {Timer(at, of, space): (at, turn, of, space) for at, turn, of, space in self._heap}
+        kept = {timer: entry for timer, entry in first.items() if self._is_set(timer)}
+        self._context.key = key
         # NB: in place, since `due` may be at work on it
-        self._heap[:] = [entry for timer, entry in first.items() if timer in self._queued]
+        self._heap[:] = kept.values()
         heapify(self._heap)
+        self._queued = set(kept)
+        self._sweep_at = 2 * len(self._heap) + _SMALL
+
+    def _is_set(self, timer: Timer) -> bool:
+        self._context.key = timer.key
+        return self._state.contains(_place(timer.timestamp, timer.namespace))
 
     def _loaded(self, entries: dict[Any, dict[Any, bool]], keys: list[Any] | None) -> None:
         """State came in: the timers of these keys, or None if all that was there is gone."""
