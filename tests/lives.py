@@ -12,6 +12,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.events import CheckpointStatus
 from holdfast.common import Configuration
 from holdfast.datastream import DataStream, StreamExecutionEnvironment
 from holdfast.testing import LocalExecutor
@@ -62,9 +64,19 @@ def _live(build: Build, life: Life, directory: str) -> list[Any]:
         with LocalExecutor(build(env), **settings) as run:
             parallelism = _run(run, events)
             if parallelism:
-                savepoint = run.savepoint(directory, stop=True)
+                savepoint = _stop(run, directory)
+                parallelism = parallelism if savepoint else 0
         records += run.records
     return records
+
+
+def _stop(run: LocalExecutor, directory: str) -> str | None:
+    """Stop with a savepoint; None if the job came to its end instead."""
+    try:
+        return run.savepoint(directory, stop=True)
+    except CheckpointError:
+        assert run.finished
+        return None
 
 
 def _environment(parallelism: int, savepoint: str | None) -> StreamExecutionEnvironment:
@@ -85,6 +97,13 @@ def _run(run: LocalExecutor, events: list[Event]) -> int:
             run.recover()
             del run.records[kept:]
         else:
+            before = len(_completed(run))
             run.epoch(checkpoint=event == CHECKPOINT)
-            kept = len(run.records) if event == CHECKPOINT else kept
+            # NB: the job takes one by itself, too, after its last record
+            kept = len(run.records) if len(_completed(run)) > before else kept
     return 0
+
+
+def _completed(run: LocalExecutor) -> list[int]:
+    done = CheckpointStatus.COMPLETED
+    return [record.id for record in run.checkpoints if record.status is done]
