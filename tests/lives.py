@@ -76,7 +76,7 @@ def _environment(parallelism: int, savepoint: str | None) -> StreamExecutionEnvi
 
 def _run(run: LocalExecutor, events: list[Event]) -> int:
     """Run to the end, or to the next change of parallelism; returns that one."""
-    kept = 0
+    kept = checkpoints = 0
     while not run.finished:
         event = events.pop(0) if events else EPOCH
         if isinstance(event, int):
@@ -84,7 +84,8 @@ def _run(run: LocalExecutor, events: list[Event]) -> int:
         if event == CRASH:
             run.recover()
             del run.records[kept:]
-        else:
-            run.epoch(checkpoint=event == CHECKPOINT)
-            kept = len(run.records) if event == CHECKPOINT else kept
+            continue
+        run.epoch(checkpoint=event == CHECKPOINT)
+        if len(run.checkpoints) > checkpoints:  # there is one at the end of the input, too
+            kept, checkpoints = len(run.records), len(run.checkpoints)
     return 0
