@@ -193,9 +193,7 @@ class OnTimerContextGone(KeyedProcessFunction):
         ctx.timer_service().register_processing_time_timer(0)
         yield "record", ctx.timestamp()
 
-    def on_timer(
-        self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
-    ) -> Iterable[Any]:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
         yield "timer", ctx.timestamp()
 
 

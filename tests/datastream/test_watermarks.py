@@ -132,7 +132,7 @@ def test_the_minimum_over_all_live_inputs(
     seen = expected(subtasks)
     records = live(build, life)
     assert len(records) == sum(len(epoch) for epochs in subtasks for epoch in epochs)
-    assert {record: None for record in records}.keys() == set(seen.items())
+    assert dict.fromkeys(records).keys() == set(seen.items())
 
 
 watermarks = st.builds(Watermark, st.integers(-5, 5), st.booleans())
