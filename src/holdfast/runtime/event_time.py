@@ -11,6 +11,8 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+import cloudpickle
+
 from holdfast.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from holdfast.common.watermark_generators import CurrentWatermark, WatermarksWithIdleness
 from holdfast.common.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
@@ -69,10 +71,8 @@ class OperatorTime:
             return self.queues[domain].due(self.watermark.time)
         return self.queues[domain].due(self.clock())
 
-    def dump(self) -> bytes | None:
-        """What is saved with the state; None while there is nothing to save."""
-        if self.watermark == Watermark():
-            return None
+    def dump(self) -> bytes:
+        """What is saved with the state."""
         return pickle.dumps(tuple(self.watermark), 5)
 
     def load(self, data: bytes | None) -> None:
@@ -121,9 +121,14 @@ class StampingTime(OperatorTime):
         self._generator.on_periodic_emit(self._output)
         return Watermark(self._output.watermark, self._output.is_idle)
 
-    def dump(self) -> bytes | None:
+    def dump(self) -> bytes:
         """The watermark and the generator."""
-        return pickle.dumps((*self.watermark, self._generator), 5)
+        saved = (*self.watermark, self._generator)
+        try:
+            return pickle.dumps(saved, 5)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            # its class lives in the main program, or in a function
+            return cloudpickle.dumps(saved, 5)  # type: ignore[no-any-return]
 
     def load(self, data: bytes | None) -> None:
         """Go to what was saved."""
@@ -138,7 +143,10 @@ class StampingTime(OperatorTime):
             self._generator.clock = self.clock
 
     def take_over(self, saved: Iterable[bytes]) -> None:
-        """Begin where the last of several subtasks stood, with a generator of its own."""
+        """Begin where the last of several subtasks stood, with a generator of its own.
+
+        That of before may be one that the job has no more.
+        """
         super().take_over(saved)
         self._begin()
 

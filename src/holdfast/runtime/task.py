@@ -220,7 +220,9 @@ class Subtask:
         self._backend.import_key_groups(storage, chains, uids)
         blobs = SavedBlobs(storage, origin)
         for instance in self._chain.instances.values():
-            instance.time.take_over(blobs.all(instance.operator.uid, TIME))
+            times = blobs.all(instance.operator.uid, TIME)
+            same = len(times) == instance.operator.parallelism
+            instance.time.take_over(times[self._subtask : self._subtask + 1] if same else times)
         self._chain.save_time()
         for source in self._sources:
             uid = source.operator.uid
