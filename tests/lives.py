@@ -43,7 +43,7 @@ def lives(quotas: st.SearchStrategy[int] | None = None) -> st.SearchStrategy[Lif
         Life,
         parallelism=st.integers(1, 3),
         workers=st.integers(1, 3),
-        quota=quotas or st.just(1000),
+        quota=st.just(1000) if quotas is None else quotas,
         seed=st.integers(0, 3),
         events=st.lists(event, max_size=8).map(tuple),
     )
