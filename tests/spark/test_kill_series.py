@@ -155,7 +155,7 @@ def test_twenty_kills_and_more(tmp_path: Path) -> None:
     kinds = [kind for kind, times in KILLS.items() for _ in range(times)]
     choose.shuffle(kinds)
     assert len(kinds) >= 20
-    job = Settings(tmp_path, numbers=1_600, ticks=800, epoch=20, interval_ms=300)
+    job = Settings(tmp_path, numbers=1_200, ticks=600, epoch=20, interval_ms=300)
     kills: Counter[str] = Counter()
     began = time.monotonic()
     with started(job) as run:
