@@ -45,6 +45,8 @@ from holdfast.runtime.faults import FAULTS_KEY
 
 KEYS = 40
 BATCH = 7
+#: so many ticks may come before anything is processed
+AHEAD = 20
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Settings:
 
     Attributes:
         numbers: how many the reader gives.
-        ticks: how many the source function gives, after them.
+        ticks: how many the source function gives, half as many at most; they are counted on.
         epoch: how many a subtask of the reader reads in an epoch.
         interval_ms: of checkpoints.
         faults: the directory of a plan of faults.
@@ -87,7 +89,7 @@ def make_job(settings: Settings) -> StreamExecutionEnvironment:
     last = settings.numbers + settings.ticks
     numbers = env.from_source(NumberSequenceSource(0, settings.numbers - 1))
     if settings.ticks:
-        numbers = numbers.union(env.add_source(Ticks(settings.numbers, last)))
+        numbers = numbers.union(env.add_source(Ticks(settings.numbers, last, settings.folder)))
     numbers = numbers.map(Progress(settings.folder / "progress"))
     sums = numbers.key_by(lambda number: number % KEYS).process(Sums())
     sums.add_sink(FileTransactions(settings.folder / "sums"))
@@ -97,19 +99,23 @@ def make_job(settings: Settings) -> StreamExecutionEnvironment:
 
 
 class Ticks(SourceFunction, CheckpointedFunction):
-    """Numbers from a loop, a few at a time; the next one is operator state."""
+    """Numbers from a loop; the next one is operator state.
 
-    def __init__(self, first: int, last: int) -> None:
+    They keep step with the job, one for two of the reader's, or all would be in the first epoch.
+    """
+
+    def __init__(self, first: int, last: int, folder: Path) -> None:
         self.next = first
+        self._first = first
         self._last = last
+        self._folder = folder
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self._cancelled = threading.Event()
 
     def run(self, ctx: SourceContext) -> None:
-        # a slow source: otherwise everything would be in the first checkpoint
         while self.next < self._last and not self._cancelled.wait(0.001):
-            for _ in range(min(5, self._last - self.next)):
+            while self.next < min(self._last, self._first + AHEAD + progress(self._folder) // 3):
                 with ctx.get_checkpoint_lock():
                     ctx.collect(self.next)
                     self.next += 1
