@@ -46,6 +46,7 @@ from holdfast.datastream.window import (
     WindowAssigner,
 )
 from holdfast.testing import EndOfEpoch, LocalExecutor, ScriptedSource
+from tests.conformance.saved_state import sizes
 from tests.conformance.window_model import (
     Continuous,
     Counting,
@@ -363,12 +364,14 @@ cases = st.builds(
 ).filter(lambda case: case.is_allowed)
 
 
-def run_all(run: LocalExecutor, left: int, rerun: bool = False) -> list[Counter[Any]]:
+def run_all(
+    run: LocalExecutor, left: int, rerun: bool = False, checkpoint: bool = False
+) -> list[Counter[Any]]:
     """Run so many epochs; what each of them gave."""
     given = []
     for _ in range(left):
         before = len(run.records)
-        run.epoch(rerun=rerun)
+        run.epoch(rerun=rerun, checkpoint=checkpoint)
         given.append(Counter(map(repr, run.records[before:])))
     return given
 
@@ -386,3 +389,85 @@ def test_every_epoch_gives_what_the_model_gives(
 ) -> None:
     with LocalExecutor(case.job(epochs, parallelism), workers=workers, seed=1) as run:
         assert run_all(run, len(epochs), rerun) == case.expected(epochs)
+
+
+@settings(max_examples=80, deadline=None)
+@given(case=cases, epochs=inputs(), workers=st.integers(1, 2), data=st.data())
+def test_a_job_that_goes_back_to_a_checkpoint(
+    case: Case, epochs: Epochs, workers: int, data: st.DataObject
+) -> None:
+    last = len(epochs) - 1
+    kept = data.draw(st.integers(0, last), label="epoch with a checkpoint")
+    lost = data.draw(st.integers(kept, last), label="last epoch before the failure")
+    with LocalExecutor(case.job(epochs, 2), workers=workers) as run:
+        given = run_all(run, kept)
+        given += run_all(run, 1, checkpoint=True)
+        run_all(run, lost - kept)
+        run.recover()
+        given += run_all(run, last - kept)
+    assert given == case.expected(epochs)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    case=cases,
+    epochs=inputs(),
+    parallelism=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    data=st.data(),
+)
+def test_a_job_that_goes_on_with_another_parallelism(
+    case: Case, epochs: Epochs, parallelism: tuple[int, int], data: st.DataObject
+) -> None:
+    last = len(epochs) - 1
+    cut = data.draw(st.integers(0, last), label="epoch with the savepoint")
+    before, after = parallelism
+    with tempfile.TemporaryDirectory() as directory:
+        with LocalExecutor(case.job(epochs, before)) as run:
+            given = run_all(run, cut)
+            path = run.savepoint(directory)
+            given.append(Counter(map(repr, run.records[sum(c.total() for c in given) :])))
+        with LocalExecutor(case.job(epochs, after, restore=path)) as run:
+            given += run_all(run, last - cut)
+    assert given == case.expected(epochs)
+
+
+@settings(max_examples=80, deadline=None)
+@given(case=cases, epochs=inputs(), workers=st.integers(1, 2))
+def test_the_state_is_that_of_the_windows_that_are_there(
+    case: Case, epochs: Epochs, workers: int
+) -> None:
+    model = case.model()
+    with LocalExecutor(case.job(epochs, 2), workers=workers) as run:
+        for taken, watermark in zip(epochs, watermarks(epochs, case.bound), strict=True):
+            run.epoch()
+            model.epoch(taken, watermark)
+            found = sizes(run, "windows")
+            assert found["\0window-contents"] == sum(bool(w.records) for w in model.live)
+            keys = {window.key for window in model.live}
+            assert found["\0merging-windows"] == len(keys) * case.assigner.merging
+        assert sizes(run, "windows") == Counter(), "nothing is left of windows that are over"
+
+
+@pytest.mark.parametrize("assigner", ASSIGNERS, ids=repr)
+@pytest.mark.parametrize("to_general", [True, False])
+@settings(max_examples=12, deadline=None)
+@given(epochs=inputs(), lateness=st.sampled_from([0, 8]), data=st.data())
+def test_the_special_and_the_general_way_have_the_same_state(
+    assigner: Assigner, to_general: bool, epochs: Epochs, lateness: int, data: st.DataObject
+) -> None:
+    """A job whose trigger is replaced by one that does the same goes on with its windows."""
+    usual, general = TRIGGERS[0], TRIGGERS[2]
+    first, second = (usual, general) if to_general else (general, usual)
+    case = Case(assigner, first, EVICTORS[0], FUNCTIONS[0], lateness, bound=3)
+    last = len(epochs) - 1
+    cut = data.draw(st.integers(0, last), label="epoch with the savepoint")
+    with tempfile.TemporaryDirectory() as directory:
+        with LocalExecutor(case.job(epochs, 2)) as run:
+            given = run_all(run, cut)
+            path = run.savepoint(directory)
+            given.append(Counter(map(repr, run.records[sum(c.total() for c in given) :])))
+        with LocalExecutor(replace(case, trigger=second).job(epochs, 2, restore=path)) as run:
+            given += run_all(run, last - cut)
+            left = sizes(run, "windows")
+    assert given == case.expected(epochs)
+    assert left == Counter()

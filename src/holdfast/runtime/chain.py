@@ -131,6 +131,7 @@ class OperatorInstance:
     def _make_windows(self, backend: KeyedStateBackend) -> WindowOperator | None:
         if not isinstance(self.function, WindowOperation) or self.key_context is None:
             return None
+        self.time.lag = 1  # the last millisecond of a window has to be over
         uid, key = self.operator.uid, self.key_context
         around = Surroundings(uid, backend, key, self.time, self.context)
         return make_windows(self.function, around)

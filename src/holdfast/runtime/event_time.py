@@ -57,6 +57,7 @@ class OperatorTime:
     Attributes:
         watermark: as of the end of the last epoch.
         queues: the timers, on a keyed stream.
+        lag: how long after its time a timer of processing time is due.
     """
 
     def __init__(self, clock: Clock, queues: tuple[TimerQueue, ...] = ()) -> None:
@@ -64,12 +65,13 @@ class OperatorTime:
         self.clock = clock
         self.watermark = Watermark()
         self.queues = {queue.domain: queue for queue in queues}
+        self.lag = 0
 
     def due(self, domain: TimeDomain) -> Iterator[Timer]:
         """Take out the timers that are due."""
         if domain is TimeDomain.EVENT_TIME:
             return self.queues[domain].due(self.watermark.time)
-        return self.queues[domain].due(self.clock())
+        return self.queues[domain].due(self.clock() - self.lag)
 
     def dump(self) -> bytes:
         """What is saved with the state."""

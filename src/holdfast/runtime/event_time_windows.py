@@ -27,7 +27,7 @@ from holdfast.datastream.windows.sessions import (
 from holdfast.datastream.windows.windows import TimeWindow
 from holdfast.runtime.timers import Timer
 from holdfast.runtime.window_contexts import Surroundings
-from holdfast.runtime.window_merging import WINDOWS, place_of_timers
+from holdfast.runtime.window_merging import WINDOWS, is_marked, marked
 from holdfast.runtime.window_operator import Pair, WindowOperator
 
 #: start and end of a window
@@ -145,7 +145,7 @@ class Sessions(EventTimeWindows):
         assert isinstance(assigner, EventTimeSessionWindows | DynamicEventTimeSessionWindows)
         self._windows_at = assigner.windows_at
         self._gap = getattr(assigner, "session_gap", None)
-        self._windows: MapState[Span, Span] = around.key_state(WINDOWS)
+        self._windows: MapState[Span, tuple[Any, ...]] = around.key_state(WINDOWS)
 
     def process(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
         """Put a record into the session that it is in, or brings together, or begins."""
@@ -166,44 +166,45 @@ class Sessions(EventTimeWindows):
             return self._late(record, timestamp)
         else:
             contents = span
-            self._windows.put(contents, span)
-            self._await(end, now, place_of_timers(contents))
+            self._windows.put(contents, marked(span))
+            self._await(end, now, marked(contents))
         self._keys.namespace = contents
         self._add(record, timestamp)
         return self._fire(TimeWindow(*span)) if span[1] <= now + 1 else None
 
-    def _grow(self, touched: list[tuple[Span, Span]], span: Span, now: int) -> tuple[Span, Span]:
+    def _grow(
+        self, touched: list[tuple[Span, tuple[Any, ...]]], span: Span, now: int
+    ) -> tuple[Span, Span]:
         """Make the sessions that a record touches into one; returns where it is, and its span."""
         # NB: in the order of time, so that the order of records does not depend on how the map
         # of windows was loaded
-        touched.sort(key=itemgetter(1))
-        contents, (start, end) = touched[0]
-        if len(touched) == 1 and start <= span[0] and end >= span[1]:
-            return contents, (start, end)
-        spans = [span, *(live for _, live in touched)]
-        grown = min(spans)[0], max(last for _, last in spans)
+        if len(touched) > 1:
+            touched.sort(key=itemgetter(1))
+        contents, first = touched[0]
+        if len(touched) == 1 and first == (min(first[0], span[0]), max(first[1], span[1]), True):
+            return contents, (first[0], first[1])
+        grown = min(first[0], span[0]), max(span[1], *(live[1] for _, live in touched))
         others = [gone for gone, _ in touched[1:]]
         for gone in others:
             self._windows.remove(gone)
-        self._windows.put(contents, grown)
+        self._windows.put(contents, marked(grown))
         if others:
             self._contents.merge(contents, others)
-        if end <= now + 1 < grown[1]:
-            self._await(grown[1], now, place_of_timers(contents))
+        if not is_marked(first) or first[1] <= now + 1 < grown[1]:
+            self._await(grown[1], now, marked(contents))
         return contents, grown
 
     def _span_of(self, timer: Timer) -> Span | None:
-        for contents, span in self._windows.items():
-            if timer.namespace == place_of_timers(contents) or _covers(span, timer.namespace):
-                self._keys.namespace = contents
-                return span
-        return None
+        contents = timer.namespace[:2]
+        if not is_marked(timer.namespace):
+            windows = self._windows.items()
+            contents = next((c for c, live in windows if live == timer.namespace), None)
+        live = None if contents is None else self._windows.get(contents)
+        if live is None or is_marked(live) != is_marked(timer.namespace):
+            return None
+        self._keys.namespace = contents
+        return live[0], live[1]
 
     def _forget(self, window: TimeWindow) -> None:
         super()._forget(window)
         self._windows.remove(self._keys.namespace)
-
-
-def _covers(span: Span, namespace: tuple[Any, ...]) -> bool:
-    """Whether a timer of a session's part was set before the job was given this trigger."""
-    return len(namespace) == 2 and span[0] <= namespace[0] and span[1] >= namespace[1]

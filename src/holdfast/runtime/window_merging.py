@@ -11,18 +11,29 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from holdfast.datastream.state import MapState, MapStateDescriptor
+from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.window_operation import WindowOperation
 from holdfast.datastream.windows.assigners import MergingWindowAssigner
+from holdfast.runtime.timers import Timer
 from holdfast.runtime.window_contexts import Surroundings, namespace_of, window_at
-from holdfast.runtime.window_operator import Placed, TriggeredWindows
+from holdfast.runtime.window_operator import Pair, Placed, TriggeredWindows
 
 #: of a key: the namespace of contents -> the namespace of the window that has them
 WINDOWS: Final = MapStateDescriptor("\0merging-windows")
 
 
-def place_of_timers(contents: tuple[int, int]) -> tuple[int, int, bool]:
-    """The namespace of a session's timers where they stay at its contents; see `Sessions`."""
-    return (*contents, True)
+def marked(span: tuple[int, int]) -> tuple[int, int, bool]:
+    """The mark of `Sessions`: on windows whose timers stay at their contents, and on those timers.
+
+    A job may be given another trigger between two runs, so each of the two ways knows what the
+    other one has left.
+    """
+    return (*span, True)
+
+
+def is_marked(namespace: Any) -> bool:
+    """Whether a window or a timer has the mark."""
+    return namespace.__class__ is tuple and len(namespace) == 3
 
 
 class MergingWindows(TriggeredWindows):
@@ -35,10 +46,42 @@ class MergingWindows(TriggeredWindows):
         self._merging = operation.assigner
         self._windows: MapState[Any, Any] = around.key_state(WINDOWS)
 
+    def on_timer(self, timer: Timer, domain: TimeDomain) -> Iterable[Pair]:
+        """Ask the trigger."""
+        taken = self._take_over(timer) if is_marked(timer.namespace) else timer
+        return () if taken is None else super().on_timer(taken, domain)
+
+    def _without_mark(self, contents: Any, live: Any) -> Any:
+        """Give a window with the mark its own timers; returns it as the usual one."""
+        if not is_marked(live):
+            return live
+        live = live[:2]
+        self._windows.put(contents, live)
+        window = window_at(live)
+        if window.max_timestamp() > self._time.watermark.time:
+            self._timers.register(window.max_timestamp(), live)
+        self._await_cleanup(self._cleanup_time(window), live)
+        return live
+
+    def _take_over(self, timer: Timer) -> Timer | None:
+        """Make a window with the mark, and its timer, into the usual ones; None: not yet due."""
+        contents = timer.namespace[:2]
+        live: Any = self._windows.get(contents)
+        if not is_marked(live):
+            return None
+        self._windows.put(contents, live[:2])
+        end = window_at(live[:2]).max_timestamp()
+        if timer.timestamp < end:
+            self._timers.register(end, live[:2])
+            return None
+        return timer._replace(namespace=live[:2])
+
     def _place(self, window: Any) -> Placed | None:
         """Merge a record's window with those that are there."""
         namespace = namespace_of(window)
-        state_windows = {live: contents for contents, live in self._windows.items()}
+        state_windows = {
+            self._without_mark(contents, live): contents for contents, live in self._windows.items()
+        }
         if namespace not in state_windows:
             merges = _Merges()
             self._merging.merge_windows([*map(window_at, state_windows), window], merges)
@@ -86,22 +129,13 @@ class MergingWindows(TriggeredWindows):
     def _find(self, namespace: Any) -> Placed | None:
         """The window of a timer, unless it has become another one or is gone."""
         for contents, live in self._windows.items():
-            if live == namespace or _is_at(namespace, contents):
+            if live == namespace:
                 return Placed(window_at(live), live, contents)
         return None
 
     def _end(self, place: Placed) -> None:
         super()._end(place)
         self._windows.remove(place.contents)
-
-
-def _is_at(namespace: Any, contents: Any) -> bool:
-    """Whether a timer was set by `Sessions`, before the job was given another trigger."""
-    return (
-        contents.__class__ is tuple
-        and namespace.__class__ is tuple
-        and namespace == place_of_timers(contents)
-    )
 
 
 class _Merges(MergingWindowAssigner.MergeCallback[Any]):
