@@ -117,7 +117,7 @@ def test_any_number_of_results(
 def test_nothing_is_in_flight_between_epochs(
     script: list[Any], capacity: int, ordered: bool, life: Life
 ) -> None:
-    """So a crash loses nothing and repeats nothing, and the job goes on with another parallelism."""
+    """So a crash loses nothing and repeats nothing, and a savepoint needs nothing of it."""
 
     def build(env: StreamExecutionEnvironment) -> DataStream:
         wait = WAITS["ordered" if ordered else "unordered"]
@@ -206,7 +206,7 @@ def test_what_timers_give_is_called_in_the_same_epoch(
 # The life of the function
 
 
-class Life_(AsyncFunction[int, str]):
+class Diary(AsyncFunction[int, str]):
     """Writes down its life."""
 
     told: ClassVar[list[str]] = []
@@ -229,7 +229,7 @@ class Life_(AsyncFunction[int, str]):
             return [f"{value} is number {self.count}"]
 
 
-class Plain(Life_):
+class Plain(Diary):
     """The same with functions that are not coroutines, but want a running loop."""
 
     def open(self, runtime_context: RuntimeContext) -> None:  # type: ignore[override]
@@ -241,17 +241,17 @@ class Plain(Life_):
         self.told.append("close")
 
 
-@pytest.mark.parametrize("function", [Life_(), Plain()])
+@pytest.mark.parametrize("function", [Diary(), Plain()])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_life_of_a_function(
-    env: StreamExecutionEnvironment, function: Life_, workers: int
+    env: StreamExecutionEnvironment, function: Diary, workers: int
 ) -> None:
-    Life_.told.clear()
+    Diary.told.clear()
     numbers = env.from_source(ScriptedSource([7, EndOfEpoch(), 8, EndOfEpoch(), 9]))
     stream = AsyncDataStream.ordered_wait(numbers, function, MINUTE).set_parallelism(1)
     results = collect(stream, workers=workers)
     assert results == ["7 is number 1", "8 is number 2", "9 is number 3"]
-    assert Life_.told == ["open"] * workers + ["close"]
+    assert Diary.told == ["open"] * workers + ["close"]
 
 
 def test_on_a_keyed_stream(env: StreamExecutionEnvironment) -> None:
@@ -403,16 +403,15 @@ def test_the_timeout_is_for_all_tries_together(env: StreamExecutionEnvironment, 
 
 
 class Fails(AsyncFunction[int, int]):
-    """Fails for one number, once if asked to; all others wait for ever until they are cancelled."""
+    """While it is broken, one number fails and another one waits until it is cancelled."""
 
-    times: ClassVar[int] = 0
+    is_broken: ClassVar[bool] = True
     cancelled: ClassVar[list[int]] = []
 
     async def async_invoke(self, value: int) -> list[int]:
-        if value == 13 and Fails.times:
-            Fails.times -= 1
+        if value == 13 and self.is_broken:
             raise ValueError("thirteen")
-        if value == 14 and Fails.times >= 0:
+        if value == 14 and self.is_broken:
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
@@ -422,7 +421,7 @@ class Fails(AsyncFunction[int, int]):
 
 @both_ways
 def test_a_failing_call_names_its_record(env: StreamExecutionEnvironment, how: str) -> None:
-    Fails.times, Fails.cancelled = 1, []
+    Fails.is_broken, Fails.cancelled = True, []
     stream = WAITS[how](env.from_collection([11, 12, 13, 14]).set_parallelism(1), Fails(), MINUTE)
     stream = stream.name("lookup").set_parallelism(1)
     message = r"ValueError: thirteen(.|\n)*operator 'lookup', subtask 0(.|\n)*record: 13"
@@ -431,7 +430,7 @@ def test_a_failing_call_names_its_record(env: StreamExecutionEnvironment, how: s
             run.epoch()
         assert isinstance(caught.value.original, ValueError)
         assert Fails.cancelled == [14]
-        Fails.times = -1  # nothing fails any more
+        Fails.is_broken = False
         run.run_to_end()
     assert sorted(run.records) == [11, 12, 13, 14]
 
