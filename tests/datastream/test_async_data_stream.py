@@ -99,11 +99,9 @@ def test_results_come_as_promised(records: list[tuple[int, list[int]]]) -> None:
             assert all(results.index(other) < results.index(number) for other in others)
 
 
-@both_ways
-def test_any_number_of_results(
-    env: StreamExecutionEnvironment, executor: Executor, how: str
-) -> None:
-    doubled = WAITS[how](env.from_collection(range(40)), Double(), MINUTE, 7)
+def test_any_number_of_results(env: StreamExecutionEnvironment, executor: Executor) -> None:
+    numbers = env.from_collection(range(40))
+    doubled = AsyncDataStream.unordered_wait(numbers, Double(), MINUTE, 7)
     assert Counter(executor.collect(doubled)) == Counter(dict.fromkeys(range(40), 2))
 
 

@@ -86,13 +86,13 @@ def test_a_declared_type_shapes_the_results_of_both(env: StreamExecutionEnvironm
     ]
 
 
-def test_a_switch(env: StreamExecutionEnvironment, executor: Executor) -> None:
+def test_a_switch(env: StreamExecutionEnvironment, in_process: Executor) -> None:
     end = EndOfEpoch()
     switches = [("a", True), end, ("b", True), end, end, ("a", False), end]
     records = [end, ("a", 1), end, ("a", 2), ("b", 3), end, ("b", 4), end, ("a", 5), ("b", 6)]
     first = env.from_source(ScriptedSource(switches)).key_by(lambda switch: switch[0])
     second = env.from_source(ScriptedSource(records)).key_by(lambda record: record[0])
-    passed = executor.collect(first.connect(second).process(Switch()))
+    passed = in_process.collect(first.connect(second).process(Switch()))
     assert sorted(passed) == [("a", 1), ("a", 2), ("b", 3), ("b", 4), ("b", 6)]
 
 

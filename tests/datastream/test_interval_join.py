@@ -156,11 +156,11 @@ def test_the_pairs_of_a_nested_loop(
     assert Counter(live(build, life)) == expected(left, right, bounds, exclusive)
 
 
-def test_on_both_executors(env: StreamExecutionEnvironment, executor: Executor) -> None:
+def test_orders_and_payments(env: StreamExecutionEnvironment, in_process: Executor) -> None:
     orders = [("a", 0, 1), ("b", 5, 2), ("a", 10, 3)]
     payments = [("a", 2, 4), ("b", 30, 5), ("a", 8, 6)]
     pairs = joined(env, orders, payments, (0, 5))
-    assert executor.collect(pairs) == [(("pair", ("a", 0, 1), ("a", 2, 4), 2), 2)]
+    assert in_process.collect(pairs) == [(("pair", ("a", 0, 1), ("a", 2, 4), 2), 2)]
 
 
 def test_records_are_forgotten_when_they_can_join_no_more(env: StreamExecutionEnvironment) -> None:
