@@ -213,12 +213,12 @@ class JobCheckpoints:
     def epoch_starting(self, epoch: int, forced: bool = False, closing: bool = False) -> Barrier:
         """What the epoch carries: a checkpoint perhaps, and what listeners are told (step 1)."""
         self._take_requests()
+        self._unnoted = ()
         event = EpochStarting(epoch, self._clock(), forced, closing)
         instructions = self._coordinator.handle(event)
         told = self._coordinator.notifications()
         for instruction in instructions:
-            if isinstance(instruction, InjectBarrier):
-                self._note(instruction.checkpoint_id)
+            if isinstance(instruction, InjectBarrier) and self._note(instruction.checkpoint_id):
                 _logger.info(
                     "triggering checkpoint %d @ %d for job '%s'",
                     instruction.checkpoint_id,
@@ -235,14 +235,18 @@ class JobCheckpoints:
                 )
         return Barrier(None, 0, told.completed, told.aborted)
 
-    def _note(self, checkpoint: int) -> None:
-        """Take note of an id that is given away; if that is not possible, the checkpoint fails."""
+    def _note(self, checkpoint: int) -> bool:
+        """Take note of an id before it is given away; if that is not possible, nobody hears of it.
+
+        The checkpoint fails then. Otherwise another driver could give the same id once more.
+        """
         self._unnoted = ()
         if self.enabled:
             try:
                 self.store.begin(checkpoint)
             except CheckpointError as error:
                 self._unnoted = (str(error),)
+        return not self._unnoted
 
     def epoch_accepted(
         self,

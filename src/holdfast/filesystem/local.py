@@ -154,7 +154,11 @@ def _write(path: Path, data: bytes, durable: bool) -> None:
 def _make_directories(path: Path) -> None:
     if not path.is_dir():
         _make_directories(path.parent)
-        path.mkdir(exist_ok=True)  # another process may be faster; a file in its place is an error
+        try:
+            path.mkdir()
+        except FileExistsError:  # another process was faster, and may have deleted it again
+            if path.exists() and not path.is_dir():
+                raise
         _sync(path.parent)
 
 

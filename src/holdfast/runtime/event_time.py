@@ -124,8 +124,11 @@ class StampingTime(OperatorTime):
         return Watermark(self._output.watermark, self._output.is_idle)
 
     def dump(self) -> bytes:
-        """The watermark and the generator."""
-        saved = (*self.watermark, self._generator)
+        """The watermark, the last one that the generator gave, and the generator.
+
+        While the input is idle, the generator may be ahead of the watermark.
+        """
+        saved = (*self.watermark, self._output.watermark, self._generator)
         try:
             return pickle.dumps(saved, 5)
         except (pickle.PicklingError, AttributeError, TypeError):
@@ -138,9 +141,9 @@ class StampingTime(OperatorTime):
             self.watermark = Watermark()
             self._begin()
             return
-        time, idle, self._generator = pickle.loads(data)
+        time, idle, given, self._generator = pickle.loads(data)
         self.watermark = Watermark(time, idle)
-        self._output = CurrentWatermark(time, idle)
+        self._output = CurrentWatermark(given, idle)
         if isinstance(self._generator, WatermarksWithIdleness):
             self._generator.clock = self.clock
 
@@ -149,8 +152,11 @@ class StampingTime(OperatorTime):
 
         That of before may be one that the job has no more.
         """
+        saved = list(saved)
         super().take_over(saved)
         self._begin()
+        if saved:
+            self._output = CurrentWatermark(min(pickle.loads(data)[2] for data in saved))
 
 
 class Timekeeping(TimerService):
