@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from holdfast.common import ExecutionConfig, TypeInformation, Types, WatermarkStrategy
 from holdfast.common.typeinfo import type_info_of
 from holdfast.datastream.broadcast_streams import BroadcastConnectedStream, BroadcastStream
+from holdfast.datastream.closeable_iterator import CloseableIterator
 from holdfast.datastream.connected_streams import ConnectedStreams, check_same_environment
 from holdfast.datastream.connectors.base import Sink
 from holdfast.datastream.connectors.dataframe import DataFrameSink
@@ -533,35 +534,6 @@ class DataStreamSink(_OperatorSettings):
 
     def _operator(self) -> int:
         return self._node
-
-
-class CloseableIterator:
-    """Iterates over the records of a running job; closing it cancels the job."""
-
-    def __init__(self, records: Iterator[Any], close: Callable[[], None]) -> None:
-        """Take the records and what ends the job behind them."""
-        self._records = records
-        self._close = close
-
-    def __iter__(self) -> CloseableIterator:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._records)
-
-    def next(self) -> Any:
-        """The next record."""
-        return next(self._records)
-
-    def close(self) -> None:
-        """Cancel the job if it still runs."""
-        self._close()
-
-    def __enter__(self) -> CloseableIterator:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Projection:

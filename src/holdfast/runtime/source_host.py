@@ -30,6 +30,7 @@ from holdfast.errors import InternalError
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.blocks import decode_records
 from holdfast.runtime.context import OperatorContext
+from holdfast.runtime.event_time import Watermark
 from holdfast.runtime.failures import FailureReporter, OperatorFailed
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.protocol import Failure, decode_failure, encode
@@ -79,7 +80,7 @@ class HostedSource(LiveSource):
                 "the process of a source function has died; the job has to go back to its last "
                 "checkpoint, or start again"
             ) from error
-        self._finished, failure, self.image, self.snapshot_failure = answer
+        self._finished, failure, self.image, self.snapshot_failure, self.watermark = answer
         if failure is not None:
             raise OperatorFailed(decode_failure(failure))
 
@@ -180,6 +181,7 @@ class _Host:
                 encode(failure) if failure else None,
                 thread and thread.image,
                 thread and thread.snapshot_failure,
+                thread.watermark if thread else Watermark(),
             )
         )
 

@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.checkpointing import OPERATOR_STATE
+from holdfast.runtime.event_time import END, Watermark
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.job import JobCode
 from holdfast.state.backend import KeyedStateBackend
@@ -45,10 +46,12 @@ class LiveSource(ABC):
     Attributes:
         image: after a read with a barrier, the function's operator state at that place.
         snapshot_failure: after such a read, why the function could not take part, if it could not.
+        watermark: after a read, how far the function says that time is.
     """
 
     image: bytes | None = None
     snapshot_failure: str | None = None
+    watermark: Watermark = Watermark()
 
     @abstractmethod
     def read(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
@@ -171,6 +174,13 @@ class SourceInstance:
         self._backend.set_blob(self.operator.uid, POSITION, data)
         if self._live is not None and self._live.image is not None:
             self._backend.set_blob(self.operator.uid, OPERATOR_STATE, self._live.image)
+
+    @property
+    def watermark(self) -> Watermark:
+        """How far the source itself says that time is."""
+        if self.finished:
+            return END
+        return self._live.watermark if self._live is not None else Watermark()
 
     @property
     def snapshot_failure(self) -> str | None:
