@@ -24,6 +24,10 @@ EXPECTED = {
         "ada: last=e4, scores=[3, 9, 6], wins={'bob': 1, 'eve': 1}, best=9, average=6.0",
         "bob: last=d4, scores=[5], wins={}, best=5, average=5.0",
     ],
+    "async_lookup": [
+        "order 1999 is for customer D99",
+        "2000 orders have their customers, and up to 500 waited at once",
+    ],
     "basic_operations": [
         "map> ('shanghai', 25.2)",
         "flat_map> shanghai",
@@ -33,6 +37,12 @@ EXPECTED = {
         "max_by> ('nairobi', 24.1)",
         "reduce> ('shanghai', '25.2 23.9')",
         "union> 18.5",
+    ],
+    "broadcast_rules": ["frost: garden had -7.5", "every reading met every rule, once"],
+    "connected_streams": [
+        "order 2 (12.5) is paid",
+        "order 3 is not paid",
+        "every order and every payment is told of once",
     ],
     "count_per_key": [f"key {key}: 20000" for key in range(10)],
     "count_window_average": ["(1, 4)", "(1, 5)"],
@@ -52,9 +62,14 @@ EXPECTED = {
         "it was: ValueError",
         "refused: operator 'orphan' has parallelism 300, above its max parallelism 128",
     ],
+    "event_time_timers": ["at 10:12 ann left a hat", "as plain Python says"],
     "exactly_once_files": [
         "failed once, restarted, and wrote 6000 orders to",
         "none is lost, none is doubled",
+    ],
+    "interval_join": [
+        "ann: sale at minute 11 led to a stove at minute 15",
+        "the same pairs as a nested loop over all clicks and orders",
     ],
     "metrics": ["parsed: 97", "broken: 3", "lines: 100"],
     "several_branches": [

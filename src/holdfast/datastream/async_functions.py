@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from holdfast.common.time import DurationLike
-from holdfast.datastream.function_base import Function, RuntimeContext
+from holdfast.datastream.function_base import Function
 
 __all__ = ["AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy"]
 
@@ -21,16 +21,8 @@ class AsyncFunction(Function, Generic[IN, OUT]):
     All calls of a subtask run in one event loop, so what does not await holds up the others. The
     loop runs while there are records that wait, and stands still between epochs. ``open`` and
     ``close`` are called within the running loop, so they may make what belongs to one, such as an
-    HTTP session; each may be an ``async def`` as well.
+    HTTP session; what they return is awaited if it can be, so each may be an ``async def``.
     """
-
-    def open(self, runtime_context: RuntimeContext) -> Awaitable[None] | None:  # type: ignore[override]
-        """Called before the first record, in every worker process that runs this instance."""
-        return None
-
-    def close(self) -> Awaitable[None] | None:  # type: ignore[override]
-        """Called once after the last record. Not when the process is killed."""
-        return None
 
     @abstractmethod
     async def async_invoke(self, value: IN) -> list[OUT]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.datastream.async_functions import (
     AsyncFunction,
@@ -291,6 +291,24 @@ class SourceContext(ABC):
         """Emit a record; waits while the job is behind."""
 
     @abstractmethod
+    def collect_with_timestamp(self, value: Any, timestamp: int) -> None:
+        """Emit a record with its timestamp in milliseconds; see `SourceFunction`."""
+
+    @abstractmethod
+    def emit_watermark(self, timestamp: int) -> None:
+        """Say that no record at or before this timestamp is to come; going back is ignored.
+
+        It moves the time of the job at the end of the epoch in which it is read.
+        """
+
+    @abstractmethod
+    def mark_as_temporarily_idle(self) -> None:
+        """Say that there is nothing to emit for a while, so that others need not wait for this one.
+
+        It ends with the next record or watermark.
+        """
+
+    @abstractmethod
     def get_checkpoint_lock(self) -> Any:
         """The lock under which emission and the change of the source's position are one.
 
@@ -304,7 +322,13 @@ class SourceFunction(Function):
 
     The loop runs in a thread of a process of its own, beside the workers, so it may keep what it
     likes in local variables and fields.
+
+    Attributes:
+        gives_timestamps: set it to True in a class whose ``run`` gives records their timestamps, or
+            watermarks: a job is planned before it runs.
     """
+
+    gives_timestamps: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, ctx: SourceContext) -> None:

@@ -73,6 +73,11 @@ class _Planner:
                 found.add(node.id)
         return found
 
+    def _timestamped_inputs(self, node: Node) -> frozenset[int]:
+        if _reads_timestamps(node):
+            return frozenset({0})
+        return frozenset(edge.input for edge in node.inputs if edge.source in self.timestamped)
+
     def plan(self, name: str) -> Plan:
         levels = self._levels()
         chains = self._chains(levels)
@@ -95,9 +100,7 @@ class _Planner:
                 calls=tuple(calls[node_id]),
                 exchanges=tuple(ex.id for ex in exchanges if ex.source == node_id),
                 max_parallelism_given=bool(node.max_parallelism or self.defaults.max_parallelism),
-                timestamped_inputs=frozenset(
-                    edge.input for edge in node.inputs if edge.source in self.timestamped
-                ),
+                timestamped_inputs=self._timestamped_inputs(node),
                 side_types=self._side_types(node),
             )
             for node_id, node in self.nodes.items()
@@ -222,8 +225,16 @@ def _gives_timestamps(node: Node) -> bool:
     if isinstance(operation, FunctionOperation):
         return operation.style is Style.WINDOW
     if isinstance(operation, SourceOperation):
-        return operation.strategy is not None
+        return operation.strategy is not None or _reads_timestamps(node)
     return isinstance(operation, TimestampsOperation)
+
+
+def _reads_timestamps(node: Node) -> bool:
+    """Whether it is a source whose records come with timestamps."""
+    operation = node.operation
+    return isinstance(operation, SourceOperation) and getattr(
+        operation.source, "gives_timestamps", False
+    )
 
 
 def _reads_rows(node: Node) -> bool:

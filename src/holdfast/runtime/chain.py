@@ -6,7 +6,7 @@ their fields and closes them. It does not know of blocks, epochs or files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -387,19 +387,14 @@ class Chain:
             instance.finish_calls()
             instance.fire(TimeDomain.PROCESSING_TIME)
 
-    def advance(
-        self, arrived: Mapping[int, list[Watermark]], ended: Container[int]
-    ) -> dict[int, Watermark]:
+    def advance(self, arrived: Mapping[int, list[Watermark]]) -> dict[int, Watermark]:
         """Move time to where the inputs are, operator by operator; returns where each is then.
 
-        Args:
-            arrived: the watermarks that came through exchanges, by the operator they came to.
-            ended: the sources that will give no more records.
+        ``arrived`` are the watermarks that came through exchanges, or that sources told, by the
+        operator they came to.
         """
         inputs = {number: list(arrived.get(number, ())) for number in self.instances}
         for number, instance in self.instances.items():
-            if instance.operator.node.is_source:
-                inputs[number] = [END if number in ended else Watermark()]
             instance.finish_calls()
             before = instance.time.watermark
             now = combine(inputs[number], before)

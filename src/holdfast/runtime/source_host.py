@@ -30,6 +30,7 @@ from holdfast.errors import InternalError
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.blocks import decode_records
 from holdfast.runtime.context import OperatorContext
+from holdfast.runtime.event_time import Watermark
 from holdfast.runtime.failures import FailureReporter, OperatorFailed
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.protocol import Failure, decode_failure, encode
@@ -80,7 +81,7 @@ class HostedSource(LiveSource):
             self._connection.send(request)
             while data := self._connection.recv_bytes():
                 yield decode_records(data)
-            self._finished, failure = self._connection.recv()
+            self._finished, failure, self.watermark = self._connection.recv()
         if failure is not None:
             raise OperatorFailed(decode_failure(failure))
 
@@ -195,8 +196,10 @@ class _Host:
         except OperatorFailed as failed:
             failure = failed.failure
         connection.send_bytes(b"")
-        finished = self._thread is not None and self._thread.finished
-        connection.send((finished, encode(failure) if failure else None))
+        thread = self._thread
+        finished = thread is not None and thread.finished
+        watermark = thread.watermark if thread is not None else Watermark()
+        connection.send((finished, encode(failure) if failure else None, watermark))
 
     def stop(self) -> None:
         """Cancel the loop."""

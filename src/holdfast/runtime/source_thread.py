@@ -13,12 +13,13 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from tempfile import SpooledTemporaryFile
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.datastream.functions import SourceContext, SourceFunction
 from holdfast.runtime.blocks import decode_records, encode_records
 from holdfast.runtime.checkpointing import initialize, notify, snapshot
 from holdfast.runtime.context import OperatorContext
+from holdfast.runtime.event_time import Watermark
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.sources import (
     Beginning,
@@ -29,6 +30,8 @@ from holdfast.runtime.sources import (
 )
 from holdfast.state.operator_state import decode_image, encode_image
 
+#: among the records: nothing comes for a while
+_IDLE = Watermark(idle=True)
 _CAPACITY = 100_000
 _BATCH = 4096
 _LONGEST_READ = 0.5
@@ -48,8 +51,51 @@ class _Context(SourceContext):
         with self._lock:
             self._thread.emit(value)
 
+    def collect_with_timestamp(self, value: Any, timestamp: int) -> None:
+        self._refuse("collect_with_timestamp")
+
+    def emit_watermark(self, timestamp: int) -> None:
+        self._refuse("emit_watermark")
+
+    def mark_as_temporarily_idle(self) -> None:
+        self._refuse("mark_as_temporarily_idle")
+
+    def _refuse(self, method: str) -> NoReturn:
+        message = (
+            f"run() calls {method}, but the class of the source function does not say that it "
+            "gives timestamps; set gives_timestamps = True in it"
+        )
+        raise TypeError(message)
+
     def get_checkpoint_lock(self) -> Any:
         return self._lock
+
+
+class _StampingContext(_Context):
+    """The context of a function that gives timestamps: records go with theirs."""
+
+    def collect(self, value: Any) -> None:
+        with self._lock:
+            self._thread.emit((value, None))
+
+    def collect_with_timestamp(self, value: Any, timestamp: int) -> None:
+        with self._lock:
+            self._thread.emit((value, _millis(timestamp)))
+
+    def emit_watermark(self, timestamp: int) -> None:
+        with self._lock:
+            self._thread.emit(Watermark(_millis(timestamp)))
+
+    def mark_as_temporarily_idle(self) -> None:
+        with self._lock:
+            self._thread.emit(_IDLE)
+
+
+def _millis(timestamp: Any) -> int:
+    if timestamp.__class__ is not int:
+        message = f"a timestamp must be in milliseconds, an int; got {timestamp!r}"
+        raise TypeError(message)
+    return timestamp
 
 
 class SourceThread:
@@ -77,6 +123,7 @@ class SourceThread:
         self._epoch = -1
         self._spool = _Spool()
         self._holder: _Holder | None = None
+        self._watermark = Watermark()
         self._thread = threading.Thread(target=self._run, name="holdfast-source", daemon=True)
         self._thread.start()
 
@@ -104,6 +151,7 @@ class SourceThread:
         if request.barrier:
             yield from self._halt()
         self._spool.complete = True
+        self._spool.watermark = self._watermark
         self._check()
 
     def snapshot(self, request: SnapshotRequest) -> Snapshot:
@@ -118,6 +166,11 @@ class SourceThread:
             self._spool.snapshot = Snapshot(image, failure)
             self._go_on()
         return self._spool.snapshot
+
+    @property
+    def watermark(self) -> Watermark:
+        """How far time was, by the function's own word, at the end of that epoch."""
+        return self._spool.watermark
 
     @property
     def finished(self) -> bool:
@@ -170,13 +223,27 @@ class SourceThread:
             batch = [queue.popleft() for _ in range(count)]
             self._space.set()
             limit -= count
-            yield batch
+            yield self._without_time(batch) if self._function.gives_timestamps else batch
             if not patient and time.monotonic() > deadline:
                 return
 
+    def _without_time(self, items: list[Any]) -> list[Any]:
+        """Take watermarks out of what was emitted, and note them."""
+        records = []
+        for item in items:
+            if item.__class__ is not Watermark:
+                records.append(item)
+                self._watermark = Watermark(self._watermark.time)
+            elif item is _IDLE:
+                self._watermark = Watermark(self._watermark.time, True)
+            else:
+                self._watermark = Watermark(max(item.time, self._watermark.time))
+        return records
+
     def _run(self) -> None:
+        context = _StampingContext if self._function.gives_timestamps else _Context
         try:
-            self._function.run(_Context(self, self._lock))
+            self._function.run(context(self, self._lock))
         except SourceCancelled:
             pass
         except BaseException as error:
@@ -233,6 +300,7 @@ class LocalSource(LiveSource):
         """Decoded batches."""
         for data in self.thread.read(request):
             yield decode_records(data)
+        self.watermark = self.thread.watermark
 
     def snapshot(self, request: SnapshotRequest) -> Snapshot:
         """As the thread gives it."""
@@ -256,6 +324,7 @@ class _Spool:
         self.records = 0
         self.complete = False
         self.snapshot: Snapshot | None = None
+        self.watermark = Watermark()
 
     def add(self, data: bytes, count: int) -> None:
         self._file.seek(0, 2)

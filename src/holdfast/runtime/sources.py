@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.checkpointing import OPERATOR_STATE
+from holdfast.runtime.event_time import END, Watermark
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.job import JobCode
 from holdfast.state.backend import KeyedStateBackend
@@ -58,7 +59,13 @@ class Snapshot(NamedTuple):
 
 
 class LiveSource(ABC):
-    """A running source function, wherever its loop is."""
+    """A running source function, wherever its loop is.
+
+    Attributes:
+        watermark: after a read, how far the function says that time is.
+    """
+
+    watermark: Watermark = Watermark()
 
     @abstractmethod
     def read(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
@@ -206,6 +213,13 @@ class SourceInstance:
             return None
         self._snapshot = self._live.snapshot(SnapshotRequest(checkpoint, timestamp))
         return self._snapshot.failure
+
+    @property
+    def watermark(self) -> Watermark:
+        """How far the source itself says that time is."""
+        if self.finished:
+            return END
+        return self._live.watermark if self._live is not None else Watermark()
 
     def close(self) -> None:
         """Let go of connections."""

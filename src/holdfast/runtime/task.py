@@ -142,8 +142,8 @@ class Subtask:
             if exchange.target_level == self._level.index:
                 came = arrived.setdefault(exchange.target, [])
                 came += run.inbox.watermarks(exchange)
-        ended = [source.operator.id for source in self._sources if source.finished]
-        times = self._chain.advance(arrived, ended)
+        arrived |= {source.operator.id: [source.watermark] for source in self._sources}
+        times = self._chain.advance(arrived)
         self._chain.fire_processing_timers()
         run.watermarks = {
             exchange.id: None if times[exchange.source].idle else times[exchange.source].time

@@ -20,6 +20,11 @@ class FunctionSource(Source):
         """One, unless the function is made to run in parallel."""
         return None if isinstance(self.function, ParallelSourceFunction) else 1
 
+    @property
+    def gives_timestamps(self) -> bool:
+        """Whether records come with timestamps."""
+        return self.function.gives_timestamps
+
     def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
         """Not used: a loop has no position to go back to; the runtime talks to the loop itself."""
         raise NotImplementedError
