@@ -72,6 +72,14 @@ EXPECTED = {
         "the same pairs as a nested loop over all clicks and orders",
     ],
     "metrics": ["parsed: 97", "broken: 3", "lines: 100"],
+    "sessions": [
+        "ann, 09:00 to 09:14: home, shoes",
+        "ann, 09:20 to 09:30: cart",
+        "bob, 09:01 to 09:11: home",
+        "ann, 09:00 to 09:30: home, shoes, cart, size 42",
+        "ann, 09:40 to 10:10: pay",
+        "ann, 10:30 to 10:40: home",
+    ],
     "several_branches": [
         "job 'several branches': 3 levels, 8 exchanges",
         "> (7, 900)",
@@ -86,6 +94,21 @@ EXPECTED = {
         "boiler jumped from 61.0 to 74.5 (subtask",
         "freezer jumped from -18.0 to -4.0 (subtask",
         "freezer jumped from -4.0 to -19.5 (subtask",
+    ],
+    "window_join": [
+        "join> ann clicked on boots after 4 s",
+        "join> bob clicked on boots after 11 s",
+        "rate> 09:00 boots: 2 clicks, 3 views",
+        "rate> 09:00 kettles: 0 clicks, 1 views",
+        "rate> 09:01 boots: 1 clicks, 1 views",
+    ],
+    "windows": [
+        "ann, 09:00 to 10:00: 3 purchases, 45.00 in all",
+        "ann, 10:00 to 11:00: 1 purchases, 8.00 in all",
+        "bob, 09:00 to 10:00: 2 purchases, 52.00 in all",
+        "largest> 09:00 bob bought for 12.00 at 09:20",
+        "last> ann: 20.00, 15.00, 8.00",
+        "too late> ann bought for 5.00 at 08:10",
     ],
     "with_state": [
         "visit> ann comes for the 2nd time",
