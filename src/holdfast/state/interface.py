@@ -145,6 +145,12 @@ class KeyedStateBackend(ABC):
     def discard(self) -> None:
         """Forget everything that is in memory."""
 
+    def close(self, ended: bool = False) -> None:
+        """Let go of what the instance holds besides memory; it is not used again.
+
+        ``ended``: nor will the job's state be.
+        """
+
     @abstractmethod
     def import_key_groups(
         self,
