@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
-from holdfast.datastream.state import State, StateDescriptor
+from holdfast.datastream.state import State, StateDescriptor, ValueStateDescriptor
 from holdfast.errors import InternalError
 from holdfast.state.chain import Chain, FileRef, files_to_fold
 from holdfast.state.errors import StateMigrationError, StateRegistrationError
@@ -20,8 +20,8 @@ from holdfast.state.interface import (
 )
 from holdfast.state.sections import KIND_NAMES, export_section, load_section
 from holdfast.state.storage import StateStorage
-from holdfast.state.tables import Table, make_table
-from holdfast.state.views import KeyContext, make_view
+from holdfast.state.tables import Table, ValueTable, make_table
+from holdfast.state.views import KeyContext, KeyedMarks, make_view
 
 __all__ = ["HeapKeyedStateBackend"]
 
@@ -75,18 +75,23 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         namespaced: bool = False,
     ) -> State:
         """Return a view of a state; its saved values are decoded when it is first asked for."""
-        table_id = (operator, descriptor.name, namespaced)
+        table = self._table((operator, descriptor.name, namespaced), descriptor)
+        return make_view(descriptor, table, context)
+
+    def marks(self, operator: str, state: str, loaded: Watcher) -> KeyedMarks:
+        """Return a state of marks, and tell of those that there are, or come from files."""
+        table = self._table((operator, state, True), ValueStateDescriptor(state))
+        assert isinstance(table, ValueTable)
+        self._watchers[operator, state, True] = loaded
+        loaded(table.entries)
+        return KeyedMarks(table)
+
+    def _table(self, table_id: _TableId, descriptor: StateDescriptor) -> Table[Any]:
         table = self._tables.get(table_id)
         if table is None:
             table = self._add_table(table_id, descriptor)
         _check_same(table, descriptor)
-        return make_view(descriptor, table, context)
-
-    def watch(self, operator: str, state: str, loaded: Watcher) -> None:
-        """Call back when entries of a declared state are loaded from files, or all is forgotten."""
-        table = self._tables[operator, state, False]
-        self._watchers[operator, state, False] = loaded
-        loaded(table.entries, list(table.entries))
+        return table
 
     def get_blob(self, operator: str, name: str) -> bytes | None:
         """Return an operator's bytes of that name."""
@@ -138,8 +143,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """Forget everything; tables and views stay."""
         for table in self._tables.values():
             table.clear()
-        for table_id, loaded in self._watchers.items():
-            loaded(self._tables[table_id].entries, None)
+        for loaded in self._watchers.values():
+            loaded(None)
         self._blobs.clear()
         self._dirty_blobs.clear()
         self._unread.clear()
@@ -267,7 +272,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         if table is not None:
             keys = load_section(table, section, self._marks(until, table_id, table))
             if table_id in self._watchers:
-                self._watchers[table_id](table.entries, keys)
+                self._watchers[table_id](key for key in keys if key in table.entries)
         elif section.chunks:
             self._unread.setdefault(table_id, []).append((until, section.copy()))
 

@@ -27,7 +27,7 @@ from holdfast.state.errors import StateCorruptionError
 from holdfast.state.files import BlobId, StateFile, decode_file
 from holdfast.state.key_groups import KeyGroupShare
 from holdfast.state.storage import StateStorage
-from holdfast.state.views import KeyContext
+from holdfast.state.views import KeyContext, KeyedMarks
 
 __all__ = [
     "KeyedStateBackend",
@@ -40,7 +40,7 @@ __all__ = [
 
 
 #: called with the entries of a state, and the keys that were loaded
-Watcher = Callable[[dict[Any, Any], list[Any] | None], None]
+Watcher = Callable[[Iterable[Any] | None], None]
 
 
 class RestoredHow(Enum):
@@ -107,12 +107,11 @@ class KeyedStateBackend(ABC):
         """
 
     @abstractmethod
-    def watch(self, operator: str, state: str, loaded: Watcher) -> None:
-        """Call back when entries of a declared state are loaded from files, or all is forgotten.
+    def marks(self, operator: str, state: str, loaded: Watcher) -> KeyedMarks:
+        """Return a state of marks, of which a key has one, or none, in each namespace.
 
-        ``loaded(entries, keys)`` has the live entries and the keys that may have changed; None
-        for the keys says that there are no entries any more. It is called at once for what there
-        is already.
+        ``loaded`` is called when marks are loaded from files, with those that changed and are
+        there, and when all is forgotten, with None; at once for what there is already.
         """
 
     @abstractmethod
