@@ -17,12 +17,16 @@ from holdfast.datastream import (
     StreamExecutionEnvironment,
 )
 from holdfast.datastream.state import (
+    ListStateDescriptor,
+    MapStateDescriptor,
     ReducingStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
 )
 from holdfast.errors import UserFunctionError
+from holdfast.state.errors import StateRegistrationError
 from holdfast.state.files import decode_file
+from holdfast.state.operator_state import OperatorStates
 from holdfast.testing import (
     AdvanceClock,
     EndOfEpoch,
@@ -217,3 +221,15 @@ def test_states_of_window_functions(env: StreamExecutionEnvironment) -> None:
     with LocalExecutor(windows, workers=2) as run:
         run.run_to_end()
     assert [total for _, _, total in run.records] == [2, 4, 6, 2]
+
+
+def test_operator_state_cannot_expire() -> None:
+    rules, offsets = MapStateDescriptor("rules"), ListStateDescriptor("offsets")
+    for descriptor in (rules, offsets):
+        descriptor.enable_time_to_live(lasting().build())
+    states = OperatorStates("buffer")
+    message = r"the operator state '\w+' of operator 'buffer' has a time-to-live, which only keyed"
+    with pytest.raises(StateRegistrationError, match=message):
+        states.get_broadcast_state(rules)
+    with pytest.raises(StateRegistrationError, match=message):
+        states.get_list_state(offsets)
