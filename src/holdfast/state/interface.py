@@ -168,6 +168,7 @@ class KeyedStateBackend(ABC):
     ) -> Chain:
         """Write what changed since the last persist or restore, and return the chain.
 
+        State with a time-to-live is cleaned up first; ``durable`` says that a checkpoint ends here.
         The file is called ``{stamp}.state``. If nothing changed, nothing is written and the chain
         is returned as it was. If the write fails, the changes are still there to be written.
         ``durable`` concerns this file only; see `StateStorage.sync` for those before it.

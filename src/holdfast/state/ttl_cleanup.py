@@ -101,7 +101,9 @@ _SWEEPERS: dict[str, type[_Sweeper]] = {"list": _ListSweeper, "map": _MapSweeper
 class _TtlState:
     """One state with a time-to-live."""
 
-    def __init__(self, kind: str, config: StateTtlConfig, clock: Clock, scan: Scan, aside: Aside):
+    def __init__(
+        self, kind: str, config: StateTtlConfig, clock: Clock, scan: Scan, aside: Aside
+    ) -> None:
         self.config = config
         self.aside = aside
         self.life = Lifetime(config, clock)

@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from holdfast.datastream.state import (
     AggregatingState,
-    AggregatingStateDescriptor,
     FoldingState,
-    FoldingStateDescriptor,
     ListState,
-    ListStateDescriptor,
     MapState,
-    MapStateDescriptor,
     ReducingState,
-    ReducingStateDescriptor,
     State,
     StateDescriptor,
     ValueState,
-    ValueStateDescriptor,
 )
 from holdfast.state.ttl import Aside, Lifetime, Pair
 from holdfast.state.views import checked_elements, no_accumulator
@@ -36,14 +30,17 @@ __all__ = ["make_ttl_view"]
 class _Single:
     """What all but lists and maps have in common: one pair per key."""
 
-    __slots__ = ("_aside", "_get", "_life", "_pairs", "_set")
+    __slots__ = ("_aside", "_descriptor", "_get", "_life", "_pairs", "_set")
 
-    def __init__(self, pairs: ValueState[Pair], aside: Aside, life: Lifetime) -> None:
+    def __init__(
+        self, pairs: ValueState[Pair], aside: Aside, life: Lifetime, descriptor: Any
+    ) -> None:
         self._pairs = pairs
         self._get = pairs.value
         self._set = pairs.update
         self._aside = aside
         self._life = life
+        self._descriptor = descriptor
 
     def clear(self) -> None:
         self._pairs.clear()
@@ -89,21 +86,13 @@ class _Single:
 
 
 class _TtlValueView(_Single, ValueState[Any]):
-    __slots__ = ("_default",)
-
-    def __init__(
-        self,
-        pairs: ValueState[Pair],
-        aside: Aside,
-        life: Lifetime,
-        descriptor: ValueStateDescriptor,
-    ) -> None:
-        super().__init__(pairs, aside, life)
-        self._default = descriptor.default_value
+    __slots__ = ()
 
     def value(self) -> Any:
         value = self._read()
-        return copy.deepcopy(self._default) if value is None else value
+        if value is None and self._descriptor.default_value is not None:
+            return copy.deepcopy(self._descriptor.default_value)
+        return value
 
     def update(self, value: Any) -> None:
         if value is None:
@@ -114,46 +103,30 @@ class _TtlValueView(_Single, ValueState[Any]):
 
 
 class _TtlReducingView(_Single, ReducingState[Any]):
-    __slots__ = ("_reduce",)
-
-    def __init__(
-        self,
-        pairs: ValueState[Pair],
-        aside: Aside,
-        life: Lifetime,
-        descriptor: ReducingStateDescriptor,
-    ) -> None:
-        super().__init__(pairs, aside, life)
-        self._reduce = descriptor.reduce
+    __slots__ = ()
 
     def get(self) -> Any:
         return self._read()
 
     def add(self, value: Any) -> None:
         if value is not None:
-            self._change(lambda held: value if held is None else self._reduce(held, value))
+            self._change(lambda held: self._reduced(held, value))
 
     def merge_namespaces(self, key: Any, target: Any, sources: Iterable[Any]) -> None:
         """Merge what a key has in other namespaces into one, as merging windows need it."""
-        self._merge(self._reduce, key, target, sources)
+        self._merge(self._descriptor.reduce, key, target, sources)
+
+    def _reduced(self, held: Any, value: Any) -> Any:
+        return value if held is None else self._descriptor.reduce(held, value)
 
 
 class _TtlAggregatingView(_Single, AggregatingState[Any, Any]):
-    __slots__ = ("_function",)
-
-    def __init__(
-        self,
-        pairs: ValueState[Pair],
-        aside: Aside,
-        life: Lifetime,
-        descriptor: AggregatingStateDescriptor,
-    ) -> None:
-        super().__init__(pairs, aside, life)
-        self._function = descriptor.get_agg_function()
+    __slots__ = ()
 
     def get(self) -> Any:
         accumulator = self._read()
-        return None if accumulator is None else self._function.get_result(accumulator)
+        function = self._descriptor.get_agg_function()
+        return None if accumulator is None else function.get_result(accumulator)
 
     def add(self, value: Any) -> None:
         if value is not None:
@@ -161,10 +134,10 @@ class _TtlAggregatingView(_Single, AggregatingState[Any, Any]):
 
     def merge_namespaces(self, key: Any, target: Any, sources: Iterable[Any]) -> None:
         """Merge what a key has in other namespaces into one, as merging windows need it."""
-        self._merge(self._function.merge, key, target, sources)
+        self._merge(self._descriptor.get_agg_function().merge, key, target, sources)
 
     def _added(self, held: Any, value: Any) -> Any:
-        function = self._function
+        function = self._descriptor.get_agg_function()
         accumulator = function.add(value, function.create_accumulator() if held is None else held)
         if accumulator is None:
             raise no_accumulator(function, "add")
@@ -172,18 +145,7 @@ class _TtlAggregatingView(_Single, AggregatingState[Any, Any]):
 
 
 class _TtlFoldingView(_Single, FoldingState[Any, Any]):
-    __slots__ = ("_fold", "_initial")
-
-    def __init__(
-        self,
-        pairs: ValueState[Pair],
-        aside: Aside,
-        life: Lifetime,
-        descriptor: FoldingStateDescriptor,
-    ) -> None:
-        super().__init__(pairs, aside, life)
-        self._fold = descriptor.fold
-        self._initial = descriptor.initial_value
+    __slots__ = ()
 
     def get(self) -> Any:
         return self._read()
@@ -193,9 +155,12 @@ class _TtlFoldingView(_Single, FoldingState[Any, Any]):
             self._change(lambda held: self._folded(held, value))
 
     def _folded(self, held: Any, value: Any) -> Any:
-        folded = self._fold(copy.deepcopy(self._initial) if held is None else held, value)
+        fold = self._descriptor.fold
+        folded = fold(
+            copy.deepcopy(self._descriptor.initial_value) if held is None else held, value
+        )
         if folded is None:
-            raise no_accumulator(self._fold, "fold")
+            raise no_accumulator(fold, "fold")
         return folded
 
 
@@ -204,7 +169,9 @@ class _TtlListView(ListState[Any]):
 
     __slots__ = ("_aside", "_life", "_pairs")
 
-    def __init__(self, pairs: ListState[Pair], aside: Aside, life: Lifetime) -> None:
+    def __init__(
+        self, pairs: ListState[Pair], aside: Aside, life: Lifetime, descriptor: StateDescriptor
+    ) -> None:
         self._pairs = pairs
         self._aside = aside
         self._life = life
@@ -254,7 +221,13 @@ class _TtlMapView(MapState[Any, Any]):
 
     __slots__ = ("_life", "_pairs")
 
-    def __init__(self, pairs: MapState[Any, Pair], life: Lifetime) -> None:
+    def __init__(
+        self,
+        pairs: MapState[Any, Pair],
+        aside: Aside,
+        life: Lifetime,
+        descriptor: StateDescriptor,
+    ) -> None:
         self._pairs = pairs
         self._life = life
 
@@ -333,17 +306,16 @@ class _TtlMapView(MapState[Any, Any]):
         return entries if life.returns_expired else kept
 
 
+_VIEWS: Final[dict[str, Callable[[Any, Aside, Lifetime, StateDescriptor], State]]] = {
+    "value": _TtlValueView,
+    "list": _TtlListView,
+    "map": _TtlMapView,
+    "reducing": _TtlReducingView,
+    "aggregating": _TtlAggregatingView,
+    "folding": _TtlFoldingView,
+}
+
+
 def make_ttl_view(descriptor: StateDescriptor, pairs: Any, aside: Aside, life: Lifetime) -> State:
     """Return the state that a function works with; ``pairs`` is the plain view of its pairs."""
-    if isinstance(descriptor, ListStateDescriptor):
-        return _TtlListView(pairs, aside, life)
-    if isinstance(descriptor, MapStateDescriptor):
-        return _TtlMapView(pairs, life)
-    if isinstance(descriptor, ReducingStateDescriptor):
-        return _TtlReducingView(pairs, aside, life, descriptor)
-    if isinstance(descriptor, AggregatingStateDescriptor):
-        return _TtlAggregatingView(pairs, aside, life, descriptor)
-    if isinstance(descriptor, FoldingStateDescriptor):
-        return _TtlFoldingView(pairs, aside, life, descriptor)
-    assert isinstance(descriptor, ValueStateDescriptor)
-    return _TtlValueView(pairs, aside, life, descriptor)
+    return _VIEWS[descriptor.kind](pairs, aside, life, descriptor)
