@@ -50,13 +50,14 @@ from holdfast.common.recovery_options import (
     starts_afresh,
 )
 from holdfast.common.restart_options import restart_strategy
+from holdfast.common.time import wall_clock
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.connectors.file_system import local_path
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.driver.start import Start, fit, operator_images
 from holdfast.errors import JobExecutionError
 from holdfast.plan.model import Plan
-from holdfast.runtime.context import Clock, wall_clock
+from holdfast.runtime.context import Clock
 from holdfast.runtime.epochs import Barrier, EpochBook
 from holdfast.runtime.faults import Faults
 from holdfast.state.errors import StateStorageError

@@ -59,6 +59,7 @@ class Subtask:
         self._subtask = subtask
         self._storage = storage
         self._backend = HeapKeyedStateBackend(range(0), 1)
+        self._backend.use_clock(clock)
         for op in (self._plan.operators[number] for number in self._level.operators):
             self._backend.assign(op.uid, _share(op, subtask))
         self._attempt = attempt
@@ -261,7 +262,9 @@ class Subtask:
         exchange = self._plan.exchanges[block.header.exchange]
         records = decode_records(block.data)
         run.records_in += len(records)
-        stamped = exchange.input in self._plan.operators[exchange.target].timestamped_inputs
+        target = self._plan.operators[exchange.target]
+        self._backend.processed(target.uid, len(records))
+        stamped = exchange.input in target.timestamped_inputs
         if stamped and not exchange.timestamped:
             records = [(record, None) for record in records]
         take = self._chain.inputs[exchange.target, exchange.input]

@@ -18,7 +18,7 @@ from holdfast.state.interface import (
     Watcher,
     read_file,
 )
-from holdfast.state.sections import KIND_NAMES, export_section, load_section
+from holdfast.state.sections import export_section, kind_name, load_section
 from holdfast.state.storage import StateStorage
 from holdfast.state.tables import Table, ValueTable, make_table
 from holdfast.state.views import KeyContext, KeyedMarks, make_view
@@ -67,12 +67,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._needs_base = False
         self._bytes_per_change = _BYTES_PER_CHANGE
 
-    def keyed_state(
-        self,
-        operator: str,
-        descriptor: StateDescriptor,
-        context: KeyContext,
-        namespaced: bool = False,
+    def _plain_state(
+        self, operator: str, descriptor: StateDescriptor, context: KeyContext, namespaced: bool
     ) -> State:
         """Return a view of a state; its saved values are decoded when it is first asked for."""
         table = self._table((operator, descriptor.name, namespaced), descriptor)
@@ -121,13 +117,17 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self, storage: StateStorage, stamp: str, epoch: int, durable: bool = False
     ) -> Chain:
         """Write what changed, together with the changes of the files that are to be folded."""
-        if not self._has_changes():
-            return self._chain
+        self._ttl.end_epoch()
+        full = durable and self._ttl.in_snapshots
         chain = self._chain
+        fold = len(chain.files) if full else self._files_to_fold()
+        if fold == len(chain.files):
+            self._ttl.before_base()
+        if not self._has_changes() and not (full and fold > 1):
+            return chain
         if epoch <= chain.until:
             message = f"epoch {epoch} cannot follow epoch {chain.until}, which is already written"
             raise ValueError(message)
-        fold = self._files_to_fold()
         step = None if fold == len(chain.files) else self._marks_since(chain.since(fold))
         file = self._export(step, chain.since(fold))
         data = encode_file(file)
@@ -173,15 +173,12 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._needs_base = bool(self._unread) or any(t.entries for t in self._tables.values())
         return read
 
-    def entries(self, operator: str, state: str) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield (key, namespace, value) of a state that the job has declared."""
-        tables = [self._tables.get((operator, state, namespaced)) for namespaced in (False, True)]
-        if tables == [None, None]:
-            message = f"operator {operator!r} has declared no state {state!r}"
-            raise StateRegistrationError(message)
-        for table in filter(None, tables):
-            for key, value in table.entries.items():
-                yield (*key, value) if table.namespaced else (key, None, value)
+    def _scan(
+        self, operator: str, state: str, namespaced: bool
+    ) -> Iterator[tuple[Any, Any, Any]] | None:
+        """Return (key, namespace, entry) of a state that the job has declared."""
+        table = self._tables.get((operator, state, namespaced))
+        return None if table is None else _walk(table)
 
     def stateful(self, blob: str) -> set[str]:
         """Return the operators that have keyed state here, or a blob of that name."""
@@ -202,7 +199,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _add_table(self, table_id: _TableId, descriptor: StateDescriptor) -> Table[Any]:
         operator, name, namespaced = table_id
         types = descriptor.declared_types
-        table = make_table(operator, name, descriptor.kind, types, namespaced)
+        expires = descriptor.ttl_config is not None
+        table = make_table(operator, name, descriptor.kind, types, namespaced, expires)
         for until, section in self._unread.get(table_id, ()):
             load_section(table, section, self._marks(until, table_id, table))
         self._unread.pop(table_id, None)
@@ -335,6 +333,14 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._needs_base = False
 
 
+def _walk(table: Table[Any]) -> Iterator[tuple[Any, Any, Any]]:
+    """Walk over a table whose entries may come and go meanwhile."""
+    for key in list(table.entries):
+        entry = table.entries.get(key)
+        if entry is not None:
+            yield (*key, entry) if table.namespaced else (key, None, entry)
+
+
 def _set(blobs: dict[BlobId, bytes], blob_id: BlobId, data: bytes | None) -> None:
     if data is None:
         blobs.pop(blob_id, None)
@@ -355,10 +361,11 @@ def _check_key_groups(section: Section, own: range) -> None:
 
 def _check_same(table: Table[Any], descriptor: StateDescriptor) -> None:
     declared = tuple(t if t is None else repr(t) for t in descriptor.declared_types)
-    if table.kind == descriptor.kind and table.types == declared:
+    expires = descriptor.ttl_config is not None
+    if (table.kind, table.types, table.expires) == (descriptor.kind, declared, expires):
         return
-    before = f"{KIND_NAMES[table.kind]}{_types(table.types)}"
-    now = f"{KIND_NAMES[descriptor.kind]}{_types(declared)}"
+    before = f"{kind_name(table.kind, table.expires)}{_types(table.types)}"
+    now = f"{kind_name(descriptor.kind, expires)}{_types(declared)}"
     message = (
         f"operator {table.operator!r} declares the state {table.name!r} twice: as {before} and as "
         f"{now}; give each state a name of its own"

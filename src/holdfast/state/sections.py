@@ -19,7 +19,7 @@ from holdfast.state.key_groups import key_groups_of
 from holdfast.state.serializers import Column, Serializer
 from holdfast.state.tables import Columns, Table
 
-__all__ = ["KIND_NAMES", "check_kind", "export_section", "load_section"]
+__all__ = ["check_kind", "export_section", "kind_name", "load_section"]
 
 #: keys per chunk: many enough that the cost per chunk does not show
 _CHUNK: Final = 4096
@@ -36,7 +36,7 @@ _ROWS: Final = {
     Op.MAP_REMOVE: 1,
 }
 
-KIND_NAMES: Final = {
+_KIND_NAMES: Final = {
     "value": "ValueState",
     "list": "ListState",
     "map": "MapState",
@@ -61,6 +61,7 @@ def export_section(table: Table[Any], marks: Any | None, max_parallelism: int) -
         table.types,
         max_parallelism,
         chunks,
+        table.expires,
     )
 
 
@@ -69,7 +70,7 @@ def load_section(table: Table[Any], section: Section, marks: Any | None) -> list
 
     Returns the keys of the table that it concerns.
     """
-    check_kind(section, table.kind)
+    check_kind(section, table.kind, table.expires)
     concerned: list[Any] = []
     for chunk in section.chunks:
         keys, columns = _decode_chunk(table, section, chunk)
@@ -82,15 +83,20 @@ def load_section(table: Table[Any], section: Section, marks: Any | None) -> list
     return concerned
 
 
-def check_kind(section: Section, kind: str) -> None:
+def check_kind(section: Section, kind: str, expires: bool) -> None:
     """Raise a StateMigrationError if a state is declared as another kind than it was saved."""
-    if section.kind != kind:
-        saved, declared = KIND_NAMES.get(section.kind, section.kind), KIND_NAMES.get(kind, kind)
+    if (section.kind, section.expires) != (kind, expires):
+        saved, declared = kind_name(section.kind, section.expires), kind_name(kind, expires)
         message = (
             f"{_place(section.operator, section.state)} was saved as {saved}; this job declares "
             f"{declared}; rename the state, or declare it as it was saved"
         )
         raise StateMigrationError(message)
+
+
+def kind_name(kind: str, expires: bool) -> str:
+    """Return what users call a kind of state."""
+    return f"{_KIND_NAMES.get(kind, kind)}{' with time-to-live' if expires else ''}"
 
 
 def _export_chunk(
