@@ -349,10 +349,11 @@ def _check_key_groups(section: Section, own: range) -> None:
 
 
 def _check_same(table: Table[Any], descriptor: StateDescriptor) -> None:
-    declared = tuple(t if t is None else repr(t) for t in descriptor.declared_types)
-    if table.kind == descriptor.kind and table.types == declared:
+    declared = tuple(map(repr, descriptor.declared_types))
+    known = tuple(repr(serializer.type_info) for serializer in table.serializers)
+    if table.kind == descriptor.kind and known == declared:
         return
-    before = f"{KIND_NAMES[table.kind]}{_types(table.types)}"
+    before = f"{KIND_NAMES[table.kind]}{_types(known)}"
     now = f"{KIND_NAMES[descriptor.kind]}{_types(declared)}"
     message = (
         f"operator {table.operator!r} declares the state {table.name!r} twice: as {before} and as "
@@ -361,5 +362,7 @@ def _check_same(table: Table[Any], descriptor: StateDescriptor) -> None:
     raise StateRegistrationError(message)
 
 
-def _types(types: tuple[str | None, ...]) -> str:
-    return "" if not any(types) else f" of {', '.join(name or 'no type' for name in types)}"
+def _types(types: tuple[str, ...]) -> str:
+    if all(name == "None" for name in types):
+        return ""
+    return f" of {', '.join('no type' if name == 'None' else name for name in types)}"
