@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.datastream.state import State, StateDescriptor
 from holdfast.errors import InternalError
+from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain, FileRef, files_to_fold
 from holdfast.state.errors import StateMigrationError, StateRegistrationError
 from holdfast.state.files import BlobId, Section, StateFile, encode_file
@@ -63,7 +64,10 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._steps: dict[int, _Step] = {}
         #: the chain whose state this is, but for what is dirty
         self._chain = Chain()
-        #: whether the state is that of no chain, so that only a base can hold it
+        #: states of which something is pickled in some file
+        self._pickled: set[_TableId] = set()
+        #: whether only a base can hold the state: it is that of no chain, or of files with old
+        #: types, which are to be gone before the types change once more
         self._needs_base = False
         self._bytes_per_change = _BYTES_PER_CHANGE
 
@@ -143,6 +147,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._blobs.clear()
         self._dirty_blobs.clear()
         self._unread.clear()
+        self._pickled.clear()
         self._steps.clear()
         self._chain = Chain()
         self._needs_base = False
@@ -184,6 +189,22 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         unread = {operator for operator, _, _ in self._unread}
         return live | unread | {operator for operator, name in self._blobs if name == blob}
 
+    def states(self) -> dict[str, list[SavedState]]:
+        """Return the keyed states that have entries here, by operator."""
+        found = [
+            (table_id, table.kind, table.types)
+            for table_id, table in self._tables.items()
+            if table.entries
+        ]
+        for table_id, sections in self._unread.items():
+            found += [(table_id, section.kind, section.types) for _, section in sections]
+        states: dict[str, list[SavedState]] = {}
+        for table_id, kind, types in found:
+            operator, name, namespaced = table_id
+            state = SavedState(name, kind, types, namespaced, table_id in self._pickled)
+            states.setdefault(operator, []).append(state)
+        return states
+
     def statistics(self) -> StateStatistics:
         """Return how much state there is; states that are not declared do not count as entries."""
         counts: dict[tuple[str, str], int] = {}
@@ -200,6 +221,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         table = make_table(operator, name, descriptor.kind, types, namespaced)
         for until, section in self._unread.get(table_id, ()):
             load_section(table, section, self._marks(until, table_id, table))
+            self._needs_base |= section.types != table.types
         self._unread.pop(table_id, None)
         self._tables[table_id] = table
         return table
@@ -264,7 +286,10 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _load_section(self, section: Section, until: int) -> None:
         table_id = section.operator, section.state, section.namespaced
         table = self._tables.get(table_id)
+        if section.pickled:
+            self._pickled.add(table_id)
         if table is not None:
+            self._needs_base |= bool(section.chunks) and section.types != table.types
             keys = load_section(table, section, self._marks(until, table_id, table))
             if table_id in self._watchers:
                 self._watchers[table_id](table.entries, keys)
@@ -283,6 +308,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return self._needs_base or bool(self._dirty_blobs) or any(t.dirty for t in tables)
 
     def _files_to_fold(self) -> int:
+        if self._needs_base:
+            return len(self._chain.files)
         changes = sum(len(table.dirty) for table in self._tables.values())
         blobs = sum(len(self._blobs.get(blob_id, b"")) for blob_id in self._dirty_blobs)
         size = round(changes * self._bytes_per_change) + blobs
@@ -315,6 +342,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         blobs = self._blobs.keys() if step is None else step.blobs
         for section in sections:
             _check_key_groups(section, self.share(section.operator).key_groups)
+            if section.pickled:
+                self._pickled.add((section.operator, section.state, section.namespaced))
         return StateFile(sections, {b: self._blobs.get(b) for b in blobs})
 
     def _written(self, file: FileRef, step: _Step | None) -> None:

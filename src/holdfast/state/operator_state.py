@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from holdfast.common.typeinfo import TupleTypeInfo
+from holdfast.common.typeinfo import TupleTypeInfo, TypeInformation
 from holdfast.datastream.state import (
     BroadcastState,
     ListState,
@@ -25,24 +25,32 @@ from holdfast.datastream.state import (
     MapStateDescriptor,
     OperatorStateStore,
     ReadOnlyBroadcastState,
+    StateDescriptor,
 )
+from holdfast.state.catalog import SavedState
 from holdfast.state.errors import StateMigrationError, StateRegistrationError, StateTypeError
 from holdfast.state.schema import Schema
 from holdfast.state.sections import unreadable
 from holdfast.state.serializers import Codec, Column, Serializer
 
 __all__ = [
+    "MODES",
     "Image",
     "OperatorStates",
     "ReadOnlyMap",
     "decode_image",
+    "element_type",
     "encode_image",
     "redistribute",
+    "saved_states",
 ]
 
 SPLIT: Final = "split"
 UNION: Final = "union"
 BROADCAST: Final = "broadcast"
+
+#: by how a state is shared out, the kind of its descriptor
+MODES: Final = {SPLIT: "list", UNION: "list", BROADCAST: "map"}
 
 #: the name under which raw bytes are kept; no state of a user can have it
 _RAW: Final = ""
@@ -111,6 +119,16 @@ def _joined(parts: Sequence[ListImage]) -> tuple[tuple[Element, ...], tuple[Sche
         places = [schemas.index(schema) for schema in part.schemas]
         elements += [(codec, data, places[place]) for codec, data, place in part.elements]
     return tuple(elements), tuple(schemas)
+
+
+def saved_states(image: Image) -> list[SavedState]:
+    """Return what a checkpoint says of an image: the states, each with all types it has."""
+    return [
+        SavedState(name, part.mode, (schema,), pickled=part.pickled)
+        for name, part in image.items()
+        if name != _RAW
+        for schema in part.schemas
+    ]
 
 
 class OperatorStates(OperatorStateStore):
@@ -210,7 +228,7 @@ class _OperatorList(ListState[Any]):
     def __init__(self, operator: str, descriptor: ListStateDescriptor, mode: str) -> None:
         self.descriptor = descriptor
         self.mode = mode
-        self._codec = _ElementCodec(operator, descriptor.name, Serializer(descriptor.type_info))
+        self._codec = _ElementCodec(operator, descriptor)
         self._elements: list[Any] = []
 
     def load(self, image: ListImage | None) -> None:
@@ -241,7 +259,7 @@ class _OperatorMap(BroadcastState[Any, Any]):
     def __init__(self, operator: str, descriptor: MapStateDescriptor) -> None:
         self.descriptor = descriptor
         self.mode = BROADCAST
-        self._codec = _ElementCodec(operator, descriptor.name, _entry_serializer(descriptor))
+        self._codec = _ElementCodec(operator, descriptor)
         self.load(None)
 
     def load(self, image: ListImage | None) -> None:
@@ -330,10 +348,12 @@ class ReadOnlyMap(ReadOnlyBroadcastState[Any, Any]):
     put = put_all = remove = __setitem__ = __delitem__ = _refuse
 
 
-def _entry_serializer(descriptor: MapStateDescriptor) -> Serializer:
-    """What writes the entries of a map, each as a pair."""
+def element_type(descriptor: StateDescriptor) -> TypeInformation | None:
+    """Return the type of one element of a list, or of one entry of a map, which is a pair."""
+    if not isinstance(descriptor, MapStateDescriptor):
+        return descriptor.type_info
     key, value = descriptor.declared_types
-    return Serializer(None if key is None or value is None else TupleTypeInfo((key, value)))
+    return None if key is None or value is None else TupleTypeInfo((key, value))
 
 
 class _ElementCodec:
@@ -341,10 +361,10 @@ class _ElementCodec:
 
     __slots__ = ("_name", "_operator", "_serializer")
 
-    def __init__(self, operator: str, name: str, serializer: Serializer) -> None:
+    def __init__(self, operator: str, descriptor: StateDescriptor) -> None:
         self._operator = operator
-        self._name = name
-        self._serializer = serializer
+        self._name = descriptor.name
+        self._serializer = Serializer(element_type(descriptor))
 
     def encode(self, mode: str, elements: Sequence[Any]) -> ListImage:
         serializer = self._serializer

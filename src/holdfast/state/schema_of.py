@@ -108,7 +108,8 @@ def _(type_info: BasicTypeInfo) -> Schema:
 @_schema.register(TimestampTypeInfo)
 @_schema.register(LocalTimeTypeInfo)
 def _(type_info: TypeInformation) -> Schema:
-    return Plain(kind=_TIMES[type_info.msgpack_type()])
+    python_type: Any = type_info.msgpack_type()
+    return Plain(kind=_TIMES[python_type])
 
 
 @_schema.register

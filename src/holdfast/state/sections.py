@@ -70,7 +70,7 @@ def load_section(table: Table[Any], section: Section, marks: Any | None) -> list
 
     Returns the keys of the table that it concerns.
     """
-    check_kind(section, table.kind)
+    check_kind(section.operator, section.state, section.kind, table.kind)
     readers = _readers(table, section)
     concerned: list[Any] = []
     for chunk in section.chunks:
@@ -84,13 +84,13 @@ def load_section(table: Table[Any], section: Section, marks: Any | None) -> list
     return concerned
 
 
-def check_kind(section: Section, kind: str) -> None:
+def check_kind(operator: str, state: str, saved: str, declared: str) -> None:
     """Raise a StateMigrationError if a state is declared as another kind than it was saved."""
-    if section.kind != kind:
-        saved, declared = KIND_NAMES.get(section.kind, section.kind), KIND_NAMES.get(kind, kind)
+    if saved != declared:
+        names = KIND_NAMES.get(saved, saved), KIND_NAMES.get(declared, declared)
         message = (
-            f"{_place(section.operator, section.state)} was saved as {saved}; this job declares "
-            f"{declared}; rename the state, or declare it as it was saved"
+            f"{_place(operator, state)} was saved as {names[0]}; this job declares {names[1]}; "
+            "rename the state, or declare it as it was saved"
         )
         raise StateMigrationError(message)
 
