@@ -30,7 +30,6 @@ from typing import Any, Final
 from holdfast.state.schema import (
     Custom,
     Enumeration,
-    Field,
     Layout,
     ListOf,
     MapOf,
@@ -112,12 +111,13 @@ class _Comparison:
 
     def compare(self, old: Schema, new: Schema, old_in: _Around, new_in: _Around) -> Upgrade:
         """Return how a part of a value is read; None may stand in its place if it could before."""
+        nullable = old.nullable
         if isinstance(old, Reference):
             old, old_in = _resolve(old, old_in)
         if isinstance(new, Reference):
             new, new_in = _resolve(new, new_in)
         function = self._compare(old, new, old_in, new_in)
-        if function is None or not old.nullable:
+        if function is None or not nullable:
             return function
         change = function
         return lambda value: None if value is None else change(value)
@@ -239,9 +239,7 @@ class _RecordUpgrade:
     def __call__(self, value: Any) -> Any:
         """Return the record as the new schema writes it."""
         fields = {
-            name: value if part is None else part(value)
-            for name, value in self._values(value).items()
-            for part in (self.parts[name],)
+            name: (self.parts[name] or _same)(part) for name, part in self._values(value).items()
         }
         if self._new.layout is Layout.MAP:
             mark = dict([self._new.mark]) if self._new.mark else {}
@@ -266,19 +264,19 @@ class _RecordUpgrade:
         return [self._new.mark[1]] if self._new.mark else []
 
     def _array(self, fields: dict[str, Any]) -> list[Any]:
+        """The fields in their order, up to the first whose default only the class can make."""
         array: list[Any] = []
-        last = max((i for i, f in enumerate(self._new.fields) if f.name in fields), default=-1)
-        for field in self._new.fields[: last + 1]:
-            array.append(fields[field.name] if field.name in fields else _default(field))
+        for field in self._new.fields:
+            if field.name in fields:
+                array.append(fields.pop(field.name))
+            elif field.default:
+                array.append(field.default[0])
+            else:
+                break
+        if fields:
+            problem = "a value was saved without it, and its default is not known"
+            raise Incompatible(problem).inside(f".{field.name}")
         return array
-
-
-def _default(field: Field) -> Any:
-    if field.default:
-        return field.default[0]
-    # It had a default once, which was not written, and has none now.
-    problem = "a value was saved without it, and it has no default that is known"
-    raise Incompatible(problem).inside(f".{field.name}")
 
 
 def _resolve(reference: Reference, around: _Around) -> tuple[Record, _Around]:
