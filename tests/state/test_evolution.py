@@ -479,3 +479,19 @@ _REFUSED = object()
 
 def _default(value: Any) -> Any:
     return dataclasses.field(default_factory=lambda: value)
+
+
+class Formula(msgspec.Struct):
+    left: Formula | int | str
+    name: str = ""
+
+
+class WeighedFormula(msgspec.Struct):
+    left: WeighedFormula | int | str
+    weight: float = 1.0
+
+
+def test_options_that_are_the_record_itself() -> None:
+    formula = Formula(Formula(Formula("x"), "inner"))
+    expected = WeighedFormula(WeighedFormula(WeighedFormula("x")))
+    assert read(formula, Formula, WeighedFormula) == expected

@@ -41,6 +41,7 @@ from holdfast.state.schema import (
     Schema,
     TupleOf,
     describe,
+    is_written_as,
 )
 
 __all__ = ["Incompatible", "Upgrade", "same_bytes", "upgrade"]
@@ -168,8 +169,13 @@ class _Comparison:
 
     def _union(self, old: Schema, new: OneOf, old_in: _Around, new_in: _Around) -> Upgrade:
         options = old.options if isinstance(old, OneOf) else (old,)
-        found = [(o, self._option(o, new, old_in, new_in)) for o in options]
-        changes = [(option, change) for option, change in found if change is not None]
+        changes: list[tuple[Schema, Callable[[Any], Any]]] = []
+        for option in options:
+            change = self._option(option, new, old_in, new_in)
+            if change is not None:
+                if isinstance(option, Reference):
+                    option, _ = _resolve(option, old_in)
+                changes.append((option, change))
         return partial(_by_option, changes) if changes else None
 
     def _option(self, old: Schema, new: OneOf, old_in: _Around, new_in: _Around) -> Upgrade:
@@ -361,16 +367,5 @@ def _custom(old: Custom, new: Custom) -> Upgrade:
 
 
 def _by_option(changes: list[tuple[Schema, Callable[[Any], Any]]], value: Any) -> Any:
-    return next((change(value) for option, change in changes if _is(option, value)), value)
-
-
-def _is(option: Schema, value: Any) -> bool:
-    """Whether a value was written as that option of a union, which is no plain one."""
-    if isinstance(option, Record) and option.mark:
-        field, mark = option.mark
-        if option.layout is Layout.MAP:
-            return isinstance(value, dict) and value.get(field) == mark
-        return isinstance(value, list) and value[0] == mark
-    if isinstance(option, MapOf) or (isinstance(option, Record) and option.layout is Layout.MAP):
-        return isinstance(value, dict)
-    return isinstance(value, list)
+    found = (change(value) for option, change in changes if is_written_as(option, value))
+    return next(found, value)

@@ -23,6 +23,7 @@ Schemas are written into state files and into the metadata of checkpoints. They 
 
 from __future__ import annotations
 
+import datetime
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -44,6 +45,7 @@ __all__ = [
     "Schema",
     "TupleOf",
     "describe",
+    "is_written_as",
 ]
 
 #: the kinds of plain values, each with how it is written
@@ -201,6 +203,43 @@ class Opaque(_Node, frozen=True, tag="pickled"):
 Schema: TypeAlias = (
     Plain | ListOf | MapOf | TupleOf | Record | Enumeration | OneOf | Reference | Custom | Opaque
 )
+
+
+def is_written_as(option: Schema, value: Any) -> bool:
+    """Return whether a value of a union was written as that option, which is no reference."""
+    if isinstance(option, Enumeration):
+        return value in option.values
+    if isinstance(option, Record) and option.mark:
+        field, mark = option.mark
+        if option.layout is Layout.MAP:
+            return isinstance(value, dict) and value.get(field) == mark
+        return isinstance(value, list) and value[0] == mark
+    return type(value) in _written_types(option)
+
+
+def _written_types(option: Schema) -> tuple[type, ...]:
+    if isinstance(option, Plain):
+        return _PLAIN_TYPES.get(option.kind, (str,))
+    if isinstance(option, MapOf) or (isinstance(option, Record) and option.layout is Layout.MAP):
+        return (dict,)
+    return (list, tuple)
+
+
+#: what the values of a kind are in MessagePack; those of others are texts
+_PLAIN_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "boolean": (bool,),
+    "byte": (int,),
+    "short": (int,),
+    "int": (int,),
+    "long": (int,),
+    "big int": (int, str),
+    "float": (float, int),
+    "double": (float, int),
+    "bytes": (bytes,),
+    "timestamp": (str, datetime.datetime),
+    "instant": (list, tuple),
+    "null": (type(None),),
+}
 
 
 def describe(schema: Schema | None) -> str:

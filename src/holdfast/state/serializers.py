@@ -34,7 +34,7 @@ from holdfast.state.evolution import Incompatible, Upgrade, upgrade
 from holdfast.state.schema import Schema
 from holdfast.state.schema_of import has_classes, schema_of
 
-__all__ = ["Codec", "Column", "Serializer", "Unreadable"]
+__all__ = ["Codec", "Column", "Serializer", "Unreadable", "decode_untyped"]
 
 
 class Codec(IntEnum):
@@ -149,7 +149,7 @@ class Serializer:
         """
         if column.codec is Codec.TYPED:
             return self._decode_typed(column.data)
-        values = _decode_untyped(column)
+        values = decode_untyped(column)
         try:
             return self.shape(values)
         except (TypeError, ValueError) as error:
@@ -217,7 +217,8 @@ def _pickle(values: list[Any]) -> bytes:
         return data
 
 
-def _decode_untyped(column: Column) -> list[Any]:
+def decode_untyped(column: Column) -> list[Any]:
+    """Return the values of a column that was written without a type; pickles are unpickled."""
     if column.codec is Codec.PICKLE:
         return _unpickle(column.data)
     return (_decode_tuples if column.codec is Codec.TUPLES else _decode_plain)(column.data)
