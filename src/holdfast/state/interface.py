@@ -23,6 +23,7 @@ from typing import Any
 
 from holdfast.common.time import wall_clock
 from holdfast.datastream.state import State, StateDescriptor
+from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
 from holdfast.state.errors import StateCorruptionError, StateRegistrationError
 from holdfast.state.files import BlobId, StateFile, decode_file
@@ -218,6 +219,13 @@ class KeyedStateBackend(ABC):
     @abstractmethod
     def stateful(self, blob: str) -> set[str]:
         """Return the operators that have keyed state here, or a blob of that name."""
+
+    @abstractmethod
+    def states(self) -> dict[str, list[SavedState]]:
+        """Return the keyed states that have entries here, by operator, with the types they have.
+
+        Those that nobody has declared yet, with the types that they were saved with.
+        """
 
     @abstractmethod
     def statistics(self) -> StateStatistics:
