@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 from holdfast.testing import LocalExecutor
+from tests.crashing import every_epoch_is_lost_once
 
 REWRITE_GOLDEN = "--rewrite-golden"
 SEED = "--seed"
@@ -131,3 +132,13 @@ def s3(s3_server: str) -> S3:
         "fs.s3a.path.style.access": "true",
     }
     return S3(f"s3a://{bucket}", options)
+
+
+@pytest.fixture(scope="module", params=["undisturbed", "crashing"])
+def disturbance(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs the tests of a module that uses it twice, the second time with crashes everywhere."""
+    if request.param == "undisturbed":
+        yield
+    else:
+        with every_epoch_is_lost_once():
+            yield

@@ -4,13 +4,8 @@ The timers of a key are a map state, so that they are saved, restored and moved 
 find those that are due, a heap beside it holds the same timers by time. The heap belongs to the
 process: when state is loaded, the timers of the keys that came in are added to it, and a timer that
 is in the heap but no longer in the state is passed over when its turn comes. So a watermark that
-<<<<<<< HEAD
-fires nothing looks at one timer, however many there are. When most of a heap is deleted timers, as
-where sessions grow and move theirs, it is made anew without them.
-=======
-fires nothing looks at one timer, however many there are. Whenever the heap has doubled, it is rid
-of timers that were deleted, so it is never much larger than the state.
->>>>>>> eae689f
+fires nothing looks at one timer, however many there are. Whenever the heap has doubled, or half of
+it was deleted, it is rid of deleted timers, so it is never much larger than the state.
 """
 
 from __future__ import annotations
@@ -29,10 +24,6 @@ _NAMES = {
     TimeDomain.EVENT_TIME: "\0event-time-timers",
     TimeDomain.PROCESSING_TIME: "\0processing-time-timers",
 }
-#: heaps below that are left as they are
-_SMALL = 1024
-
-
 #: a heap that is not worth a sweep
 _SMALL = 1024
 
@@ -62,7 +53,8 @@ class TimerQueue:
         self._heap: list[tuple[int, int, Any, Any]] = []
         self._queued: set[Timer] = set()
         self._turn = count()
-        self._sweep_at = _SMALL
+        #: how many more changes there are until the heap is swept; a deletion counts twice
+        self._left = _SMALL
         backend.watch(operator, name, self._loaded)
 
     def register(self, timestamp: int, namespace: Any = None) -> None:
@@ -76,8 +68,7 @@ class TimerQueue:
         """Remove a timer of the current key, if there is one."""
         self._state.remove(_place(timestamp, namespace))
         self._queued.discard(Timer(timestamp, self._context.key, namespace))
-        if len(self._heap) > 2 * len(self._queued) + _SMALL:
-            self._sweep()
+        self._changed(2)
 
     def due(self, until: int) -> Iterator[Timer]:
         """Take out the timers up to a time, in its order, those that are set meanwhile too.
@@ -105,20 +96,24 @@ class TimerQueue:
         if timer not in self._queued:
             self._queued.add(timer)
             heappush(self._heap, (timer.timestamp, next(self._turn), timer.key, timer.namespace))
-            if len(self._heap) >= self._sweep_at:
-                self._sweep()
+            self._changed(1)
+
+    def _changed(self, weight: int) -> None:
+        self._left -= weight
+        if self._left <= 0:
+            self._sweep()
 
     def _sweep(self) -> None:
         """Take timers out of the heap that are no longer in the state, or there twice."""
         key = self._context.key
-        first = {Timer(at, of, space): (at, turn, of, space) for at, turn, of, space in self._heap}
-        kept = {timer: entry for timer, entry in first.items() if self._is_set(timer)}
+        timers = {Timer(at, of, space): (at, turn, of, space) for at, turn, of, space in self._heap}
+        kept = {timer: entry for timer, entry in timers.items() if self._is_set(timer)}
         self._context.key = key
         # NB: in place, since `due` may be at work on it
         self._heap[:] = kept.values()
         heapify(self._heap)
         self._queued = set(kept)
-        self._sweep_at = 2 * len(self._heap) + _SMALL
+        self._left = len(self._heap) + _SMALL
 
     def _is_set(self, timer: Timer) -> bool:
         self._context.key = timer.key
