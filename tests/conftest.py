@@ -26,6 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what would be the same again: `every_epoch_is_lost_once` does nothing on Spark."""
+    items[:] = [i for i in items if not (i.get_closest_marker("spark") and "crashing" in i.name)]
+
+
 @pytest.fixture
 def env() -> StreamExecutionEnvironment:
     """An environment of parallelism 2, with short epochs."""

@@ -16,12 +16,16 @@ from holdfast.datastream import (
     CoProcessFunction,
     DataStream,
     KeyedCoProcessFunction,
+    KeyedProcessFunction,
     ProcessFunction,
     StreamExecutionEnvironment,
 )
 from holdfast.runtime.event_time import Watermark, combine
 from holdfast.testing import AdvanceClock, EndOfEpoch, LocalExecutor, ScriptedSource
+from tests.crashing import undisturbed
 from tests.lives import Life, live, lives
+
+pytestmark = pytest.mark.usefixtures("disturbance")
 
 MIN = -(2**63)
 MAX = 2**63 - 1
@@ -109,6 +113,7 @@ timestamps = st.integers(0, 50) | st.just(IDLE)
 subtask = st.lists(st.lists(timestamps, min_size=1, max_size=3), min_size=1, max_size=5)
 
 
+@undisturbed
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(subtask, min_size=2, max_size=4),
@@ -181,6 +186,59 @@ def test_an_idle_operator_says_so_to_those_behind_it(env: StreamExecutionEnviron
     with LocalExecutor(both.rebalance().process(Probe())) as run:
         run.run_to_end()
     assert sorted(run.records) == [(0, MIN), (1, 1), (2, 6), (3, 7)]
+
+
+class Punctuated(WatermarkGenerator):
+    """Records of odd timestamps say that nothing before them is to come."""
+
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        if event_timestamp % 2:
+            output.emit_watermark(event_timestamp)
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        pass
+
+
+@pytest.mark.parametrize("on_source", [True, False])
+def test_a_generator_that_speaks_when_it_sees_a_record(
+    env: StreamExecutionEnvironment, on_source: bool
+) -> None:
+    strategy = WatermarkStrategy.for_generator(Punctuated).with_timestamp_assigner(
+        lambda record, _: record[1]
+    )
+    script = [(0, 5), (0, 8), EndOfEpoch(), (1, 10), EndOfEpoch(), (2, 7), (2, 3), EndOfEpoch()]
+    source = ScriptedSource([*script, (3, 12)])
+    if on_source:
+        stream = env.from_source(source, strategy)
+    else:
+        stream = env.from_source(source).assign_timestamps_and_watermarks(strategy)
+    with LocalExecutor(stream.rebalance().process(Probe()), workers=2) as run:
+        run.run_to_end()
+    assert sorted(run.records) == [(0, MIN), (0, MIN), (1, 5), (2, 5), (2, 5), (3, 7)]
+
+
+class AtTheEnd(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        ctx.timer_service().register_event_time_timer(MAX)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
+        yield timestamp, ctx.timer_service().current_watermark()
+
+
+@pytest.mark.parametrize(
+    "strategy", [WatermarkStrategy.no_watermarks(), WatermarkStrategy.for_generator(Punctuated)]
+)
+def test_the_end_of_the_input_brings_the_last_watermark(
+    env: StreamExecutionEnvironment, strategy: WatermarkStrategy
+) -> None:
+    """Whatever the generator says: every timer fires, in the epoch of the last record."""
+    strategy = strategy.with_timestamp_assigner(lambda record, _: record[1])
+    stream = env.from_source(ScriptedSource([(0, 5), EndOfEpoch(), (1, 6)]), strategy)
+    with LocalExecutor(stream.key_by(lambda record: record[0]).process(AtTheEnd())) as run:
+        run.epoch()
+        assert run.records == []
+        run.epoch()
+        assert run.records == [(MAX, MAX)] * 2
 
 
 def test_a_generator_that_was_made_on_the_spot(env: StreamExecutionEnvironment) -> None:

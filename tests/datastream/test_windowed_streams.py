@@ -252,6 +252,43 @@ def test_window_all_with_other_functions() -> None:
     assert collect(windows().apply(Spans()))[1] == (10, ("c", 11, 3))
 
 
+class Fired(ProcessAllWindowFunction[Any, Any, Any]):
+    """How often this window fired, kept in its state."""
+
+    times = ValueStateDescriptor("times", int)
+
+    def process(
+        self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[Any]
+    ) -> Iterator[Any]:
+        times = context.window_state().get_state(self.times)
+        times.update((times.value() or 0) + 1)
+        yield context.window().start, times.value(), [element[-1] for element in elements]
+
+    def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:
+        context.window_state().get_state(self.times).clear()
+
+
+def test_window_all_has_what_other_windows_have(env: StreamExecutionEnvironment) -> None:
+    """A trigger, an evictor, lateness, a side output of late records, state of the window."""
+    script = [
+        *(("a", 1, 1), ("b", 2, 2), ("c", 12, 3), EndOfEpoch()),
+        *(("d", 3, 4), ("e", 19, 5), ("f", 27, 6), EndOfEpoch(), ("g", 4, 7)),
+    ]
+    windows = timed(env, script).window_all(TumblingEventTimeWindows.of(10))
+    windows.trigger(PurgingTrigger.of(EventTimeTrigger())).evictor(CountEvictor.of(2))
+    results = windows.allowed_lateness(5).side_output_late_data(LATE).process(Fired()).uid("all")
+    with LocalExecutor(results.union(results.get_side_output(LATE))) as run:
+        run.run_to_end()
+        assert run.records == [
+            (0, 1, [1, 2]),
+            (0, 2, [4]),  # late: it fires again, without what was purged
+            (10, 1, [3, 5]),
+            ("g", 4, 7),
+            (20, 1, [6]),
+        ]
+        assert sizes(run, "all") == Counter()
+
+
 def test_window_all_cannot_be_made_parallel(env: StreamExecutionEnvironment) -> None:
     result = all_windows(env).reduce(max).set_parallelism(2)
     with pytest.raises(JobDefinitionError, match="parallelism 2, above its max parallelism 1"):
