@@ -544,6 +544,23 @@ def test_a_session_that_fired_grows(env: StreamExecutionEnvironment) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("epochs", "expected"),
+    [
+        (1, [("a", 0, 10, 3), ("b", 5, 10, 0)]),
+        (2, [("a", 0, 5, 1), ("a", 5, 10, 2), ("b", 5, 10, 0)]),
+    ],
+)
+def test_a_record_exactly_a_gap_after_the_last_one(
+    env: StreamExecutionEnvironment, epochs: int, expected: list[Any]
+) -> None:
+    """It is not late, and its session has fired or not: the one case in which that shows."""
+    script = [("a", 0, 1), ("b", 5, 0), *[EndOfEpoch()] * (epochs - 1), ("a", 5, 2)]
+    windows = keyed(env, script).window(EventTimeSessionWindows.with_gap(5))
+    late = windows.side_output_late_data(LATE).process(Sums())
+    assert sorted(collect(late.union(late.get_side_output(LATE)))) == expected
+
+
 def test_durations_of_any_kind(env: StreamExecutionEnvironment) -> None:
     windows = keyed(env, []).window(TumblingEventTimeWindows.of(timedelta(seconds=1)))
     assert windows.allowed_lateness("2 s").allowed_lateness(timedelta(seconds=1)) is windows
