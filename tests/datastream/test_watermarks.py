@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.common import WatermarkStrategy
+from holdfast.common import Configuration, WatermarkStrategy
 from holdfast.common.watermark_generators import WatermarkGenerator, WatermarkOutput
 from holdfast.datastream import (
     CoProcessFunction,
@@ -253,6 +254,49 @@ def test_a_generator_that_was_made_on_the_spot(env: StreamExecutionEnvironment) 
     with LocalExecutor(probe, workers=2) as run:
         run.run_to_end()
     assert run.records == [(0, MIN), (1, 7)]
+
+
+class Gone(Obedient):
+    """A generator that the job has no more when it goes on."""
+
+
+@undisturbed
+@pytest.mark.parametrize("before", ["none", "gone", "idle", "bounded"])
+@pytest.mark.parametrize("after", ["none", "obedient", "bounded"])
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_job_that_goes_on_with_another_strategy(
+    before: str, after: str, parallelism: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watermark stays where it was until the new one is ahead."""
+    strategies = {
+        "none": None,
+        "gone": WatermarkStrategy.for_generator(Gone),
+        "idle": WatermarkStrategy.for_generator(Gone).with_idleness(1000),
+        "obedient": WatermarkStrategy.for_generator(Obedient),
+        "bounded": WatermarkStrategy.for_bounded_out_of_orderness(2),
+    }
+    reached = {"none": MIN, "gone": 7, "idle": 7, "bounded": 4}[before]
+
+    def job(strategy: str, restore: str | None, parallelism: int) -> DataStream:
+        settings = {"execution.savepoint.path": restore} if restore else {}
+        env = StreamExecutionEnvironment(Configuration(settings)).set_parallelism(parallelism)
+        script = [(0, 7), EndOfEpoch(), (1, 3), EndOfEpoch(), (2, 20), EndOfEpoch(), (3, 30)]
+        chosen = strategies[strategy]
+        if chosen is not None:
+            chosen = chosen.with_timestamp_assigner(lambda record, _: record[1])
+        source = env.from_source(ScriptedSource(script), chosen).uid("source")
+        return source.rebalance().process(Probe()).uid("probe")
+
+    with LocalExecutor(job(before, None, 1)) as run:
+        run.epoch()
+        path = run.savepoint(tmp_path, stop=True)
+        assert run.records == [(0, MIN), (1, reached)]
+    monkeypatch.delattr("tests.datastream.test_watermarks.Gone")
+    with LocalExecutor(job(after, path, parallelism)) as run:
+        run.run_to_end()
+    assert run.records[0] == (2, reached)
+    assert run.records[1][0] == 3
+    assert run.records[1][1] == {"none": reached, "obedient": 20, "bounded": 17}[after]
 
 
 def test_a_timestamp_that_is_no_int(env: StreamExecutionEnvironment) -> None:
