@@ -63,6 +63,7 @@ from holdfast.errors import JobDefinitionError, UserFunctionError
 from holdfast.testing import AdvanceClock, EndOfEpoch, LocalExecutor, ScriptedSource, collect
 from tests.conformance.saved_state import saved, sizes
 from tests.crashing import undisturbed
+from tests.lives import Life, live, lives
 
 if TYPE_CHECKING:
     from tests.conftest import Executor
@@ -133,25 +134,25 @@ def test_windows_of_event_time(env: StreamExecutionEnvironment, executor: Execut
 # Count windows.
 
 
+@undisturbed
 @settings(max_examples=60, deadline=None)
 @given(
-    script=st.lists(st.one_of(st.integers(0, 50), st.just(EndOfEpoch())), max_size=40),
-    size=st.integers(1, 5),
-    slide=st.integers(0, 6),
-    workers=st.integers(1, 3),
+    st.lists(st.integers(0, 50), max_size=40),
+    st.integers(1, 5),
+    st.integers(0, 6),
+    lives(st.integers(1, 10)),
 )
-def test_count_windows(script: list[Any], size: int, slide: int, workers: int) -> None:
-    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
-    by_key = env.from_source(ScriptedSource(script)).key_by(lambda number: number % 3)
-    windows = by_key.count_window(size, slide).apply(Lists())
+def test_count_windows(numbers: list[int], size: int, slide: int, life: Life) -> None:
+    def build(env: StreamExecutionEnvironment) -> DataStream:
+        by_key = env.from_collection(numbers).key_by(lambda number: number % 3)
+        return by_key.count_window(size, slide).apply(Lists())
+
     expected = []
     for key in range(3):
-        of_key = [n for n in script if isinstance(n, int) and n % 3 == key]
+        of_key = [number for number in numbers if number % 3 == key]
         starts = range(0, len(of_key) - size + 1, slide or size)
         expected += [(key, of_key[start : start + size]) for start in starts]
-    with LocalExecutor(windows, workers=workers) as run:
-        run.run_to_end()
-    assert sorted(run.records) == sorted(expected)
+    assert sorted(live(build, life)) == sorted(expected)
 
 
 def test_full_count_windows_are_gone(env: StreamExecutionEnvironment) -> None:
@@ -334,6 +335,13 @@ def test_sessions_of_processing_time(env: StreamExecutionEnvironment) -> None:
         run.run_to_end()
         assert sorted(run.records) == [("a", 0, 16, 3), ("a", 17, 27, 8), ("b", 16, 26, 4)]
         assert sizes(run, "windows") == Counter()
+
+
+def test_windows_whose_end_has_not_come_when_the_input_ends(
+    env: StreamExecutionEnvironment,
+) -> None:
+    records = env.from_collection([("a", 0, 1)]).key_by(lambda record: record[0])
+    assert collect(records.window(TumblingProcessingTimeWindows.of(10)).process(Sums())) == []
 
 
 def test_early_results_by_the_clock(env: StreamExecutionEnvironment) -> None:
