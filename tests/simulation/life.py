@@ -231,7 +231,7 @@ class Life:
             return None
         storage = self.store.storage
         if start.directory is not None:
-            storage = storage.elsewhere(str(start.directory))
+            storage = storage.elsewhere(start.directory)
         image = read_image(f"checkpoint {start.metadata.id}", start.metadata, storage)
         check_image(image, self._shape.replayable)
         return image

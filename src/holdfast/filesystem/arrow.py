@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
-from holdfast.filesystem.base import FileStatus, FileSystem, FileSystemError
+from holdfast.filesystem.base import FileLock, FileStatus, FileSystem, FileSystemError
+from holdfast.filesystem.lease import Lease
 from holdfast.filesystem.options import configured, s3_arguments
 from holdfast.filesystem.schemes import remote_file_system
 
@@ -34,6 +35,7 @@ class ArrowFileSystem(FileSystem):
     Made anew from its address and its options wherever it is unpickled.
     """
 
+    is_remote = True
     _failures = (OSError, pa.ArrowException)
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
@@ -62,6 +64,7 @@ class ArrowFileSystem(FileSystem):
     def open_output(self, path: str) -> BinaryIO:
         """A buffered stream; in an object store the file is there once it is closed."""
         with self.errors("write", path):
+            self._make_parent(path)
             return cast(BinaryIO, io.BufferedWriter(self._open(path), _BUFFER))
 
     def open_input(self, path: str) -> BinaryIO:
@@ -83,7 +86,7 @@ class ArrowFileSystem(FileSystem):
         left = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
         try:
             self._write(left, data)
-            self.move(left, path)
+            self._rename(left, path)
         except BaseException:
             with contextlib.suppress(FileSystemError):
                 self.delete(left)
@@ -92,10 +95,14 @@ class ArrowFileSystem(FileSystem):
     def move(self, source: str, target: str) -> None:
         """Rename; in an object store, copy and delete."""
         with self.errors("move", source, target):
-            if self._renames:
-                self.make_directories(target.rpartition("/")[0])
-                if self.exists(source):  # HDFS does not rename over a file
-                    self.delete(target)
+            if self._renames and self.exists(source):
+                self._make_parent(target)
+            self._rename(source, target)
+
+    def _rename(self, source: str, target: str) -> None:
+        with self.errors("move", source, target):
+            if self._renames and self.exists(source):
+                self.delete(target)  # HDFS does not rename over a file
             try:
                 self._arrow.move(source, target)
             except self._failures as error:
@@ -129,20 +136,28 @@ class ArrowFileSystem(FileSystem):
         return None if found.type == fs.FileType.NotFound else _status(found)
 
     def make_directories(self, path: str) -> None:
-        """Make them on HDFS; in an object store a directory is only the beginning of names."""
-        if self._renames:
-            with self.errors("make directory", path):
-                self._arrow.create_dir(path or "/", recursive=True)
+        """Make a directory; in an object store, an empty object that stands for it."""
+        with self.errors("make directory", path):
+            self._arrow.create_dir(path or "/", recursive=True)
 
-    def sync(self, paths: Iterable[str]) -> None:
+    def sync(self, path: str) -> None:
         """Nothing to do: what was closed is stored, on more than one machine where that is set."""
+
+    def lock(self, path: str, contents: bytes) -> FileLock:
+        """A lease: see there what it guarantees, and what not."""
+        with self.errors("lock", path):
+            return Lease(self, path, contents)
 
     def _write(self, path: str, data: bytes) -> None:
         with self.errors("write", path), self._open(path) as file:
             file.write(data)
 
+    def _make_parent(self, path: str) -> None:
+        """In an object store a directory is only the beginning of names."""
+        if self._renames:
+            self.make_directories(path.rpartition("/")[0])
+
     def _open(self, path: str) -> Any:
-        self.make_directories(path.rpartition("/")[0])
         # NB: left to itself, pyarrow would compress a file by the end of its name
         return self._arrow.open_output_stream(path, compression=None)
 

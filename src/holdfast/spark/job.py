@@ -98,7 +98,7 @@ class SparkJob:
                 str(scratch),
                 ExecutionConfig(configuration).get_global_job_parameters(),
                 is_local(session),
-                str(driver.checkpoints.store.storage.directory),
+                driver.checkpoints.store.state.address,
                 driver.faults,
                 file_systems,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.state.errors import StateStorageError
-from holdfast.state.storage import LocalStateStorage, StateStorage
+from holdfast.state.storage import DirectoryStateStorage, StateStorage
 
 __all__ = ["MemoryStateStorage"]
 
@@ -26,6 +26,9 @@ class MemoryStateStorage:
     def write(self, name: str, data: bytes, durable: bool = False) -> None:
         """Keep a file; memory is as durable as it gets."""
         self.files[name] = bytes(data)
+
+    def upload(self, names: Iterable[str]) -> None:
+        """Nothing: they are there."""
 
     def sync(self, names: Iterable[str]) -> None:
         """Check that the files are there."""
@@ -49,5 +52,5 @@ class MemoryStateStorage:
         return name in self.files
 
     def elsewhere(self, directory: str) -> StateStorage:
-        """Return the state files of a savepoint, which are on disk."""
-        return LocalStateStorage(directory)
+        """Return the state files of a savepoint, which are in a directory."""
+        return DirectoryStateStorage("/").elsewhere(directory)
