@@ -131,3 +131,15 @@ def s3(s3_server: str) -> S3:
         "fs.s3a.path.style.access": "true",
     }
     return S3(f"s3a://{bucket}", options)
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
+    """The address of a real HDFS, in a process of its own."""
+    from tests.hdfs import NoHdfsError, running
+
+    try:
+        with running(tmp_path_factory.mktemp("hdfs"), pytestconfig.cache.mkdir("hdfs")) as address:
+            yield address
+    except NoHdfsError as error:
+        pytest.skip(str(error))

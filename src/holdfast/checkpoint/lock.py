@@ -58,9 +58,8 @@ class DirectoryLock:
     def release(self) -> None:
         """Let go of the lock, if it is held."""
         if self._lock is not None:
-            lock, self._lock = self._lock, None
-            with disk.errors(self._files, "unlock checkpoint directory", self._directory):
-                lock.release()
+            self._lock.release()
+            self._lock = None
 
     @property
     def _where(self) -> str:

@@ -1,13 +1,19 @@
-"""File systems of other machines, through ``pyarrow.fs``: S3, Google Cloud, Azure, HDFS."""
+"""File systems of other machines, through ``pyarrow.fs``: S3, Google Cloud, Azure, HDFS.
+
+HDFS is reached through Hadoop's own library (``hdfs://``), which must be installed, or over HTTP
+(``webhdfs://``, ``swebhdfs://``), for which fsspec is enough.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import io
+import os
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -24,7 +30,7 @@ _BUFFER = 256 * 1024
 _CAN_DELAY = int(pa.__version__.split(".")[0]) >= 21
 #: where directories are real and a file is there as soon as it is opened; the others are object
 #: stores, where a file appears whole
-_WITH_RENAME = ("hdfs", "viewfs", "file")
+_WITH_RENAME = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "file")
 #: where a path begins with the name that stands where a host would
 _IN_PATH = ("s3", "s3a", "gs", "abfs", "abfss")
 
@@ -36,7 +42,8 @@ class ArrowFileSystem(FileSystem):
     """
 
     is_remote = True
-    _failures = (OSError, pa.ArrowException)
+    #: the last two are what fsspec raises
+    _failures = (OSError, pa.ArrowException, RuntimeError, ValueError)
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
         """Connect to an address like ``s3a://bucket``; without options, with the process' own.
@@ -109,6 +116,9 @@ class ArrowFileSystem(FileSystem):
                 if self.exists(source):
                     raise
                 raise FileNotFoundError(2, "there is no such file") from error
+            if self._renames and self.exists(source):  # WebHDFS only says so
+                msg = "the file system has not renamed it"
+                raise OSError(msg)
 
     def delete(self, path: str) -> None:
         """Delete a file, if it is there."""
@@ -178,6 +188,8 @@ class ArrowFileSystem(FileSystem):
 
 def _connect(root: str, options: Mapping[str, str]) -> Any:
     split = urlsplit(root)
+    if split.scheme in ("webhdfs", "swebhdfs"):
+        return _connect_webhdfs(split, secure=split.scheme == "swebhdfs")
     if split.scheme in ("s3", "s3a"):
         return _connect_s3(split.netloc, s3_arguments(options, split.netloc))
     try:
@@ -188,9 +200,26 @@ def _connect(root: str, options: Mapping[str, str]) -> Any:
         msg = (
             f"{str(error).splitlines()[0]}; HDFS is reached through libhdfs: install Hadoop on all "
             "machines and set HADOOP_HOME (or ARROW_LIBHDFS_DIR), JAVA_HOME, and CLASSPATH to what "
-            "'hadoop classpath --glob' prints"
+            "'hadoop classpath --glob' prints; or use an address with webhdfs://, which needs none "
+            "of it"
         )
         raise OSError(msg) from error
+
+
+def _connect_webhdfs(split: SplitResult, secure: bool) -> Any:
+    """HDFS over HTTP, through fsspec; as the user that Hadoop's own tools would be."""
+    try:
+        from fsspec.implementations.webhdfs import WebHDFS
+    except ImportError as error:
+        msg = "webhdfs:// needs fsspec and requests: pip install 'holdfast[webhdfs]'"
+        raise OSError(msg) from error
+    user = split.username or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    port = split.port or (9871 if secure else 9870)
+    connected = WebHDFS(
+        split.hostname or "localhost", port, user=user, use_https=secure, skip_instance_cache=True
+    )
+    connected.info("/")
+    return fs.PyFileSystem(fs.FSSpecHandler(connected))
 
 
 def _connect_s3(bucket: str, arguments: dict[str, Any]) -> Any:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO, ClassVar, Protocol
+from typing import BinaryIO, Protocol
 
 from holdfast.errors import HoldfastError
 
@@ -77,7 +77,7 @@ class FileSystem(ABC):
         is_remote: whether every call goes to another machine, and takes its time.
     """
 
-    is_remote: ClassVar[bool] = False
+    is_remote: bool = False
 
     @abstractmethod
     def uri(self, path: str) -> str:

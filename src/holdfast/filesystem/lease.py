@@ -14,6 +14,7 @@ that the second time is noticed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -103,10 +104,11 @@ class Lease:
             return not self._lost and not self._over.is_set()
 
     def release(self) -> None:
-        """Delete the file, if it is still this one's."""
+        """Delete the file, if it is still this one's; if that fails, the lease runs out."""
         with self._at_work:
-            if self.is_held():
-                self._files.delete(self._path)
+            with contextlib.suppress(FileSystemError):
+                if self.is_held():
+                    self._files.delete(self._path)
             self._over.set()
 
     def renew(self) -> None:

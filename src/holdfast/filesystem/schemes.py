@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMES", "check_scheme", "file_system_of", "remote_file_system"]
 
 #: what an address may begin with; a path without a scheme is local
-SCHEMES: Final = ("file", "s3", "s3a", "gs", "abfs", "abfss", "hdfs", "viewfs")
+SCHEMES: Final = (
+    "file",
+    "s3",
+    "s3a",
+    "gs",
+    "abfs",
+    "abfss",
+    "hdfs",
+    "viewfs",
+    "webhdfs",
+    "swebhdfs",
+)
 
 
 def file_system_of(uri: str, options: Mapping[str, str] | None = None) -> tuple[FileSystem, str]:

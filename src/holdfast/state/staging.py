@@ -125,4 +125,5 @@ def state_storage(
     storage = DirectoryStateStorage(directory, files)
     if scratch is None or not files.is_remote:
         return storage
-    return StagedStateStorage(os.path.join(scratch, "state"), storage)
+    nearby, path = files.locate(os.fspath(scratch))
+    return StagedStateStorage(join(path, "state"), storage, nearby)

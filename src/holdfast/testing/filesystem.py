@@ -35,14 +35,18 @@ class MemoryFileSystem(FileSystem):
     {'/job/a': b'one'}
 
     Attributes:
+        is_remote: whether a job treats it as one of another machine, with a stage before it.
         full: whether there is no space left; writing raises then.
         watch: called before each step with what is done and to which path. It may raise: an
             ``OSError`` for a step that fails, anything that is no ``Exception`` for a process that
             dies there.
     """
 
-    def __init__(self, watch: Callable[[str, str], None] | None = None) -> None:
+    def __init__(
+        self, watch: Callable[[str, str], None] | None = None, is_remote: bool = False
+    ) -> None:
         """Begin with an empty root directory."""
+        self.is_remote = is_remote
         self.full = False
         self.watch = watch
         self._root = _Directory()
