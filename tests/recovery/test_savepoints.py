@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.errors import CheckpointError, DirectoryInUseError
 from holdfast.checkpoint.events import CheckpointStatus
 from holdfast.checkpoint.savepoints import dispose_savepoint, read_savepoint
+from holdfast.checkpoint.store import CheckpointStore
 from holdfast.datastream import DataStream, MapFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.functions import (
@@ -27,6 +28,7 @@ from holdfast.errors import (
     JobExecutionError,
     UserFunctionError,
 )
+from holdfast.filesystem import file_system_of
 from holdfast.testing import LocalExecutor
 from tests.conftest import S3
 from tests.recovery.programs import (
@@ -582,6 +584,28 @@ def test_a_savepoint_of_one_file_system_is_restored_on_another(tmp_path: Path, s
         records += run.records[len(run.records) - 30 :]
     moved = shutil.move(local, tmp_path / "moved")
     go_on(Program(ledger, f"{s3.uri}/again"), Path(moved).as_uri(), records, settings=s3.options)
+
+
+def test_a_job_whose_directory_another_one_has_taken_fails_and_touches_nothing(s3: S3) -> None:
+    settings = {"execution.checkpointing.tolerable-failed-checkpoints": "5", **s3.options}
+    home = f"{s3.uri}/job/Holdfast-Streaming-Job"
+    with Program(ledger, f"{s3.uri}/job").started(2, settings=settings) as run:
+        run.epoch(checkpoint=True)
+        store = CheckpointStore(file_system_of(home)[1], file_system_of(home)[0])
+        store.state.files.delete(str(store.directory / "lock"))
+        other = store.state.files.lock(str(store.directory / "lock"), b"")
+        store.state.write("of the other", b"")
+        for _ in range(2):
+            with pytest.raises(
+                DirectoryInUseError, match=f"taken the checkpoint directory '{home}"
+            ):
+                run.epoch(checkpoint=True)
+            with pytest.raises(DirectoryInUseError):
+                run.recover()
+        assert store.completed() == [1]
+        assert other.is_held()
+        assert store.state.exists("of the other")
+        other.release()
 
 
 @pytest.mark.parametrize(

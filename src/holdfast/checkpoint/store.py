@@ -116,6 +116,7 @@ class CheckpointStore:
 
     def begin(self, checkpoint: int) -> None:
         """Take note of an id that is given to a barrier (step 1)."""
+        self._lock.check()
         path = self._directory_of(checkpoint)
         with self._errors("make", path):
             self._system.make_directories(str(path))

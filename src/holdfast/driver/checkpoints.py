@@ -253,6 +253,8 @@ class JobCheckpoints:
         if self.enabled:
             try:
                 self.store.begin(checkpoint)
+            except DirectoryInUseError:
+                raise
             except CheckpointError as error:
                 self._unnoted = (str(error),)
         return not self._unnoted
