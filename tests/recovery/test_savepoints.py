@@ -586,6 +586,16 @@ def test_a_savepoint_of_one_file_system_is_restored_on_another(tmp_path: Path, s
     go_on(Program(ledger, f"{s3.uri}/again"), Path(moved).as_uri(), records, settings=s3.options)
 
 
+def test_a_savepoint_that_cannot_go_where_it_should_leaves_the_job_alone(tmp_path: Path) -> None:
+    with Program(ledger, tmp_path).started(2) as run:
+        with pytest.raises(CheckpointError, match="no savepoint: there is no file system for 'ftp"):
+            run.savepoint("ftp://host/x")
+        with pytest.raises(CheckpointError, match="no savepoint: cannot connect to 'webhdfs://127"):
+            run.savepoint("webhdfs://127.0.0.1:1/x")
+        run.run_to_end()
+        assert sorted(run.records) == ALL
+
+
 def test_a_job_whose_directory_another_one_has_taken_fails_and_touches_nothing(s3: S3) -> None:
     settings = {"execution.checkpointing.tolerable-failed-checkpoints": "5", **s3.options}
     home = f"{s3.uri}/job/Holdfast-Streaming-Job"
@@ -595,13 +605,10 @@ def test_a_job_whose_directory_another_one_has_taken_fails_and_touches_nothing(s
         store.state.files.delete(str(store.directory / "lock"))
         other = store.state.files.lock(str(store.directory / "lock"), b"")
         store.state.write("of the other", b"")
-        for _ in range(2):
-            with pytest.raises(
-                DirectoryInUseError, match=f"taken the checkpoint directory '{home}"
-            ):
-                run.epoch(checkpoint=True)
-            with pytest.raises(DirectoryInUseError):
-                run.recover()
+        with pytest.raises(DirectoryInUseError, match=f"taken the checkpoint directory '{home}"):
+            run.epoch(checkpoint=True)
+        with pytest.raises(DirectoryInUseError):
+            run.recover()
         assert store.completed() == [1]
         assert other.is_held()
         assert store.state.exists("of the other")

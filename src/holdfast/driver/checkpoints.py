@@ -55,7 +55,7 @@ from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.driver.start import Start, fit, operator_images
 from holdfast.errors import JobExecutionError
-from holdfast.filesystem import FileSystem
+from holdfast.filesystem import FileSystem, FileSystemError, check_scheme
 from holdfast.filesystem.local import LOCAL
 from holdfast.plan.model import Plan
 from holdfast.runtime.context import Clock, wall_clock
@@ -207,6 +207,11 @@ class JobCheckpoints:
                 )
             )
             return answer
+        try:
+            check_scheme(target)
+        except ValueError as error:
+            answer.set_exception(CheckpointError(f"there is no savepoint: {error}"))
+            return answer
         request = SavepointRequested(target, stop, drain, str(id(answer)))
         self._answers[request.request] = answer
         self._requests.put(request)
@@ -332,7 +337,7 @@ class JobCheckpoints:
                 self.store.write(metadata)
         except DirectoryInUseError:
             raise
-        except (CheckpointError, StateStorageError) as error:
+        except (CheckpointError, StateStorageError, FileSystemError) as error:
             failed = self._coordinator.handle(
                 MetadataFailed(order.checkpoint_id, self._clock(), str(error))
             )

@@ -146,9 +146,18 @@ class ArrowFileSystem(FileSystem):
         return None if found.type == fs.FileType.NotFound else _status(found)
 
     def make_directories(self, path: str) -> None:
-        """Make a directory; in an object store, an empty object that stands for it."""
+        """Make a directory; in an object store, an empty object that stands for it.
+
+        There, only for what is missing: not all that is above need be ours to write.
+        """
         with self.errors("make directory", path):
-            self._arrow.create_dir(path or "/", recursive=True)
+            if self._renames:
+                self._arrow.create_dir(path or "/", recursive=True)
+            elif not self.exists(path):
+                above = path.rpartition("/")[0]
+                if above:
+                    self.make_directories(above)
+                self._arrow.create_dir(path, recursive=False)
 
     def sync(self, path: str) -> None:
         """Nothing to do: what was closed is stored, on more than one machine where that is set."""

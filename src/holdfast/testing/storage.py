@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.filesystem import file_system_of
 from holdfast.state.errors import StateStorageError
 from holdfast.state.storage import DirectoryStateStorage, StateStorage
 
@@ -53,4 +54,5 @@ class MemoryStateStorage:
 
     def elsewhere(self, directory: str) -> StateStorage:
         """Return the state files of a savepoint, which are in a directory."""
-        return DirectoryStateStorage("/").elsewhere(directory)
+        files, path = file_system_of(directory)
+        return DirectoryStateStorage(path, files)
