@@ -32,6 +32,7 @@ from holdfast.state.backend import Chain, HeapKeyedStateBackend, KeyContext, Key
 from holdfast.state.errors import StateMigrationError, StateRegistrationError, StateTypeError
 from holdfast.state.files import Op, Section, decode_file
 from holdfast.state.key_groups import key_group, key_group_range, subtask_of
+from holdfast.state.schema_of import schema_of
 from holdfast.testing import ManualClock
 from tests.conformance.test_keyed_state import BACKENDS, Average, MemoryStorage
 
@@ -662,11 +663,12 @@ def test_all_settings_may_change_between_runs(subject: Subject, kind: str) -> No
     assert read(shorter) is None
 
 
-def test_values_are_saved_under_their_own_type(in_memory: Subject) -> None:
+def test_values_are_saved_as_pairs_under_their_own_type(in_memory: Subject) -> None:
     in_memory.state(expiring(ValueStateDescriptor("s", Types.LONG()), ttl())).update(7)
     in_memory.write()
     (section,) = in_memory.sections()
-    assert (section.kind, section.types, section.expires) == ("value", (repr(Types.LONG()),), True)
+    pairs = schema_of(Types.TUPLE([Types.LONG(), Types.LONG()]))
+    assert (section.kind, section.types, section.expires) == ("value", (pairs,), True)
     in_memory.renew()
     with pytest.raises(StateMigrationError, match="'s' of operator 'op' was saved as"):
         in_memory.state(expiring(ValueStateDescriptor("s", Types.STRING()), ttl()))

@@ -26,7 +26,7 @@ EXPECTED = {
     ],
     "async_lookup": [
         "order 1999 is for customer D99",
-        "2000 orders have their customers, and up to 500 waited at once",
+        "2000 orders have their customers, and hundreds waited at once",
     ],
     "basic_operations": [
         "map> ('shanghai', 25.2)",

@@ -28,12 +28,13 @@ from holdfast.runtime.inbox import Inbox, Producer
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Origin, encode
-from holdfast.runtime.restoring import SavedBlobs
+from holdfast.runtime.restoring import SavedBlobs, WithoutPickles
 from holdfast.runtime.routing import Outbox
 from holdfast.runtime.sources import POSITION, ReadRequest, SourceAccess, SourceInstance
 from holdfast.state.backend import HeapKeyedStateBackend, StateStorage
+from holdfast.state.catalog import SavedState, merged
 from holdfast.state.key_groups import KeyGroupShare, key_group_range
-from holdfast.state.operator_state import Image
+from holdfast.state.operator_state import Image, decode_image, saved_states
 
 _PROGRESS = "progress"
 _SLICE = 1024
@@ -232,7 +233,10 @@ class Subtask:
                 source.take_over(positions, blobs.of(uid, OPERATOR_STATE, self._subtask))
 
     def _origin_storage(self, origin: Origin) -> StateStorage:
-        return self._storage.elsewhere(origin.directory) if origin.directory else self._storage
+        if not origin.directory:
+            return self._storage
+        storage = self._storage.elsewhere(origin.directory)
+        return storage if origin.trusted else WithoutPickles(storage, origin.directory)
 
     def _connect(self, run: _Run) -> None:
         for router in self._chain.routers:
@@ -337,12 +341,22 @@ class Subtask:
             process=os.getpid(),
             snapshot_failure=run.snapshot_failure,
             stateful=self._stateful() if task.checkpoint is not None else (),
+            states=self._states() if task.checkpoint is not None else {},
         )
 
     def _stateful(self) -> tuple[str, ...]:
         """The operators whose state would be missed."""
         sources = {source.operator.uid for source in self._sources}
         return tuple(sorted(self._backend.stateful(OPERATOR_STATE) | sources))
+
+    def _states(self) -> dict[str, tuple[SavedState, ...]]:
+        """What a checkpoint says of the states that are here."""
+        states = self._backend.states()
+        for uid in (instance.operator.uid for instance in self._chain.instances.values()):
+            image = self._backend.get_blob(uid, OPERATOR_STATE)
+            if image is not None:
+                states.setdefault(uid, []).extend(saved_states(decode_image(image)))
+        return {uid: merged(found) for uid, found in states.items()}
 
 
 def _attempt_of(task: EpochTask) -> tuple[str, int]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from holdfast.common.time import wall_clock
 from holdfast.datastream.state import State, StateDescriptor
+from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
 from holdfast.state.errors import StateCorruptionError, StateRegistrationError
 from holdfast.state.files import BlobId, StateFile, decode_file
@@ -30,7 +31,7 @@ from holdfast.state.key_groups import KeyGroupShare
 from holdfast.state.storage import StateStorage
 from holdfast.state.ttl import Clock
 from holdfast.state.ttl_cleanup import TtlStates
-from holdfast.state.views import KeyContext
+from holdfast.state.views import KeyContext, KeyedMarks
 
 __all__ = [
     "KeyedStateBackend",
@@ -43,7 +44,7 @@ __all__ = [
 
 
 #: called with the entries of a state, and the keys that were loaded
-Watcher = Callable[[dict[Any, Any], list[Any] | None], None]
+Watcher = Callable[[Iterable[Any] | None], None]
 
 
 class RestoredHow(Enum):
@@ -139,12 +140,11 @@ class KeyedStateBackend(ABC):
         self._ttl.processed(operator, records)
 
     @abstractmethod
-    def watch(self, operator: str, state: str, loaded: Watcher) -> None:
-        """Call back when entries of a declared state are loaded from files, or all is forgotten.
+    def marks(self, operator: str, state: str, loaded: Watcher) -> KeyedMarks:
+        """Return a state of marks, of which a key has one, or none, in each namespace.
 
-        ``loaded(entries, keys)`` has the live entries and the keys that may have changed; None
-        for the keys says that there are no entries any more. It is called at once for what there
-        is already.
+        ``loaded`` is called when marks are loaded from files, with those that changed and are
+        there, and when all is forgotten, with None; at once for what there is already.
         """
 
     @abstractmethod
@@ -219,6 +219,13 @@ class KeyedStateBackend(ABC):
     @abstractmethod
     def stateful(self, blob: str) -> set[str]:
         """Return the operators that have keyed state here, or a blob of that name."""
+
+    @abstractmethod
+    def states(self) -> dict[str, list[SavedState]]:
+        """Return the keyed states that have entries here, by operator, with the types they have.
+
+        Those that nobody has declared yet, with the types that they were saved with.
+        """
 
     @abstractmethod
     def statistics(self) -> StateStatistics:

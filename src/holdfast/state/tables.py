@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.state.files import Op
+from holdfast.state.schema import Schema
 from holdfast.state.serializers import Serializer
 
 __all__ = ["Columns", "ListTable", "MapTable", "Table", "ValueTable", "make_table"]
@@ -73,9 +74,9 @@ class Table(ABC, Generic[Marks]):
         self.dirty = self.new_marks()
 
     @property
-    def types(self) -> tuple[str | None, ...]:
+    def types(self) -> tuple[Schema | None, ...]:
         """Return the declared types, as files record them."""
-        return tuple(s.declared for s in self.serializers)
+        return tuple(s.schema for s in self.serializers)
 
     def clear(self) -> None:
         """Forget everything, as if it had never been there."""

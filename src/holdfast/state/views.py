@@ -27,7 +27,7 @@ from holdfast.datastream.state import (
 )
 from holdfast.state.tables import ListTable, MapTable, Table, ValueTable
 
-__all__ = ["KeyContext", "checked_elements", "make_view", "no_accumulator"]
+__all__ = ["KeyContext", "KeyedMarks", "checked_elements", "make_view", "no_accumulator"]
 
 _ABSENT: Final = object()
 _REPLACED: Final = -1
@@ -334,6 +334,35 @@ class _MapView(MapState[Any, Any]):
             self._dirty[scope] = {key}
         elif changed is not None:
             changed.add(key)  # type: ignore[attr-defined]
+
+
+class KeyedMarks:
+    """A state of marks, each a key and a namespace: the set of those that there are."""
+
+    __slots__ = ("_entries", "_mark", "_pop")
+
+    def __init__(self, table: ValueTable) -> None:
+        self._entries = table.entries
+        self._pop = table.entries.pop
+        self._mark = table.dirty.add
+
+    def add(self, mark: tuple[Any, Any]) -> bool:
+        """Add a mark; returns whether it is new."""
+        if mark in self._entries:
+            return False
+        self._entries[mark] = True
+        self._mark(mark)
+        return True
+
+    def remove(self, mark: tuple[Any, Any]) -> bool:
+        """Remove a mark; returns whether it was there."""
+        if self._pop(mark, None) is None:
+            return False
+        self._mark(mark)
+        return True
+
+    def __contains__(self, mark: tuple[Any, Any]) -> bool:
+        return mark in self._entries
 
 
 def make_view(descriptor: StateDescriptor, table: Table[Any], context: KeyContext) -> State:
