@@ -90,7 +90,7 @@ def test_sessions_go_on_after_a_failure(spark: Any, tmp_path: Path) -> None:
     configuration = Configuration()
     configuration.set_string("execution.checkpointing.dir", str(tmp_path / "checkpoints"))
     env = StreamExecutionEnvironment(configuration).set_parallelism(2).set_buffer_timeout(10)
-    env.enable_checkpointing(1)
+    env.enable_checkpointing(10)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 10))
     script: list[Any] = []
     for time in range(0, 400, 20):
