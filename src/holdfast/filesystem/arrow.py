@@ -112,7 +112,9 @@ class ArrowFileSystem(FileSystem):
 
     def _rename(self, source: str, target: str) -> None:
         with self.errors("move", source, target):
-            if self._renames and self.exists(source):
+            if self._renames:
+                if not self.exists(source):
+                    raise FileNotFoundError(2, "there is no such file")
                 self.delete(target)  # HDFS does not rename over a file
             try:
                 self._arrow.move(source, target)
