@@ -285,3 +285,17 @@ def test_streams_are_plain_binary_files(place: Place) -> None:
     assert out.write(b"12345") == 5
     out.close()
     assert out.closed
+
+
+def test_many_calls(place: Place) -> None:
+    system, top = place
+    system.make_directories(top)
+    system.for_each(lambda number: system.write(join(top, str(number)), b"1"), range(20))
+    assert len(names(system, top)) == 20
+    with pytest.raises(ValueError, match="3"):
+        system.for_each(fail_from_three_on, range(10))
+
+
+def fail_from_three_on(number: int) -> None:
+    if number >= 3:
+        raise ValueError(number)

@@ -144,15 +144,16 @@ def test_a_crash_at_every_step_in_a_row(tmp_path: Path, kill: bool) -> None:
 
 
 @pytest.mark.parametrize("store", ["s3", pytest.param("hdfs", marks=pytest.mark.spark)])
-def test_a_crash_at_every_step_with_checkpoints_on_other_machines(
+def test_crashes_with_checkpoints_on_other_machines(
     tmp_path: Path, store: str, request: pytest.FixtureRequest
 ) -> None:
-    """The driver dies, and workers do."""
+    """The driver dies, and workers do; on HDFS, which is slow, only where files are written."""
     given = request.getfixturevalue(store)
     settings = given.options if store == "s3" else {}
     checkpoints = f"{given.uri if store == 's3' else given}/deep/checkpoints"
     job = Settings(tmp_path, checkpoints=checkpoints, spark=tuple(settings.items()))
-    faults = [Fault(step, 1 + step % 2, True) for step in STEPS]
+    steps = STEPS if store == "s3" else (6, 9)
+    faults = [Fault(step, 1 + step % 2, True) for step in steps]
     expect(check(job, faults), faults)
     system, path = file_system_of(checkpoints, settings)
     (home,) = system.list_directory(path)

@@ -116,8 +116,12 @@ def _write(
 ) -> None:
     copies = DirectoryStateStorage(directory / STATE, files)
     files.make_directories(str(copies.directory))
-    for name, size in metadata.file_sizes().items():
-        copies.write(name, _checked(storage.read(name), name, size))
+    sizes = metadata.file_sizes()
+
+    def copy(name: str) -> None:
+        copies.write(name, _checked(storage.read(name), name, sizes[name]))
+
+    files.for_each(copy, sizes)
     copies.sync(metadata.files())
     files.write(str(directory / METADATA), encode(metadata), durable=True)
 

@@ -238,8 +238,7 @@ class CheckpointStore:
         self._lock.check()
         live = set(keep)
         names = self.unreferenced(live, before)
-        for name in sorted(names):
-            self.storage.delete(name)
+        self._system.for_each(self.storage.delete, sorted(names))
         if isinstance(self.storage, StagedStateStorage):
             for file in self.storage.staged():
                 if file.name not in live and _is_older(file, before):
@@ -357,17 +356,22 @@ def read_metadata(path: PurePosixPath, files: FileSystem) -> CheckpointMetadata:
 
 def verify_files(metadata: CheckpointMetadata, state: DirectoryStateStorage, deep: bool) -> None:
     """Check that all state files are there with the right size; ``deep``: and checksum."""
+    sizes = metadata.file_sizes()
     found = {file.name: file.size for file in state.list()}
-    for name, size in sorted(metadata.file_sizes().items()):
+    for name, size in sorted(sizes.items()):
         if name not in found:
             raise _unusable(metadata, state, name, f"expected {size} bytes, found no such file")
         if found[name] != size:
             raise _unusable(metadata, state, name, f"expected {size} bytes, found {found[name]}")
-        if deep:
-            try:
-                read_file(state, name, size)
-            except StateCorruptionError as error:
-                raise _unusable(metadata, state, name, str(error)) from error
+
+    def read(name: str) -> None:
+        try:
+            read_file(state, name, sizes[name])
+        except StateCorruptionError as error:
+            raise _unusable(metadata, state, name, str(error)) from error
+
+    if deep:
+        state.files.for_each(read, sorted(sizes))
 
 
 def _unusable(

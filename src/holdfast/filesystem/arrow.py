@@ -11,8 +11,9 @@ import getpass
 import io
 import os
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, cast
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
 
 import pyarrow as pa
@@ -25,7 +26,10 @@ from holdfast.filesystem.schemes import remote_file_system
 
 __all__ = ["ArrowFileSystem"]
 
+_T = TypeVar("_T")
 _BUFFER = 256 * 1024
+#: calls at a time, for each of which somebody waits
+_AT_A_TIME = 8
 #: whether pyarrow can put a small file to S3 in one request, instead of in three
 _CAN_DELAY = int(pa.__version__.split(".")[0]) >= 21
 #: where directories are real and a file is there as soon as it is opened; the others are object
@@ -108,7 +112,9 @@ class ArrowFileSystem(FileSystem):
 
     def _rename(self, source: str, target: str) -> None:
         with self.errors("move", source, target):
-            if self._renames and self.exists(source):
+            if self._renames:
+                if not self.exists(source):
+                    raise FileNotFoundError(2, "there is no such file")
                 self.delete(target)  # HDFS does not rename over a file
             try:
                 self._arrow.move(source, target)
@@ -161,6 +167,12 @@ class ArrowFileSystem(FileSystem):
 
     def sync(self, path: str) -> None:
         """Nothing to do: what was closed is stored, on more than one machine where that is set."""
+
+    def for_each(self, call: Callable[[_T], object], items: Iterable[_T]) -> None:
+        """In threads; those that were begun come to their end, whatever fails."""
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            for future in [pool.submit(call, item) for item in items]:
+                future.result()
 
     def lock(self, path: str, contents: bytes) -> FileLock:
         """A lease: see there what it guarantees, and what not."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 from holdfast.errors import HoldfastError
 
@@ -20,6 +20,9 @@ __all__ = [
     "cause_of",
     "join",
 ]
+
+
+_T = TypeVar("_T")
 
 
 class FileSystemError(HoldfastError, OSError):
@@ -172,6 +175,14 @@ class FileSystem(ABC):
         Raises:
             LockedError: when somebody has locked it.
         """
+
+    def for_each(self, call: Callable[[_T], object], items: Iterable[_T]) -> None:
+        """Call for each; where a call takes its time, for several at a time.
+
+        Raises what the first that fails does.
+        """
+        for item in items:
+            call(item)
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or directory."""

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
 
 from holdfast.filesystem import FileStatus, FileSystem, MissingFileError, join
 from holdfast.filesystem.local import LOCAL
@@ -24,9 +22,6 @@ from holdfast.state.errors import StateStorageError
 from holdfast.state.storage import DirectoryStateStorage
 
 __all__ = ["StagedStateStorage", "state_storage"]
-
-#: how many files a process brings to the storage at a time
-_AT_A_TIME: Final = 8
 
 
 class StagedStateStorage:
@@ -56,9 +51,7 @@ class StagedStateStorage:
     def upload(self, names: Iterable[str]) -> None:
         """Bring those to the storage that are not there yet."""
         new = [name for name in names if self._new.exists(name)]
-        if new:
-            with ThreadPoolExecutor(min(_AT_A_TIME, len(new))) as pool:
-                list(pool.map(self._upload, new))
+        self._storage.files.for_each(self._upload, new)
 
     def _upload(self, name: str) -> None:
         try:
