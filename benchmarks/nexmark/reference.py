@@ -92,17 +92,19 @@ class Reference:
 
     Args:
         directory: What `data.make` returned.
-        quota: For query 12: of each file so many events arrive in ten seconds of processing time.
+        arriving: For query 12: of each file so many events arrive in ten seconds of processing
+            time, the first ones at 0. The files have to be in the order of time.
     """
 
-    def __init__(self, directory: Path, quota: int = 1 << 40) -> None:
+    def __init__(self, directory: Path, arriving: int = 1) -> None:
         self._database = duckdb.connect()
         types = ["BIGINT"] * NUMBERS + ["VARCHAR"] * (len(COLUMNS) - NUMBERS)
         columns = dict(zip(COLUMNS, types, strict=True))
         self._database.execute(
-            f"""CREATE TABLE event AS SELECT *, (row_number() OVER (PARTITION BY filename) - 1)
-            // {quota} * 10000 AS arrival FROM read_csv('{directory}/events/*.csv', header = false,
-            columns = {columns}, filename = true, parallel = false)"""
+            f"""CREATE TABLE event AS SELECT *, 10000 * ((row_number() OVER
+            (PARTITION BY filename ORDER BY time) - 1) // {arriving}) AS arrival
+            FROM read_csv('{directory}/events/*.csv', header = false, columns = {columns},
+            filename = true)"""
         )
         self._database.execute(
             f"""CREATE TABLE side_input AS FROM read_csv('{side_input(directory)}',

@@ -27,8 +27,11 @@ _CONVERT = csv.ConvertOptions(column_types=dict(zip(COLUMNS, _TYPES, strict=True
 #: Bytes that are parsed at once.
 _BYTES = 1 << 20
 
-#: How far a file was read: to this byte, and so many rows of what follows there.
-Place = tuple[int, int]
+#: How many events of a file are read before another one has its turn.
+_TURN = 50
+
+#: How far a file was read: so many events, to this byte, and so many rows of what follows there.
+Place = tuple[int, int, int]
 
 
 class NexmarkSource(Source):
@@ -45,7 +48,7 @@ class NexmarkSource(Source):
 
     def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
         """A reader of every so-manieth file."""
-        shares = self._deal([(file, (0, 0)) for file in self._files], parallelism)
+        shares = self._deal([(file, (0, 0, 0)) for file in self._files], parallelism)
         return _Reader(shares[subtask], self._endless)
 
     def redistribute(self, positions: Sequence[Any], parallelism: int) -> Sequence[Any]:
@@ -59,7 +62,7 @@ class NexmarkSource(Source):
 
 
 class _Reader(SourceReader):
-    """Reads some files in turns, a piece of each."""
+    """Reads some files in turns, so that they are all at about the same time."""
 
     def __init__(self, places: dict[str, Place], endless: bool) -> None:
         self._places = places
@@ -72,15 +75,17 @@ class _Reader(SourceReader):
         self._pieces.clear()
 
     def read(self, limit: int) -> Iterator[Sequence[Event]]:
-        """The rest of a piece, of that file which was read least."""
+        """What is at hand of the file whose turn it is."""
         while limit > 0 and (file := self._next()) is not None:
-            offset, row = self._places[file]
+            count, offset, row = self._places[file]
             piece = self._pieces[file]
-            events = piece.events[row : row + limit]
-            row += len(events)
+            turn = min(limit, _TURN if len(self._places) > 1 else limit)
+            events = piece.events[row : row + turn]
             limit -= len(events)
+            count += len(events)
+            row += len(events)
             done = row == len(piece.events)
-            self._places[file] = (piece.end, 0) if done else (offset, row)
+            self._places[file] = (count, piece.end, 0) if done else (count, offset, row)
             yield events
 
     def position(self) -> Any:
@@ -94,7 +99,7 @@ class _Reader(SourceReader):
 
     def _next(self) -> str | None:
         """The file to go on with; its piece is at hand."""
-        for file, (offset, _) in sorted(self._places.items(), key=lambda item: item[1]):
+        for file, (_, offset, _) in sorted(self._places.items(), key=lambda item: item[1]):
             piece = self._pieces.get(file)
             if piece is None or piece.start != offset:
                 piece = self._pieces[file] = _Piece(file, offset)
