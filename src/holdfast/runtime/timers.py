@@ -4,13 +4,8 @@ The timers of a key are a map state, so that they are saved, restored and moved 
 find those that are due, a heap beside it holds the same timers by time. The heap belongs to the
 process: when state is loaded, the timers of the keys that came in are added to it, and a timer that
 is in the heap but no longer in the state is passed over when its turn comes. So a watermark that
-<<<<<<< HEAD
-fires nothing looks at one timer, however many there are. When most of a heap is deleted timers, as
-where sessions grow and move theirs, it is made anew without them.
-=======
-fires nothing looks at one timer, however many there are. Whenever the heap has doubled, it is rid
-of timers that were deleted, so it is never much larger than the state.
->>>>>>> eae689f
+fires nothing looks at one timer, however many there are. Whenever the heap has doubled, or most of
+it is deleted timers, it is made anew without them, so it is never much larger than the state.
 """
 
 from __future__ import annotations
@@ -29,10 +24,6 @@ _NAMES = {
     TimeDomain.EVENT_TIME: "\0event-time-timers",
     TimeDomain.PROCESSING_TIME: "\0processing-time-timers",
 }
-#: heaps below that are left as they are
-_SMALL = 1024
-
-
 #: a heap that is not worth a sweep
 _SMALL = 1024
 
