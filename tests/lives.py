@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import strategies as st
 
 from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.events import CheckpointStatus
 from holdfast.common import Configuration
+from holdfast.common.recovery_options import PICKLED_STATE
 from holdfast.datastream import DataStream, StreamExecutionEnvironment
 from holdfast.testing import LocalExecutor
 
@@ -51,7 +53,8 @@ def lives(quotas: st.SearchStrategy[int] | None = None) -> st.SearchStrategy[Lif
 
 def live(build: Build, life: Life) -> list[Any]:
     """Run a job to its end through such a life; returns the records as if nothing had happened."""
-    with TemporaryDirectory() as directory:
+    # no life has a power failure, and waiting for the disk would take most of the time
+    with TemporaryDirectory() as directory, patch("os.fsync"):
         return _live(build, life, directory)
 
 
@@ -83,6 +86,7 @@ def _environment(parallelism: int, savepoint: str | None) -> StreamExecutionEnvi
     configuration = Configuration({"execution.checkpointing.interval": "1 h"})
     if savepoint is not None:
         configuration.set_string("execution.state-recovery.path", savepoint)
+        configuration.set_string(PICKLED_STATE, "true")
     return StreamExecutionEnvironment(configuration).set_parallelism(parallelism)
 
 

@@ -22,10 +22,13 @@ from holdfast.datastream.functions import KeyedStateFunction
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import JobDefinitionError, UserFunctionError
 from holdfast.testing import AdvanceClock, EndOfEpoch, LocalExecutor, ScriptedSource, collect
+from tests.crashing import undisturbed
 from tests.lives import Life, live, lives
 
 if TYPE_CHECKING:
     from tests.conftest import Executor
+
+pytestmark = pytest.mark.usefixtures("disturbance")
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
 OTHERS = MapStateDescriptor("others", Types.STRING(), Types.TUPLE([Types.INT(), Types.INT()]))
@@ -106,6 +109,7 @@ def test_every_subtask_knows_the_rules(env: StreamExecutionEnvironment, executor
 rule = st.tuples(st.sampled_from("xyz"), st.integers(0, 3))
 
 
+@undisturbed
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(rule, max_size=3), max_size=6), lives())
 def test_records_see_the_rules_of_all_epochs_before(
@@ -126,6 +130,7 @@ def test_records_see_the_rules_of_all_epochs_before(
     assert Counter((n, tuple(sorted(seen.items()))) for n, seen in records) == Counter(expected)
 
 
+@undisturbed
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.sampled_from("abcdefgh") | st.integers(0, 3), max_size=14),
@@ -296,39 +301,43 @@ def test_several_states(env: StreamExecutionEnvironment) -> None:
     assert collect(stream.set_parallelism(1)) == [({"a": 1}, {"a": (1, 2)})]
 
 
+ANYTHING = MapStateDescriptor("rules")
+
+
 class Keeps(Rules):
     """Rules of which each value is a tuple in a dict."""
 
     def process_broadcast_element(self, value: Any, ctx: BroadcastProcessFunction.Context) -> None:
-        ctx.get_broadcast_state(RULES).put(value, {"nested": (value, [value])})
+        ctx.get_broadcast_state(ANYTHING).put(value, {"nested": (value, [value])})
 
     def process_element(
         self, value: Any, ctx: BroadcastProcessFunction.ReadOnlyContext
     ) -> Iterable[Any]:
-        yield ctx.get_broadcast_state(RULES).get("x")
+        yield ctx.get_broadcast_state(ANYTHING).get("x")
 
 
 def test_values_of_any_kind_follow_the_subtask(env: StreamExecutionEnvironment) -> None:
     records = env.from_source(ScriptedSource([EndOfEpoch(), EndOfEpoch(), 1]))
-    rules = env.from_collection(["x"]).broadcast(RULES)
+    rules = env.from_collection(["x"]).broadcast(ANYTHING)
     stream = records.connect(rules).process(Keeps())
     assert collect(stream, workers=3) == [{"nested": ("x", ["x"])}]
 
 
+@undisturbed
 def test_unchanged_rules_are_not_encoded_again(
     env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.state import operator_state
+    from holdfast.state.operator_state import _ElementCodec
 
     calls: Counter[str] = Counter()
-    for name in ("_encode", "_decode"):
-        original = getattr(operator_state, name)
+    for name in ("encode", "decode"):
+        original = getattr(_ElementCodec, name)
 
         def counted(*args: Any, name: str = name, original: Any = original) -> Any:
             calls[name] += 1
             return original(*args)
 
-        monkeypatch.setattr(operator_state, name, counted)
+        monkeypatch.setattr(_ElementCodec, name, counted)
     script: list[Any] = [n for number in range(8) for n in (number, EndOfEpoch())]
     with LocalExecutor(rules_of(env, script, [("x", 1)])) as run:
         run.epoch()

@@ -26,7 +26,7 @@ EXPECTED = {
     ],
     "async_lookup": [
         "order 1999 is for customer D99",
-        "2000 orders have their customers, and up to 500 waited at once",
+        "2000 orders have their customers, and hundreds waited at once",
     ],
     "basic_operations": [
         "map> ('shanghai', 25.2)",
@@ -86,6 +86,11 @@ EXPECTED = {
         "> total by customer 7: 1000",
         "> total by country NO: 1040",
         "smallest and largest: 40 1200",
+    ],
+    "state_ttl": ["alarm> cellar: water", "alarm> attic: smoke"],
+    "state_evolution": [
+        "1000 customers have gone on with what they had",
+        "refused: cents: long cannot be read as string",
     ],
     "state_access": ["('hi', 1)", "('hi', 3)", "('hi', 7)", "('hello', 8)"],
     "checkpoints": ["failed once, restarted at number 3000, and counted 6000 numbers"],

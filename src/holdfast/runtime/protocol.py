@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
 
 
@@ -28,11 +29,13 @@ class Origin(msgspec.Struct, frozen=True):
         directory: that of its state files; empty for the job's own.
         levels: the chains of its subtasks, by level.
         operators: by uid.
+        trusted: whether what is pickled there may be unpickled.
     """
 
     directory: str
     levels: tuple[tuple[Chain, ...], ...]
     operators: dict[str, SavedOperator]
+    trusted: bool = True
 
     def chains(self, uid: str) -> tuple[Chain, ...]:
         """The chains of an operator's subtasks; none if the operator is new."""
@@ -100,6 +103,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
         metrics: the user's metrics, by operator uid.
         snapshot_failure: why a function could not take part in the checkpoint, if one could not.
         stateful: with a checkpoint, the uids of the operators that have state here.
+        states: with a checkpoint, the states that are here, by operator uid.
     """
 
     level: int
@@ -118,6 +122,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     process: int = 0
     snapshot_failure: str | None = None
     stateful: tuple[str, ...] = ()
+    states: dict[str, tuple[SavedState, ...]] = {}
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -28,11 +28,13 @@ from holdfast.runtime.job import make_job_code, pack
 from holdfast.spark.attempt import Attempt, Machinery
 from holdfast.spark.directory import JobDirectory
 from holdfast.spark.epoch import query_session
+from holdfast.spark.hadoop import hadoop_settings
 from holdfast.spark.offsets import OffsetLog
 from holdfast.spark.rows import RowSources
 from holdfast.spark.session import is_local
 from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
+from holdfast.state.errors import StateMigrationError
 from holdfast.state.settings import sweep
 
 _logger = logging.getLogger(__name__)
@@ -86,8 +88,7 @@ class SparkJob:
         configuration, scratch = settings.configuration, self._directory.path
         context = session.sparkContext
         paths = deliver_shipment(context, settings.shipment, scratch)
-        settings_of_spark = dict(context.getConf().getAll())
-        file_systems = hadoop_options(settings_of_spark | configuration.to_dict())
+        file_systems = hadoop_options(hadoop_settings(context) | configuration.to_dict())
         configure(file_systems)
         driver = JobDriver(
             self.plan, self.job_id, configuration, scratch, collected=self._collected
@@ -101,7 +102,7 @@ class SparkJob:
                 str(scratch),
                 ExecutionConfig(configuration).get_global_job_parameters(),
                 is_local(session),
-                str(driver.checkpoints.store.storage.directory),
+                driver.checkpoints.store.state.address,
                 driver.faults,
                 file_systems,
                 self._state,
@@ -199,7 +200,12 @@ class SparkJob:
         return driver.cancel_asked.is_set() and not (driver.book.finished or driver.stopped)
 
     def _gives_up(self, failure: BaseException) -> bool:
-        """Ask the restart strategy; waits for as long as it says."""
+        """Ask the restart strategy; waits for as long as it says.
+
+        State that cannot be read will not be readable the next time.
+        """
+        if isinstance(failure, StateMigrationError):
+            return True
         decision = self._checkpoints.after_failure()
         if isinstance(decision, GiveUp):
             return True

@@ -13,7 +13,7 @@ hard links to the tables and the deltas behind them, and a new base copies only 
 from __future__ import annotations
 
 import copy
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.datastream.state import StateDescriptor
+from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import StateCorruptionError, StateStorageError
 from holdfast.state.files import Section, StateFile, encode_file
@@ -95,21 +96,27 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self, storage: StateStorage, stamp: str, epoch: int, durable: bool = False
     ) -> Chain:
         """Write what changed, as a delta or into a new base, and into the database."""
+        self._ttl.end_epoch()
+        chain = self._chain
+        rebase = self._needs_base or needs_base([ref.size for ref in chain.files])
+        if rebase or (durable and self._ttl.in_snapshots):
+            self._ttl.before_base()
         if not self._has_changes():
-            return self._chain
-        chain, local = self._chain, self._opened()
+            return chain
+        local = self._opened()
         if epoch <= chain.until:
             message = f"epoch {epoch} cannot follow epoch {chain.until}, which is already written"
             raise ValueError(message)
         file = self._export(self._marks_since(chain.until), chain.until)
         changes = self._changes()
         name = f"{stamp}.state"
-        if self._needs_base or needs_base([ref.size for ref in chain.files]):
+        if rebase:
             local.write(changes)
             file, tables = self._make_base(storage, stamp, durable)
             ref = _write(storage, name, file, durable, -1, epoch)
             self._chain = chain.rebased(ref, stamp, tuple(tables.values()))
             self._table_names = tuple(tables)
+            self._needs_base = False
             local.write({}, self._head())
         else:
             ref = _write(storage, name, file, durable, chain.until, epoch)
@@ -159,6 +166,31 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         states = [] if self._local is None else self._local.states
         return {rows.head.operator for rows in states if not rows.is_empty()}
 
+    def states(self) -> dict[str, list[SavedState]]:
+        """Return the keyed states that have entries here, by operator."""
+        states = super().states()
+        for rows in [] if self._local is None else self._local.states:
+            head = rows.head
+            if id_of(head) not in self._tables and not rows.is_empty():
+                pickled = id_of(head) in self._pickled
+                of_operator = states.setdefault(head.operator, [])
+                of_operator.append(
+                    SavedState(
+                        head.state, head.kind, head.types, head.namespaced, pickled, head.expires
+                    )
+                )
+        return states
+
+    def _scan(
+        self, operator: str, state: str, namespaced: bool
+    ) -> Iterator[tuple[Any, Any, Any]] | None:
+        """Return (key, namespace, entry) of a state that the job has declared."""
+        table = self._tables.get((operator, state, namespaced))
+        if table is None:
+            return None
+        items = table.entries.items()
+        return ((*key, entry) if namespaced else (key, None, entry) for key, entry in items)
+
     # Declaring.
 
     def _make_table(self, table_id: StateId, descriptor: StateDescriptor) -> Table[Any]:
@@ -189,9 +221,12 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         head = export_section(declared.table, declared.table.new_marks(), share.max_parallelism)
         rows = local.rows(head)
         if rows.head != head:
-            check_kind(self._ours(rows.head), head.kind)
+            saved = self._ours(rows.head)
+            kinds = (saved.kind, saved.expires), (head.kind, head.expires)
+            check_kind(head.operator, head.state, *kinds)
             self._migrate(declared, rows, local)
             rows.head = head
+            self._needs_base = True
             local.write({}, self._head())
         declared.rows = rows
 
@@ -267,6 +302,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             read += self._lay_out(storage, chain, index)
             self._attach(LocalState(self._taken_slot().path, self._budget))
             self._table_names = index.tables
+            states = self._opened().states
+            self._pickled.update(id_of(states[number].head) for number in index.pickled)
         self._load(file, base.until, None)
         return read + self._apply(storage, chain, 1)
 
@@ -302,6 +339,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
 
     def _load_section(self, section: Section, until: int) -> None:
         state = id_of(section)
+        if section.pickled:
+            self._pickled.add(state)
         if state in self._unread:
             self._unread[state].append((until, section.copy()))
             return
@@ -314,7 +353,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
                 break
             concerned += keys
         if state in self._watchers:
-            self._watchers[state](self._tables[state].entries, concerned)
+            entries = self._tables[state].entries
+            self._watchers[state](key for key in concerned if key in entries)
 
     def _load_chunk(self, section: Section) -> list[Any] | None:
         """Write a section of one chunk into the database; None if its types must be known."""
@@ -327,6 +367,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             if declared is not None:
                 declared.entries.forget(keys)
         elif declared is not None:
+            self._needs_base |= section.types != declared.table.types
             declared.entries.limit_to(None)
             keys = load_section(declared.table, section, None)
             declared.save(keys, changes)
@@ -338,9 +379,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
     def _announce(self) -> None:
         """Tell those who watch states that all of them may be others."""
         for state, loaded in self._watchers.items():
-            entries = self._tables[state].entries
-            loaded(entries, None)
-            loaded(entries, list(entries))
+            loaded(None)
+            loaded(self._tables[state].entries)
 
     # The database.
 
@@ -366,6 +406,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
     def _attach(self, local: LocalState) -> None:
         """Go on with what is in a database."""
         self._chain, self._table_names = local.head.chain, local.head.tables
+        self._pickled = set(local.head.pickled)
         self._use(local)
         self._blobs = local.blobs()
         self._announce()
@@ -380,8 +421,10 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             self._local = None
 
     def _head(self) -> Head:
-        """Return what the database stands for once all is written that was applied."""
-        return Head() if self._unread else Head(self._chain, self._table_names)
+        """Return what the database stands for; nothing, while not all of it is written there."""
+        if self._unread or self._needs_base:
+            return Head()
+        return Head(self._chain, self._table_names, tuple(sorted(self._pickled)))
 
     # Persisting.
 
@@ -402,7 +445,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         local = self._opened()
         known = dict(zip(self._table_names, self._chain.tables, strict=True))
         index, tables = local.save_tables(
-            storage, stamp, durable, known, self._home.tables, self._threads
+            storage, stamp, durable, known, self._pickled, self._home.tables, self._threads
         )
         unread = [section for entries in self._unread.values() for _, section in entries]
         heads = [rows.head for rows in local.states]

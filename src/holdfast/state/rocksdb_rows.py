@@ -197,7 +197,7 @@ def _all_exact(keys: Iterable[Any]) -> bool:
 
 def is_hashed(row_key: bytes) -> bool:
     """Return whether a row's key has only the hash of the entry's key."""
-    return _first_byte(row_key) == _HASHED
+    return row_key[_PREFIX.size] == _HASHED
 
 
 def is_bucket(row: bytes) -> bool:

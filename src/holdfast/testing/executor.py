@@ -25,6 +25,7 @@ from holdfast.datastream.state_backend import state_settings
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.driver.driver import JobDriver
 from holdfast.errors import InternalError, JobDefinitionError, JobExecutionError
+from holdfast.filesystem import configure, hadoop_options
 from holdfast.graph.nodes import ResultKind, ResultOperation, WriterOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.blocks import Block, decode_header
@@ -110,6 +111,8 @@ class LocalExecutor:
         self._quota = quota
         # NB: made only if the job takes checkpoints and does not say where
         self._scratch = Path(tempfile.gettempdir()) / f"holdfast-local-{uuid.uuid4().hex}"
+        self._file_systems = hadoop_options(self._environment._configuration.to_dict())
+        configure(self._file_systems)
         self._driver = JobDriver(
             self.plan,
             uuid.uuid4().hex,
@@ -138,15 +141,14 @@ class LocalExecutor:
         self._begin_attempt(0)
 
     def _pack(self) -> bytes:
-        parameters = self._environment.get_config().get_global_job_parameters()
-        faults = self._driver.faults
         code = make_job_code(
             self._book.job,
             self.plan,
             "",
-            parameters,
-            faults=faults,
+            self._environment.get_config().get_global_job_parameters(),
+            faults=self._driver.faults,
             state_directory=self._state_files,
+            file_systems=self._file_systems,
             state=self._state,
         )
         return pack(code)
@@ -276,6 +278,7 @@ class LocalExecutor:
         entries: dict[Any, Any] = {}
         for chain in self._book.chains[op.level]:
             backend = HeapKeyedStateBackend(range(0), 1)
+            backend.use_clock(self.clock)
             for number in self.plan.levels[op.level].operators:
                 other = self.plan.operators[number]
                 share = KeyGroupShare(range(other.max_parallelism), other.max_parallelism)
