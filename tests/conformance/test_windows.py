@@ -462,9 +462,7 @@ def test_a_job_that_goes_on_with_another_parallelism(
     assert given == case.expected(epochs)
 
 
-@settings(
-    max_examples=15, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
-)
+@settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     case=cases,
     epochs=inputs(),

@@ -74,6 +74,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self._declared: dict[StateId, DeclaredState] = {}
         #: the names of the chain's tables in the database
         self._table_names: tuple[str, ...] = ()
+        #: bytes written since all entries were looked at for their time-to-live; a base does not
+        #: do that by itself, since it does not write all entries anew
+        self._turned_over = 0
         #: the tables of the chain that was restored last; the host need have no others
         self._kept: tuple[FileRef, ...] = ()
 
@@ -99,8 +102,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self._ttl.end_epoch()
         chain = self._chain
         rebase = self._needs_base or needs_base([ref.size for ref in chain.files])
-        if rebase or (durable and self._ttl.in_snapshots):
+        if (rebase and self._turned_over >= chain.size) or (durable and self._ttl.in_snapshots):
             self._ttl.before_base()
+            self._turned_over = 0
         if not self._has_changes():
             return chain
         local = self._opened()
@@ -123,6 +127,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             self._chain = chain.extended(ref, stamp)
             local.write(changes, self._head())
         self._written(ref, None)
+        self._turned_over += ref.size
         for declared in self._declared.values():
             declared.limit_memory()
         return self._chain
