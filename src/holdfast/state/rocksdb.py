@@ -118,14 +118,15 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             local.write(changes)
             file, tables = self._make_base(storage, stamp, durable)
             ref = _write(storage, name, file, durable, -1, epoch)
-            self._chain = chain.rebased(ref, stamp, tuple(tables.values()))
+            chain, changes = chain.rebased(ref, stamp, tuple(tables.values())), {}
             self._table_names = tuple(tables)
             self._needs_base = False
-            local.write({}, self._head())
         else:
             ref = _write(storage, name, file, durable, chain.until, epoch)
-            self._chain = chain.extended(ref, stamp)
-            local.write(changes, self._head())
+            chain = chain.extended(ref, stamp)
+        # NB: from here on a failure leaves a chain that nobody was told of.
+        self._chain = chain
+        local.write(changes, self._head())
         self._written(ref, None)
         self._turned_over += ref.size
         for declared in self._declared.values():
@@ -263,8 +264,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         return Restored(RestoredHow.REBUILT, read)
 
     def _forget_changes(self) -> None:
-        """Go back to what the database has."""
-        if self._needs_base:
+        """Go back to what the database has; if it stands for nothing, to nothing."""
+        stands = self._local is None or self._local.head.chain.stamp == self._chain.stamp
+        if self._has_changes() and (self._needs_base or not stands):
             self.discard()
         elif self._has_changes():
             for declared in self._declared.values():
@@ -276,13 +278,16 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
 
     def _find_database(self, chain: Chain) -> None:
         """Open a database that another process has left, if it stands for this chain."""
-        tried: list[Slot] = []
+        others: list[Slot] = []
         for slot in self._home.free_slots():
-            tried.append(slot)
+            self._slot = slot
             if not slot.is_used or self._open_left(slot, chain):
                 break
-        self._slot = tried.pop(0 if self._local is None else -1)
-        for slot in tried:
+            others.append(slot)
+        if self._local is None and others:
+            others.append(slot)
+            self._slot = others.pop(0)
+        for slot in others:
             slot.release()
 
     def _open_left(self, slot: Slot, chain: Chain) -> bool:
