@@ -730,7 +730,7 @@ TestCluster = Cluster.TestCase
 TestCluster.settings = settings(max_examples=50, stateful_step_count=10, deadline=None)
 TestClusterOnRocksDB = ClusterOnRocksDB.TestCase
 TestClusterOnRocksDB.settings = settings(
-    max_examples=10,
+    max_examples=12,
     stateful_step_count=8,
     deadline=None,
     # each step opens databases: to shrink a failure would take minutes

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from holdfast.common import Time, Types
@@ -876,17 +876,31 @@ class Cluster:
         return {key: shape(cells) for key, cells in alive.items() if cells}
 
 
-@pytest.mark.parametrize("backend", sorted(BACKENDS))
-@settings(max_examples=40, deadline=None)
-@given(
+histories = given(
     seed=st.integers(0, 1 << 30),
     renews=st.booleans(),
     strategy=st.sampled_from(STRATEGIES),
     steps=st.lists(st.integers(0, 3), min_size=5, max_size=25),
 )
+
+
+@settings(max_examples=40, deadline=None)
+@histories
 def test_states_are_what_a_dict_with_times_would_be(
-    backend: str, seed: int, renews: bool, strategy: Config, steps: list[int]
+    seed: int, renews: bool, strategy: Config, steps: list[int]
 ) -> None:
+    live_through("heap", seed, renews, strategy, steps)
+
+
+@settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@histories
+def test_and_so_they_are_in_rocksdb(
+    seed: int, renews: bool, strategy: Config, steps: list[int]
+) -> None:
+    live_through("rocksdb", seed, renews, strategy, steps)
+
+
+def live_through(backend: str, seed: int, renews: bool, strategy: Config, steps: list[int]) -> None:
     config = ttl(strategy, on_read) if renews else ttl(strategy)
     cluster = Cluster(backend, seed, config)
     for step in steps:
