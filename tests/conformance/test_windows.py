@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.common import Configuration, WatermarkStrategy
+from holdfast.common.recovery_options import PICKLED_STATE
 from holdfast.datastream import (
     AggregateFunction,
     DataStream,
@@ -353,6 +354,7 @@ def _configuration(restore: str | None) -> Configuration:
     configuration.set_string("execution.checkpointing.interval", "1 h")
     if restore is not None:
         configuration.set_string("execution.savepoint.path", restore)
+        configuration.set_string(PICKLED_STATE, "true")
     return configuration
 
 

@@ -392,7 +392,8 @@ class JobCheckpoints:
 
     def _let_go(self, book: EpochBook) -> None:
         """Delete what the new checkpoint makes superfluous (step 10)."""
-        self.store.collect(ref.name for chains in book.chains for c in chains for ref in c.files)
+        chains = (chain for level in book.chains for chain in level)
+        self.store.collect(ref.name for chain in chains for ref in chain.all_files)
         if self._claimed is not None:
             dispose_savepoint(self._claimed, self._files)
             self._claimed = None

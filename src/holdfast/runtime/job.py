@@ -19,6 +19,7 @@ from holdfast.filesystem import configure
 from holdfast.graph.nodes import FunctionOperation, SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.faults import Faults
+from holdfast.state.settings import StateSettings
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class JobCode:
         one_host: whether all workers are on the driver's machine.
         faults: failures on order, for tests.
         file_systems: Hadoop's settings of file systems.
+        state: how its subtasks keep their state.
     """
 
     id: str
@@ -48,6 +50,7 @@ class JobCode:
     one_host: bool = True
     faults: Faults = field(default_factory=Faults)
     file_systems: Mapping[str, str] = field(default_factory=dict)
+    state: StateSettings = field(default_factory=StateSettings)
 
     def new_function(self, operator: int) -> Any:
         """A function object of its own for one subtask."""
@@ -76,6 +79,7 @@ def make_job_code(
     state_directory: str = "",
     faults: Faults | None = None,
     file_systems: Mapping[str, str] | None = None,
+    state: StateSettings | None = None,
 ) -> JobCode:
     """Take the functions out of the plan and pickle them.
 
@@ -104,6 +108,7 @@ def make_job_code(
         one_host,
         faults or Faults(),
         dict(file_systems or {}),
+        state or StateSettings(),
     )
 
 

@@ -16,6 +16,7 @@ from holdfast.checkpoint.restart import GiveUp
 from holdfast.common import CompletableFuture, Configuration, ExecutionConfig
 from holdfast.common.job_status import JobStatus
 from holdfast.datastream.shipment import Shipment
+from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.checkpoints import JobCheckpoints
 from holdfast.driver.driver import JobDriver
 from holdfast.errors import JobCancelledError
@@ -34,6 +35,7 @@ from holdfast.spark.session import is_local
 from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
 from holdfast.state.errors import StateMigrationError
+from holdfast.state.settings import sweep
 
 _logger = logging.getLogger(__name__)
 _DIRECTORY = "holdfast.directory"
@@ -74,6 +76,7 @@ class SparkJob:
         self.on_end: Callable[[], None] | None = None
         self._collected = collected or {}
         self._ended = threading.Event()
+        self._state = state_settings(configuration)
         self._directory = JobDirectory(configuration.to_dict().get(_DIRECTORY))
         try:
             self._job = self._prepare(session, settings)
@@ -102,6 +105,7 @@ class SparkJob:
                 driver.checkpoints.store.state.address,
                 driver.faults,
                 file_systems,
+                self._state,
             )
             broadcast = context.broadcast(pack(code, paths))
         except BaseException:
@@ -246,6 +250,9 @@ class SparkJob:
 
     def _clean_up(self) -> None:
         self._directory.remove()
+        if self._state.rocksdb:
+            for root in self._state.roots():
+                sweep(root)
         try:
             self._job.broadcast.destroy()
         except Exception as error:
