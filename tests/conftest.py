@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 from holdfast.testing import LocalExecutor
+from tests.crashing import every_epoch_is_lost_once
 
 REWRITE_GOLDEN = "--rewrite-golden"
 SEED = "--seed"
@@ -23,6 +24,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         SEED, type=int, action="append", help="a seed of the simulation to live through, alone"
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what would be the same again: `every_epoch_is_lost_once` does nothing on Spark."""
+    items[:] = [item for item in items if not (_is_crashing(item) and _is_on_spark(item))]
+
+
+def _is_crashing(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    return call is not None and call.params.get("disturbance") == "crashing"
+
+
+def _is_on_spark(item: pytest.Item) -> bool:
+    return item.get_closest_marker("spark") is not None
 
 
 @pytest.fixture
@@ -131,3 +146,25 @@ def s3(s3_server: str) -> S3:
         "fs.s3a.path.style.access": "true",
     }
     return S3(f"s3a://{bucket}", options)
+
+
+@pytest.fixture(scope="module", params=["undisturbed", "crashing"])
+def disturbance(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs the tests of a module that uses it twice, the second time with crashes everywhere."""
+    if request.param == "undisturbed":
+        yield
+    else:
+        with every_epoch_is_lost_once():
+            yield
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
+    """The address of a real HDFS, in a process of its own."""
+    from tests.hdfs import NoHdfsError, running
+
+    try:
+        with running(tmp_path_factory.mktemp("hdfs"), pytestconfig.cache.mkdir("hdfs")) as address:
+            yield address
+    except NoHdfsError as error:
+        pytest.skip(str(error))

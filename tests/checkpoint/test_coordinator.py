@@ -164,13 +164,6 @@ def test_metadata_that_cannot_be_written_counts_too() -> None:
     assert it.notifications() == Notifications(aborted=(1,))
 
 
-def test_fail_on_errors_can_be_off() -> None:
-    run = Run(coordinator(fail_on_errors=False))
-    for second in range(1, 9):
-        assert run.at(1000 * second, "x") == [second]
-        assert run.last == []
-
-
 def test_retained() -> None:
     run = Run(coordinator(retained=2))
     said = []

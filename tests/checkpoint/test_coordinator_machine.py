@@ -36,7 +36,6 @@ SETTINGS = st.builds(
     min_pause_ms=st.sampled_from([0, 0, 20]),
     max_concurrent=st.integers(1, 3),
     tolerable_failures=st.integers(0, 3),
-    fail_on_errors=st.booleans(),
     retained=st.integers(1, 3),
     retain_on_cancellation=st.booleans(),
 )

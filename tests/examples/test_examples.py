@@ -26,7 +26,7 @@ EXPECTED = {
     ],
     "async_lookup": [
         "order 1999 is for customer D99",
-        "2000 orders have their customers, and up to 500 waited at once",
+        "2000 orders have their customers, and hundreds waited at once",
     ],
     "basic_operations": [
         "map> ('shanghai', 25.2)",
@@ -87,6 +87,7 @@ EXPECTED = {
         "> total by country NO: 1040",
         "smallest and largest: 40 1200",
     ],
+    "state_ttl": ["alarm> cellar: water", "alarm> attic: smoke"],
     "state_evolution": [
         "1000 customers have gone on with what they had",
         "refused: cents: long cannot be read as string",

@@ -53,6 +53,9 @@ class Probe(ProcessFunction):
 
 @pytest.fixture(autouse=True)
 def loop_ends() -> Iterator[None]:
+    """No loop outlives its test, and none hears what was meant for the one before."""
+    ORDERS.queue.clear()
+    DONE.queue.clear()
     yield
     ORDERS.put(None)
 

@@ -339,7 +339,7 @@ class Coordinator:
     def _count_failure(self, checkpoint: int, reason: str) -> list[Instruction]:
         self._failures += 1
         tolerable = self.settings.tolerable_failures
-        if not self.settings.fail_on_errors or self._failures <= tolerable:
+        if self._failures <= tolerable:
             return []
         self._failures = 0
         why = f"checkpoint {checkpoint} failed, and {tolerable} failures in a row are tolerable"

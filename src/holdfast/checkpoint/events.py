@@ -48,7 +48,6 @@ class CheckpointSettings:
         max_concurrent: how many may be in flight; one epoch runs at a time, so all but one of them
             are those whose metadata is being written.
         tolerable_failures: how many may fail in a row before the job fails.
-        fail_on_errors: False: checkpoints that fail never fail the job.
         retained: how many completed ones are kept.
         retain_on_cancellation: whether they are kept when the job is cancelled.
     """
@@ -58,7 +57,6 @@ class CheckpointSettings:
     min_pause_ms: int = 0
     max_concurrent: int = 1
     tolerable_failures: int = 0
-    fail_on_errors: bool = True
     retained: int = 1
     retain_on_cancellation: bool = False
 

@@ -27,6 +27,7 @@ from holdfast.state.operator_state import MODES, element_type
 from holdfast.state.schema import Schema, describe
 from holdfast.state.schema_of import schema_of
 from holdfast.state.sections import check_kind, unreadable
+from holdfast.state.ttl import stamped
 
 __all__ = ["check_types", "key_schema"]
 
@@ -66,7 +67,10 @@ def _check_state(operator: PlannedOperator, state: SavedState, descriptor: State
     if state.kind in MODES:
         declared = (schema_of(element_type(descriptor)),)
     else:
-        check_kind(operator.name, state.name, state.kind, descriptor.kind)
+        expires = descriptor.ttl_config is not None
+        kinds = (state.kind, state.expires), (descriptor.kind, expires)
+        check_kind(operator.name, state.name, *kinds)
+        descriptor = stamped(descriptor) if expires else descriptor
         declared = tuple(map(schema_of, descriptor.declared_types))
     try:
         for old, new in zip(state.types, declared, strict=True):

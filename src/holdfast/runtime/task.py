@@ -31,8 +31,9 @@ from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Origi
 from holdfast.runtime.restoring import SavedBlobs, WithoutPickles
 from holdfast.runtime.routing import Outbox
 from holdfast.runtime.sources import POSITION, ReadRequest, SourceAccess, SourceInstance
-from holdfast.state.backend import HeapKeyedStateBackend, StateStorage
+from holdfast.state.backend import FileRef, HeapKeyedStateBackend, StateStorage
 from holdfast.state.catalog import SavedState, merged
+from holdfast.state.errors import StateStorageError
 from holdfast.state.key_groups import KeyGroupShare, key_group_range
 from holdfast.state.operator_state import Image, decode_image, saved_states
 
@@ -60,6 +61,7 @@ class Subtask:
         self._subtask = subtask
         self._storage = storage
         self._backend = HeapKeyedStateBackend(range(0), 1)
+        self._backend.use_clock(clock)
         for op in (self._plan.operators[number] for number in self._level.operators):
             self._backend.assign(op.uid, _share(op, subtask))
         self._attempt = attempt
@@ -131,10 +133,23 @@ class Subtask:
             self._save(task)
             durable = task.checkpoint is not None
             chain = self._backend.persist(self._storage, run.stamp, task.epoch, durable)
+            if durable and run.snapshot_failure is None:
+                run.snapshot_failure = self._upload(chain.files)
             self._head = chain.stamp
         self._reach(7, task)
         acknowledgement = self._acknowledgement(task, run, chain, finished)
         yield from run.finish(acknowledgement, finished)
+
+    def _upload(self, files: Iterable[FileRef]) -> str | None:
+        """Bring state files to where checkpoints are; returns what failed.
+
+        That aborts the checkpoint, not the epoch, whose state is safe where it was written.
+        """
+        try:
+            self._storage.upload(file.name for file in files)
+        except StateStorageError as error:
+            return str(error)
+        return None
 
     def _advance_time(self, run: _Run) -> None:
         """Move the watermarks, and fire what is due."""
@@ -265,7 +280,9 @@ class Subtask:
         exchange = self._plan.exchanges[block.header.exchange]
         records = decode_records(block.data)
         run.records_in += len(records)
-        stamped = exchange.input in self._plan.operators[exchange.target].timestamped_inputs
+        target = self._plan.operators[exchange.target]
+        self._backend.processed(target.uid, len(records))
+        stamped = exchange.input in target.timestamped_inputs
         if stamped and not exchange.timestamped:
             records = [(record, None) for record in records]
         take = self._chain.inputs[exchange.target, exchange.input]

@@ -248,14 +248,28 @@ def _call_of(operation: WindowOperation, context: FunctionContext) -> Call:
         apply = function.apply
         return lambda key, window, values: apply(window, values)
 
-    def process(key: Any, window: Any, values: list[Any]) -> Iterable[Any] | None:
-        context.current = window
-        if isinstance(function, ProcessAllWindowFunction):
-            return function.process(context, values)
-        assert isinstance(function, ProcessWindowFunction)
-        return function.process(key, context, values)
+    if isinstance(function, ProcessAllWindowFunction):
+        return _call_of_process_all(function, context)
+    assert isinstance(function, ProcessWindowFunction)
+    process = function.process
 
-    return process
+    def call(key: Any, window: Any, values: list[Any]) -> Iterable[Any] | None:
+        context.current = window
+        return process(key, context, values)
+
+    return call
+
+
+def _call_of_process_all(
+    function: ProcessAllWindowFunction[Any, Any, Any], context: FunctionContext
+) -> Call:
+    process = function.process
+
+    def call(key: Any, window: Any, values: list[Any]) -> Iterable[Any] | None:
+        context.current = window
+        return process(context, values)
+
+    return call
 
 
 def _folding(operation: WindowOperation) -> Callable[[list[Any]], list[Any] | None]:

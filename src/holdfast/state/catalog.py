@@ -20,6 +20,7 @@ class SavedState(msgspec.Struct, frozen=True, omit_defaults=True):
         types: the schemas of the types that it was declared with; None for one that was not.
         namespaced: whether it is kept by window.
         pickled: whether there is something pickled in it, keys among it.
+        expires: whether it has a time-to-live: its values are pairs then, with a time each.
     """
 
     name: str
@@ -27,6 +28,7 @@ class SavedState(msgspec.Struct, frozen=True, omit_defaults=True):
     types: tuple[Schema | None, ...]
     namespaced: bool = False
     pickled: bool = False
+    expires: bool = False
 
 
 def merged(states: Iterable[SavedState]) -> tuple[SavedState, ...]:

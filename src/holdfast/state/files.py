@@ -112,6 +112,8 @@ class Section:
     #: how many key groups the operator's keys are divided into
     max_parallelism: int
     chunks: tuple[Chunk, ...]
+    #: whether it has a time-to-live: each value comes in a pair with when it was last accessed
+    expires: bool = False
 
     @property
     def pickled(self) -> bool:
@@ -166,6 +168,7 @@ class _SectionHead(msgspec.Struct, array_like=True, frozen=True):
     types: tuple[Schema | None, ...]
     max_parallelism: int
     chunks: tuple[_ChunkHead, ...]
+    expires: bool = False
 
 
 class _BlobHead(msgspec.Struct, array_like=True, frozen=True):
@@ -223,6 +226,7 @@ def _section_head(section: Section) -> _SectionHead:
         section.types,
         section.max_parallelism,
         _chunk_heads(section),
+        section.expires,
     )
 
 
@@ -317,6 +321,7 @@ def _read_section(head: _SectionHead, body: _Body) -> Section:
         head.types,
         head.max_parallelism,
         chunks,
+        head.expires,
     )
 
 

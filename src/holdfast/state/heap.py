@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
-from holdfast.datastream.state import State, StateDescriptor
+from holdfast.datastream.state import State, StateDescriptor, ValueStateDescriptor
 from holdfast.errors import InternalError
 from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain, FileRef, files_to_fold
@@ -19,10 +19,10 @@ from holdfast.state.interface import (
     Watcher,
     read_file,
 )
-from holdfast.state.sections import KIND_NAMES, export_section, load_section
+from holdfast.state.sections import export_section, kind_name, load_section
 from holdfast.state.storage import StateStorage
-from holdfast.state.tables import Table, make_table
-from holdfast.state.views import KeyContext, make_view
+from holdfast.state.tables import Table, ValueTable, make_table
+from holdfast.state.views import KeyContext, KeyedMarks, make_view
 
 __all__ = ["HeapKeyedStateBackend"]
 
@@ -71,26 +71,27 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._needs_base = False
         self._bytes_per_change = _BYTES_PER_CHANGE
 
-    def keyed_state(
-        self,
-        operator: str,
-        descriptor: StateDescriptor,
-        context: KeyContext,
-        namespaced: bool = False,
+    def _plain_state(
+        self, operator: str, descriptor: StateDescriptor, context: KeyContext, namespaced: bool
     ) -> State:
         """Return a view of a state; its saved values are decoded when it is first asked for."""
-        table_id = (operator, descriptor.name, namespaced)
+        table = self._table((operator, descriptor.name, namespaced), descriptor)
+        return make_view(descriptor, table, context)
+
+    def marks(self, operator: str, state: str, loaded: Watcher) -> KeyedMarks:
+        """Return a state of marks, and tell of those that there are, or come from files."""
+        table = self._table((operator, state, True), ValueStateDescriptor(state))
+        assert isinstance(table, ValueTable)
+        self._watchers[operator, state, True] = loaded
+        loaded(table.entries)
+        return KeyedMarks(table)
+
+    def _table(self, table_id: _TableId, descriptor: StateDescriptor) -> Table[Any]:
         table = self._tables.get(table_id)
         if table is None:
             table = self._add_table(table_id, descriptor)
         _check_same(table, descriptor)
-        return make_view(descriptor, table, context)
-
-    def watch(self, operator: str, state: str, loaded: Watcher) -> None:
-        """Call back when entries of a declared state are loaded from files, or all is forgotten."""
-        table = self._tables[operator, state, False]
-        self._watchers[operator, state, False] = loaded
-        loaded(table.entries, list(table.entries))
+        return table
 
     def get_blob(self, operator: str, name: str) -> bytes | None:
         """Return an operator's bytes of that name."""
@@ -120,13 +121,17 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self, storage: StateStorage, stamp: str, epoch: int, durable: bool = False
     ) -> Chain:
         """Write what changed, together with the changes of the files that are to be folded."""
-        if not self._has_changes():
-            return self._chain
+        self._ttl.end_epoch()
+        full = durable and self._ttl.in_snapshots
         chain = self._chain
+        fold = len(chain.files) if full else self._files_to_fold()
+        if fold == len(chain.files):
+            self._ttl.before_base()
+        if not self._has_changes() and not (full and fold > 1):
+            return chain
         if epoch <= chain.until:
             message = f"epoch {epoch} cannot follow epoch {chain.until}, which is already written"
             raise ValueError(message)
-        fold = self._files_to_fold()
         step = None if fold == len(chain.files) else self._marks_since(chain.since(fold))
         file = self._export(step, chain.since(fold))
         data = encode_file(file)
@@ -140,10 +145,11 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def discard(self) -> None:
         """Forget everything; tables and views stay."""
+        self._ttl.forget()
         for table in self._tables.values():
             table.clear()
-        for table_id, loaded in self._watchers.items():
-            loaded(self._tables[table_id].entries, None)
+        for loaded in self._watchers.values():
+            loaded(None)
         self._blobs.clear()
         self._dirty_blobs.clear()
         self._unread.clear()
@@ -173,15 +179,12 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._needs_base = bool(self._unread) or any(t.entries for t in self._tables.values())
         return read
 
-    def entries(self, operator: str, state: str) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield (key, namespace, value) of a state that the job has declared."""
-        tables = [self._tables.get((operator, state, namespaced)) for namespaced in (False, True)]
-        if tables == [None, None]:
-            message = f"operator {operator!r} has declared no state {state!r}"
-            raise StateRegistrationError(message)
-        for table in filter(None, tables):
-            for key, value in table.entries.items():
-                yield (*key, value) if table.namespaced else (key, None, value)
+    def _scan(
+        self, operator: str, state: str, namespaced: bool
+    ) -> Iterator[tuple[Any, Any, Any]] | None:
+        """Return (key, namespace, entry) of a state that the job has declared."""
+        table = self._tables.get((operator, state, namespaced))
+        return None if table is None else _walk(table)
 
     def stateful(self, blob: str) -> set[str]:
         """Return the operators that have keyed state here, or a blob of that name."""
@@ -192,16 +195,17 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def states(self) -> dict[str, list[SavedState]]:
         """Return the keyed states that have entries here, by operator."""
         found = [
-            (table_id, table.kind, table.types)
+            (table_id, table.kind, table.types, table.expires)
             for table_id, table in self._tables.items()
             if table.entries
         ]
         for table_id, sections in self._unread.items():
-            found += [(table_id, section.kind, section.types) for _, section in sections]
+            found += [(table_id, s.kind, s.types, s.expires) for _, s in sections]
         states: dict[str, list[SavedState]] = {}
-        for table_id, kind, types in found:
+        for table_id, kind, types, expires in found:
             operator, name, namespaced = table_id
-            state = SavedState(name, kind, types, namespaced, table_id in self._pickled)
+            pickled = table_id in self._pickled
+            state = SavedState(name, kind, types, namespaced, pickled, expires)
             states.setdefault(operator, []).append(state)
         return states
 
@@ -218,7 +222,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _add_table(self, table_id: _TableId, descriptor: StateDescriptor) -> Table[Any]:
         operator, name, namespaced = table_id
         types = descriptor.declared_types
-        table = make_table(operator, name, descriptor.kind, types, namespaced)
+        expires = descriptor.ttl_config is not None
+        table = make_table(operator, name, descriptor.kind, types, namespaced, expires)
         for until, section in self._unread.get(table_id, ()):
             load_section(table, section, self._marks(until, table_id, table))
             self._needs_base |= section.types != table.types
@@ -292,7 +297,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             self._needs_base |= bool(section.chunks) and section.types != table.types
             keys = load_section(table, section, self._marks(until, table_id, table))
             if table_id in self._watchers:
-                self._watchers[table_id](table.entries, keys)
+                self._watchers[table_id](key for key in keys if key in table.entries)
         elif section.chunks:
             self._unread.setdefault(table_id, []).append((until, section.copy()))
 
@@ -359,6 +364,14 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._needs_base = False
 
 
+def _walk(table: Table[Any]) -> Iterator[tuple[Any, Any, Any]]:
+    """Walk over a table whose entries may come and go meanwhile."""
+    for key in list(table.entries):
+        entry = table.entries.get(key)
+        if entry is not None:
+            yield (*key, entry) if table.namespaced else (key, None, entry)
+
+
 def _set(blobs: dict[BlobId, bytes], blob_id: BlobId, data: bytes | None) -> None:
     if data is None:
         blobs.pop(blob_id, None)
@@ -380,10 +393,11 @@ def _check_key_groups(section: Section, own: range) -> None:
 def _check_same(table: Table[Any], descriptor: StateDescriptor) -> None:
     declared = tuple(map(repr, descriptor.declared_types))
     known = tuple(repr(serializer.type_info) for serializer in table.serializers)
-    if table.kind == descriptor.kind and known == declared:
+    expires = descriptor.ttl_config is not None
+    if (table.kind, known, table.expires) == (descriptor.kind, declared, expires):
         return
-    before = f"{KIND_NAMES[table.kind]}{_types(known)}"
-    now = f"{KIND_NAMES[descriptor.kind]}{_types(declared)}"
+    before = f"{kind_name(table.kind, table.expires)}{_types(known)}"
+    now = f"{kind_name(descriptor.kind, expires)}{_types(declared)}"
     message = (
         f"operator {table.operator!r} declares the state {table.name!r} twice: as {before} and as "
         f"{now}; give each state a name of its own"

@@ -153,7 +153,7 @@ class OperatorStates(OperatorStateStore):
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
         """A map that all subtasks hold alike."""
-        state = self._get(state_descriptor.name, BROADCAST)
+        state = self._get(state_descriptor, BROADCAST)
         if state is None:
             state = _OperatorMap(self._operator, state_descriptor)
             self._add(state)
@@ -195,7 +195,7 @@ class OperatorStates(OperatorStateStore):
         return self._list(descriptor, mode)
 
     def _list(self, descriptor: ListStateDescriptor, mode: str) -> ListState[Any]:
-        state = self._get(descriptor.name, mode)
+        state = self._get(descriptor, mode)
         if state is None:
             state = _OperatorList(self._operator, descriptor, mode)
             self._add(state)
@@ -208,7 +208,13 @@ class OperatorStates(OperatorStateStore):
         self._restored.pop(name, None)
         self._states[name] = state
 
-    def _get(self, name: str, mode: str) -> _OperatorList | _OperatorMap | None:
+    def _get(self, descriptor: StateDescriptor, mode: str) -> _OperatorList | _OperatorMap | None:
+        name = descriptor.name
+        if descriptor.ttl_config is not None:
+            raise StateRegistrationError(
+                f"the operator state '{name}' of operator '{self._operator}' has a time-to-live, "
+                "which only keyed state can have; leave enable_time_to_live out"
+            )
         known: Any = self._states.get(name) or self._restored.get(name)
         if known is not None and known.mode != mode:
             raise StateRegistrationError(

@@ -20,7 +20,7 @@ from holdfast.state.schema import Schema, describe
 from holdfast.state.serializers import Column, Serializer, Unreadable
 from holdfast.state.tables import Columns, Table
 
-__all__ = ["KIND_NAMES", "check_kind", "export_section", "load_section", "unreadable"]
+__all__ = ["check_kind", "export_section", "kind_name", "load_section", "unreadable"]
 
 #: keys per chunk: many enough that the cost per chunk does not show
 _CHUNK: Final = 4096
@@ -37,7 +37,7 @@ _ROWS: Final = {
     Op.MAP_REMOVE: 1,
 }
 
-KIND_NAMES: Final = {
+_KIND_NAMES: Final = {
     "value": "ValueState",
     "list": "ListState",
     "map": "MapState",
@@ -62,6 +62,7 @@ def export_section(table: Table[Any], marks: Any | None, max_parallelism: int) -
         table.types,
         max_parallelism,
         chunks,
+        table.expires,
     )
 
 
@@ -70,7 +71,8 @@ def load_section(table: Table[Any], section: Section, marks: Any | None) -> list
 
     Returns the keys of the table that it concerns.
     """
-    check_kind(section.operator, section.state, section.kind, table.kind)
+    saved, declared = (section.kind, section.expires), (table.kind, table.expires)
+    check_kind(section.operator, section.state, saved, declared)
     readers = _readers(table, section)
     concerned: list[Any] = []
     for chunk in section.chunks:
@@ -84,15 +86,25 @@ def load_section(table: Table[Any], section: Section, marks: Any | None) -> list
     return concerned
 
 
-def check_kind(operator: str, state: str, saved: str, declared: str) -> None:
-    """Raise a StateMigrationError if a state is declared as another kind than it was saved."""
+def check_kind(
+    operator: str, state: str, saved: tuple[str, bool], declared: tuple[str, bool]
+) -> None:
+    """Raise a StateMigrationError if a state is declared as another kind than it was saved.
+
+    A kind is that of a descriptor, and whether what it describes expires.
+    """
     if saved != declared:
-        names = KIND_NAMES.get(saved, saved), KIND_NAMES.get(declared, declared)
+        names = kind_name(*saved), kind_name(*declared)
         message = (
             f"{_place(operator, state)} was saved as {names[0]}; this job declares {names[1]}; "
             "rename the state, or declare it as it was saved"
         )
         raise StateMigrationError(message)
+
+
+def kind_name(kind: str, expires: bool) -> str:
+    """Return what users call a kind of state."""
+    return f"{_KIND_NAMES.get(kind, kind)}{' with time-to-live' if expires else ''}"
 
 
 def _export_chunk(

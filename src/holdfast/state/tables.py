@@ -38,7 +38,16 @@ _PLAIN: Final = Serializer()
 class Table(ABC, Generic[Marks]):
     """What all tables have in common."""
 
-    __slots__ = ("dirty", "entries", "kind", "name", "namespaced", "operator", "serializers")
+    __slots__ = (
+        "dirty",
+        "entries",
+        "expires",
+        "kind",
+        "name",
+        "namespaced",
+        "operator",
+        "serializers",
+    )
 
     #: how many serializers there are: one per declared type
     arity: ClassVar[int] = 1
@@ -52,11 +61,14 @@ class Table(ABC, Generic[Marks]):
         kind: str,
         types: tuple[TypeInformation | None, ...],
         namespaced: bool = False,
+        expires: bool = False,
     ) -> None:
         self.operator = operator
         self.name = name
         self.kind = kind
         self.namespaced = namespaced
+        #: whether it has a time-to-live, and so holds pairs (see `holdfast.state.ttl`)
+        self.expires = expires
         self.serializers = tuple(map(Serializer, types))
         self.entries = {}
         self.dirty = self.new_marks()
@@ -336,9 +348,10 @@ def make_table(
     kind: str,
     types: tuple[TypeInformation | None, ...],
     namespaced: bool,
+    expires: bool,
 ) -> Table[Any]:
     """Return a table for a state of that kind."""
-    return _TABLES.get(kind, ValueTable)(operator, name, kind, types, namespaced)
+    return _TABLES.get(kind, ValueTable)(operator, name, kind, types, namespaced, expires)
 
 
 def _split(lengths: list[int], flat: list[Any]) -> list[list[Any]]:
