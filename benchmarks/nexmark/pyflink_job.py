@@ -19,10 +19,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from pyflink.common import (
-    Configuration,  # type: ignore[import-not-found]
-    WatermarkStrategy,
-)
+from pyflink.common import Configuration  # type: ignore[import-not-found]
+from pyflink.common import WatermarkStrategy
 from pyflink.datastream import (  # type: ignore[import-not-found]
     MapFunction,
     RuntimeContext,
