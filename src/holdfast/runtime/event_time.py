@@ -11,8 +11,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-import cloudpickle
-
+from holdfast.common._cloudpickle import dumps
 from holdfast.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from holdfast.common.watermark_generators import CurrentWatermark, WatermarksWithIdleness
 from holdfast.common.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
@@ -136,7 +135,7 @@ class StampingTime(OperatorTime):
             return pickle.dumps(self._generator, 5)
         except (pickle.PicklingError, AttributeError, TypeError):
             # its class lives in the main program, or in a function
-            return cloudpickle.dumps(self._generator, 5)  # type: ignore[no-any-return]
+            return dumps(self._generator)
 
     def load(self, data: bytes | None) -> None:
         """Go to what was saved."""
