@@ -142,7 +142,7 @@ class Subtask:
             durable = task.checkpoint is not None
             chain = self._backend.persist(self._storage, run.stamp, task.epoch, durable)
             if durable and run.snapshot_failure is None:
-                run.snapshot_failure = self._upload(chain.files)
+                run.snapshot_failure = self._upload(chain.all_files)
             self._head = chain.stamp
         self._reach(7, task)
         acknowledgement = self._acknowledgement(task, run, chain, finished)

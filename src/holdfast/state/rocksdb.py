@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.datastream.state import StateDescriptor
+from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import StateCorruptionError, StateStorageError
 from holdfast.state.files import Section, StateFile, encode_file
@@ -117,6 +118,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             ref = _write(storage, name, file, durable, -1, epoch)
             self._chain = chain.rebased(ref, stamp, tuple(tables.values()))
             self._table_names = tuple(tables)
+            self._needs_base = False
             local.write({}, self._head())
         else:
             ref = _write(storage, name, file, durable, chain.until, epoch)
@@ -166,15 +168,30 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         states = [] if self._local is None else self._local.states
         return {rows.head.operator for rows in states if not rows.is_empty()}
 
+    def states(self) -> dict[str, list[SavedState]]:
+        """Return the keyed states that have entries here, by operator."""
+        states = super().states()
+        for rows in [] if self._local is None else self._local.states:
+            head = rows.head
+            if id_of(head) not in self._tables and not rows.is_empty():
+                pickled = id_of(head) in self._pickled
+                of_operator = states.setdefault(head.operator, [])
+                of_operator.append(
+                    SavedState(
+                        head.state, head.kind, head.types, head.namespaced, pickled, head.expires
+                    )
+                )
+        return states
+
     def _scan(
         self, operator: str, state: str, namespaced: bool
     ) -> Iterator[tuple[Any, Any, Any]] | None:
-        """Return (key, namespace, entry) of a state, of which few are in memory."""
+        """Return (key, namespace, entry) of a state that the job has declared."""
         table = self._tables.get((operator, state, namespaced))
         if table is None:
             return None
-        entries = table.entries.items()
-        return ((*key, entry) if namespaced else (key, None, entry) for key, entry in entries)
+        items = table.entries.items()
+        return ((*key, entry) if namespaced else (key, None, entry) for key, entry in items)
 
     # Declaring.
 
@@ -211,6 +228,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             check_kind(head.operator, head.state, *kinds)
             self._migrate(declared, rows, local)
             rows.head = head
+            self._needs_base = True
             local.write({}, self._head())
         declared.rows = rows
 
@@ -286,6 +304,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             read += self._lay_out(storage, chain, index)
             self._attach(LocalState(self._taken_slot().path, self._budget))
             self._table_names = index.tables
+            states = self._opened().states
+            self._pickled.update(id_of(states[number].head) for number in index.pickled)
         self._load(file, base.until, None)
         return read + self._apply(storage, chain, 1)
 
@@ -321,6 +341,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
 
     def _load_section(self, section: Section, until: int) -> None:
         state = id_of(section)
+        if section.pickled:
+            self._pickled.add(state)
         if state in self._unread:
             self._unread[state].append((until, section.copy()))
             return
@@ -333,7 +355,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
                 break
             concerned += keys
         if state in self._watchers:
-            self._watchers[state](concerned)
+            entries = self._tables[state].entries
+            self._watchers[state](key for key in concerned if key in entries)
 
     def _load_chunk(self, section: Section) -> list[Any] | None:
         """Write a section of one chunk into the database; None if its types must be known."""
@@ -346,6 +369,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             if declared is not None:
                 declared.entries.forget(keys)
         elif declared is not None:
+            self._needs_base |= section.types != declared.table.types
             declared.entries.limit_to(None)
             keys = load_section(declared.table, section, None)
             declared.save(keys, changes)
@@ -384,6 +408,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
     def _attach(self, local: LocalState) -> None:
         """Go on with what is in a database."""
         self._chain, self._table_names = local.head.chain, local.head.tables
+        self._pickled = set(local.head.pickled)
         self._use(local)
         self._blobs = local.blobs()
         self._announce()
@@ -399,8 +424,10 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             self._local = None
 
     def _head(self) -> Head:
-        """Return what the database stands for once all is written that was applied."""
-        return Head() if self._unread else Head(self._chain, self._table_names)
+        """Return what the database stands for; nothing, while not all of it is written there."""
+        if self._unread or self._needs_base:
+            return Head()
+        return Head(self._chain, self._table_names, tuple(sorted(self._pickled)))
 
     # Persisting.
 
@@ -421,7 +448,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         local = self._opened()
         known = dict(zip(self._table_names, self._chain.tables, strict=True))
         index, tables = local.save_tables(
-            storage, stamp, durable, known, self._home.tables, self._threads
+            storage, stamp, durable, known, self._pickled, self._home.tables, self._threads
         )
         unread = [section for entries in self._unread.values() for _, section in entries]
         heads = [rows.head for rows in local.states]

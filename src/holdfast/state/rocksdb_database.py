@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ _BLOOM_BITS: Final = 10
 #: tables of the newest level before they are merged: those of a small base are small
 _NEWEST_TABLES: Final = 8
 _LARGEST_BUFFER: Final = 32 << 20
+#: rows that a scan reads at a time
+_PAGE: Final = 1024
 
 
 class Budget:
@@ -92,11 +95,22 @@ class Database:
             self._db.write(batch)
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows from one key to another, that one left out, in their order."""
+        """Yield the rows from one key to another, that one left out, in their order.
+
+        It may be left and taken up again at any time; what changes meanwhile may or may not show.
+        """
         options = rocksdict.ReadOptions()
         options.set_iterate_upper_bound(end)
-        with self._errors("read"):
-            yield from self._db.items(from_key=start, read_opt=options)
+        page = [(start, b"")] * _PAGE
+        while len(page) == _PAGE:
+            with self._errors("read"):
+                # NB: no iterator is kept: it would keep what was deleted, and the database open.
+                rows: Iterator[Any] = self._db.items(from_key=start, read_opt=options)
+                page = list(islice(rows, _PAGE))
+                del rows
+            yield from page
+            if page:
+                start = page[-1][0] + b"\0"
 
     def has_any(self, start: bytes, end: bytes) -> bool:
         """Return whether there is a row between these keys."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import groupby, islice
@@ -36,6 +36,8 @@ _MEMORY: Final = 16 << 20
 _THREADS: Final = 4
 _PLAIN: Final = Serializer()
 
+#: raises the error for something pickled
+Refuse = Callable[[str], None]
 #: key group, key, row
 _Entry = tuple[int, Any, bytes]
 
@@ -59,12 +61,31 @@ def lay_out(chain: Chain, index: TableIndex, tables: Path, directory: Path) -> N
         (directory / name).write_bytes(data)
 
 
-def sections_of(database: Database, number: int, state: Section) -> Iterator[Section]:
-    """Yield all rows of a state as sections of a bounded number of keys."""
+def sections_of(
+    database: Database, number: int, state: Section, refuse: Refuse | None = None
+) -> Iterator[Section]:
+    """Yield all rows of a state as sections of a bounded number of keys.
+
+    ``refuse`` is called, and must raise, if something in them is pickled; nothing is unpickled
+    before.
+    """
     rows = database.scan(state_prefix(number), state_prefix(number + 1))
-    entries = _entries(rows)
+    entries = _entries(rows if refuse is None else _checked(rows, state, refuse))
     while part := list(islice(entries, _ROWS)):
         yield replace(state, chunks=tuple(_chunks(part, state)))
+
+
+def _checked(
+    rows: Iterable[tuple[bytes, bytes]], state: Section, refuse: Refuse
+) -> Iterator[tuple[bytes, bytes]]:
+    for row_key, row in rows:
+        if is_bucket(row) or Codec.PICKLE in _codecs(row, state):
+            refuse(f"state {state.state!r} of operator {state.operator!r}")
+        yield row_key, row
+
+
+def _codecs(row: bytes, state: Section) -> tuple[int, ...]:
+    return tuple(row[:2] if state.kind == "map" else row[:1])
 
 
 def _entries(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[_Entry]:
@@ -78,12 +99,7 @@ def _entries(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[_Entry]:
 
 def _chunks(entries: list[_Entry], state: Section) -> Iterator[Chunk]:
     """Yield chunks whose columns are written in one way each."""
-    is_map = state.kind == "map"
-
-    def way(entry: _Entry) -> tuple[int, ...]:
-        return tuple(entry[2][:2]) if is_map else (entry[2][0],)
-
-    for codecs, found in groupby(entries, way):
+    for codecs, found in groupby(entries, lambda entry: _codecs(entry[2], state)):
         same = list(found)
         # NB: each pickled column is a pickle of its own, and may be of a class that is gone.
         pickled = Codec.PICKLE in codecs

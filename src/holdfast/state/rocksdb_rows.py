@@ -23,7 +23,9 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from numbers import Number
+from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
@@ -45,6 +47,7 @@ __all__ = [
     "list_rows",
     "map_columns",
     "map_rows",
+    "need_buckets",
     "needs_bucket",
     "split_column",
     "state_prefix",
@@ -65,6 +68,7 @@ _EXACT: Final = frozenset({str, bytes, int, type(None)})
 #: what msgspec raises for values that it cannot hold
 _UNFIT: Final = (OverflowError, UnicodeEncodeError, TypeError, ValueError)
 
+_first_byte: Final = itemgetter(_PREFIX.size)
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder().decode
 _split: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -92,8 +96,8 @@ class KeyCodec:
 
     def encode_all(self, keys: list[Any]) -> list[bytes]:
         """Return the keys of the rows of some entries."""
-        plain = [key for key, _ in keys] if self._namespaced else keys
-        groups = key_groups_of(plain, self._max_parallelism).tolist()
+        without = [key for key, _ in keys] if self._namespaced else keys
+        groups = key_groups_of(without, self._max_parallelism).tolist()
         prefixes = map(self._prefixes.__getitem__, groups)
         return list(map(bytes.__add__, prefixes, _all_key_bytes(keys)))
 
@@ -164,6 +168,11 @@ def map_columns(row: bytes) -> tuple[int, Column, Column]:
     return count, Column(Codec(keys), data[:length]), Column(Codec(values), data[length:])
 
 
+def need_buckets(keys: list[Any], row_keys: list[bytes]) -> bool:
+    """Return whether any of these keys has to be kept in its row."""
+    return _HASHED in set(map(_first_byte, row_keys)) or not _all_exact(keys)
+
+
 def needs_bucket(key: Any, row_key: bytes) -> bool:
     """Return whether an entry's key has to be kept in its row."""
     return not is_exact(key) or is_hashed(row_key)
@@ -175,6 +184,15 @@ def is_exact(key: Any) -> bool:
     if kind is tuple:
         return all(map(is_exact, key))
     return kind in _EXACT or (kind is float and not key.is_integer())
+
+
+def _all_exact(keys: Iterable[Any]) -> bool:
+    """Return whether all keys are exact, with few calls if they are texts, numbers or tuples."""
+    kept = list(keys)
+    kinds = set(map(type, kept))
+    if kinds == {tuple}:
+        return _all_exact(chain.from_iterable(kept))
+    return kinds <= _EXACT or all(map(is_exact, kept))
 
 
 def is_hashed(row_key: bytes) -> bool:
@@ -265,7 +283,7 @@ def _key_bytes(key: Any) -> bytes:
 
 
 def _all_key_bytes(keys: list[Any]) -> list[bytes]:
-    if set(map(type, keys)) <= _EXACT:
+    if _all_exact(keys):
         with contextlib.suppress(*_UNFIT):
             return list(map(_encode, keys))
     return list(map(_key_bytes, keys))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import accumulate, compress
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from holdfast.state.rocksdb_rows import (
     is_bucket,
     list_rows,
     map_rows,
+    need_buckets,
     needs_bucket,
     split_column,
     state_prefix,
@@ -106,6 +107,9 @@ class StateRows:
     def _put(
         self, keys: list[Any], row_keys: list[bytes], rows: Iterable[bytes], changes: Changes
     ) -> None:
+        if not need_buckets(keys, row_keys):
+            changes.update(zip(row_keys, rows, strict=True))
+            return
         for key, row_key, row in zip(keys, row_keys, rows, strict=True):
             if needs_bucket(key, row_key):
                 others = self._others(key, row_key, changes)
@@ -143,19 +147,16 @@ class DeclaredState:
         table.entries = self.entries
         budget.join(self)
 
-    def save(self, keys: Iterable[Any], changes: Changes) -> None:
+    def save(self, keys: Collection[Any], changes: Changes) -> None:
         """Note the rows of keys as their entries in memory are; what is not there is to go."""
         assert self.rows is not None
         here = self.entries.in_memory
-        puts: list[Any] = []
-        gone: list[Any] = []
-        for key in keys:
-            (puts if key in here else gone).append(key)
+        puts = [key for key in keys if key in here]
         if puts:
-            rows = self.encode([dict.__getitem__(self.entries, key) for key in puts])
+            rows = self.encode(list(map(self.entries.__getitem__, puts)))
             self.rows.put(puts, rows, changes)
-        if gone:
-            self.rows.delete(gone, changes)
+        if len(puts) < len(keys):
+            self.rows.delete([key for key in keys if key not in here], changes)
 
     def encode(self, entries: list[Any]) -> list[bytes]:
         """Return the rows of some entries."""
