@@ -4,8 +4,8 @@ The timers of a key are a map state, so that they are saved, restored and moved 
 find those that are due, a heap beside it holds the same timers by time. The heap belongs to the
 process: when state is loaded, the timers of the keys that came in are added to it, and a timer that
 is in the heap but no longer in the state is passed over when its turn comes. So a watermark that
-fires nothing looks at one timer, however many there are. Whenever the heap has doubled, or most of
-it is deleted timers, it is made anew without them, so it is never much larger than the state.
+fires nothing looks at one timer, however many there are. Whenever the heap has doubled, it is rid
+of timers that were deleted or are there twice, so it is never much larger than the state.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class TimerQueue:
         self._state: MapState[Any, bool] = backend.keyed_state(  # type: ignore[assignment]
             operator, MapStateDescriptor(name), context
         )
-        self._heap: list[tuple[int, int, Any, Any]] = []
-        self._queued: set[Timer] = set()
+        #: time, turn, key, and place in the key's map
+        self._heap: list[tuple[int, int, Any, tuple[Any, ...]]] = []
         self._turn = count()
         self._sweep_at = _SMALL
         backend.watch(operator, name, self._loaded)
@@ -61,70 +61,56 @@ class TimerQueue:
         place = _place(timestamp, namespace)
         if not self._state.contains(place):
             self._state.put(place, True)
-            self._push(Timer(timestamp, self._context.key, namespace))
+            self._push(timestamp, self._context.key, place)
 
     def delete(self, timestamp: int, namespace: Any = None) -> None:
         """Remove a timer of the current key, if there is one."""
         self._state.remove(_place(timestamp, namespace))
-        self._queued.discard(Timer(timestamp, self._context.key, namespace))
-        if len(self._heap) > 2 * len(self._queued) + _SMALL:
-            self._sweep()
 
     def due(self, until: int) -> Iterator[Timer]:
         """Take out the timers up to a time, in its order, those that are set meanwhile too.
 
         The key of each is the current one while the caller has it.
         """
-        heap = self._heap
+        heap, state = self._heap, self._state
         while heap and heap[0][0] <= until:
-            timestamp, _, key, namespace = heappop(heap)
-            timer = Timer(timestamp, key, namespace)
-            if timer not in self._queued:
-                continue  # it was deleted
-            self._queued.discard(timer)
+            timestamp, _, key, place = heappop(heap)
             self._context.key = key
-            place = _place(timestamp, namespace)
-            if self._state.contains(place):
-                self._state.remove(place)
-                yield timer
+            if state.contains(place):
+                state.remove(place)
+                yield Timer(timestamp, key, _namespace_at(place))
 
     def __len__(self) -> int:
         """How many timers wait, those among them that were deleted and not passed over yet."""
         return len(self._heap)
 
-    def _push(self, timer: Timer) -> None:
-        if timer not in self._queued:
-            self._queued.add(timer)
-            heappush(self._heap, (timer.timestamp, next(self._turn), timer.key, timer.namespace))
-            if len(self._heap) >= self._sweep_at:
-                self._sweep()
+    def _push(self, timestamp: int, key: Any, place: tuple[Any, ...]) -> None:
+        heappush(self._heap, (timestamp, next(self._turn), key, place))
+        if len(self._heap) >= self._sweep_at:
+            self._sweep()
 
     def _sweep(self) -> None:
         """Take timers out of the heap that are no longer in the state, or there twice."""
-        key = self._context.key
-        first = {Timer(at, of, space): (at, turn, of, space) for at, turn, of, space in self._heap}
-        kept = {timer: entry for timer, entry in first.items() if self._is_set(timer)}
-        self._context.key = key
+        current = self._context.key
+        once = {(key, place): (at, turn, key, place) for at, turn, key, place in self._heap}
         # NB: in place, since `due` may be at work on it
-        self._heap[:] = kept.values()
+        self._heap[:] = [entry for (key, place), entry in once.items() if self._is_set(key, place)]
         heapify(self._heap)
-        self._queued = set(kept)
+        self._context.key = current
         self._sweep_at = 2 * len(self._heap) + _SMALL
 
-    def _is_set(self, timer: Timer) -> bool:
-        self._context.key = timer.key
-        return self._state.contains(_place(timer.timestamp, timer.namespace))
+    def _is_set(self, key: Any, place: tuple[Any, ...]) -> bool:
+        self._context.key = key
+        return self._state.contains(place)
 
     def _loaded(self, entries: dict[Any, dict[Any, bool]], keys: list[Any] | None) -> None:
         """State came in: the timers of these keys, or None if all that was there is gone."""
         if keys is None:
             self._heap.clear()
-            self._queued.clear()
             return
         for key in keys:
-            for timestamp, *namespace in entries.get(key, ()):
-                scalar = len(namespace) == 1
-                self._push(Timer(timestamp, key, namespace[0] if scalar else tuple(namespace)))
+            for place in entries.get(key, ()):
+                self._push(place[0], key, place)
 
 
 def _place(timestamp: int, namespace: Any) -> tuple[Any, ...]:
@@ -132,3 +118,8 @@ def _place(timestamp: int, namespace: Any) -> tuple[Any, ...]:
     if namespace.__class__ is tuple:
         return (timestamp, *namespace)
     return timestamp, namespace
+
+
+def _namespace_at(place: tuple[Any, ...]) -> Any:
+    """The namespace of a timer that is there."""
+    return place[1] if len(place) == 2 else place[1:]
