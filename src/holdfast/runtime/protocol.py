@@ -100,6 +100,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
         metrics: the user's metrics, by operator uid.
         snapshot_failure: why a function could not take part in the checkpoint, if one could not.
         stateful: with a checkpoint, the uids of the operators that have state here.
+        watermarks: how far time is in each operator that has any, by uid.
     """
 
     level: int
@@ -118,6 +119,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     process: int = 0
     snapshot_failure: str | None = None
     stateful: tuple[str, ...] = ()
+    watermarks: dict[str, int] = {}
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -1,0 +1,162 @@
+"""The life of each order: created, paid, shipped, delivered, or cancelled, with a time per step."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from examples.orders.events import (
+    CANCELLED,
+    CREATED,
+    DELIVERED,
+    PAID,
+    SHIPPED,
+    STEPS,
+    OrderEvent,
+    OrderItem,
+    OrderStatus,
+    RejectedStep,
+    Step,
+    StockChange,
+)
+from examples.orders.tallies import Tally, show
+from holdfast.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
+from holdfast.datastream.functions import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+)
+from holdfast.datastream.state import (
+    ListState,
+    ListStateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+
+__all__ = ["REJECTED", "STOCK_CHANGES", "OrderState", "OrderTracking"]
+
+#: steps that cannot be
+REJECTED = OutputTag("rejected", RejectedStep)
+#: what leaves the stock with an order, and comes back when it is cancelled
+STOCK_CHANGES = OutputTag("stock-changes", StockChange)
+
+#: the steps that may come after a status; None is before the first
+_NEXT: dict[Step | None, tuple[Step, ...]] = {
+    None: (CREATED,),
+    CREATED: (PAID, CANCELLED),
+    PAID: (SHIPPED, CANCELLED),
+    SHIPPED: (DELIVERED,),
+    DELIVERED: (),
+    CANCELLED: (),
+}
+
+
+@dataclass(frozen=True)
+class OrderState:
+    """What is kept of an order; a field that is added needs a default."""
+
+    user_id: str
+    status: Step
+    items: tuple[OrderItem, ...] = ()
+    created: int | None = None
+    paid: int | None = None
+    shipped: int | None = None
+    delivered: int | None = None
+    cancelled: int | None = None
+
+
+class OrderTracking(KeyedProcessFunction, CheckpointedFunction):
+    """By order: gives the status after each step.
+
+    Events arrive out of order, and whether a step can be depends on those before it. So an event
+    waits until the watermark has come to its time: then everything before it is there. One that is
+    late finds the watermark past it, and does not wait.
+    """
+
+    def __init__(self) -> None:
+        self._by_status = Tally(*STEPS)
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        self._by_status.initialize_state(context)
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self._by_status.snapshot_state()
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._order: ValueState[OrderState] = runtime_context.get_state(
+            ValueStateDescriptor("order", OrderState)
+        )
+        self._waiting: ListState[OrderEvent] = runtime_context.get_list_state(
+            ListStateDescriptor("waiting", OrderEvent)
+        )
+        show(runtime_context, "orders", STEPS, lambda step: self._by_status[step])
+
+    def process_element(
+        self, value: OrderEvent, ctx: KeyedProcessFunction.Context
+    ) -> Iterator[Any]:
+        timers = ctx.timer_service()
+        if value.timestamp <= timers.current_watermark():
+            yield from self._take(value)
+        else:
+            self._waiting.add(value)
+            timers.register_event_time_timer(value.timestamp)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+        waiting = sorted(self._waiting.get(), key=lambda event: (event.timestamp, event.event_id))
+        self._waiting.update([event for event in waiting if event.timestamp > timestamp])
+        for event in waiting:
+            if event.timestamp <= timestamp:
+                yield from self._take(event)
+
+    def _take(self, event: OrderEvent) -> Iterator[Any]:
+        """Take a step, if it can be."""
+        order = self._order.value()
+        before = None if order is None else order.status
+        if event.step not in _NEXT[before]:
+            reason = _reason(before, event.step)
+            yield REJECTED, RejectedStep(
+                event.event_id, event.order_id, event.step, event.timestamp, reason
+            )
+            return
+        if order is None:
+            order = OrderState(event.user_id, CREATED, event.items)
+        order = replace(order, status=event.step, **{event.step: event.timestamp})
+        self._order.update(order)
+        self._count(before, event.step)
+        yield _status(event.order_id, order)
+        yield from _stock_changes(event, order)
+
+    def _count(self, before: Step | None, after: Step) -> None:
+        if before is not None:
+            self._by_status.add(before, -1)
+        self._by_status.add(after, 1)
+
+
+def _reason(before: Step | None, step: Step) -> str:
+    if before is None:
+        return f"{step} before created"
+    needed = [status for status in (CREATED, PAID, SHIPPED) if step in _NEXT[status]][-1:]
+    ended = before in (DELIVERED, CANCELLED)
+    if ended or step == CANCELLED or not needed or STEPS.index(step) <= STEPS.index(before):
+        return f"{step} after {before}"
+    return f"{step} before {needed[0]}"
+
+
+def _status(order_id: str, order: OrderState) -> OrderStatus:
+    return OrderStatus(
+        order_id,
+        order.user_id,
+        order.status,
+        order.created,
+        order.paid,
+        order.shipped,
+        order.delivered,
+        order.cancelled,
+    )
+
+
+def _stock_changes(event: OrderEvent, order: OrderState) -> Iterator[tuple[OutputTag, StockChange]]:
+    sign = {CREATED: -1, CANCELLED: 1}.get(event.step)
+    if sign is not None:
+        for item in order.items:
+            change = StockChange(item.product, sign * item.quantity, event.order_id)
+            yield STOCK_CHANGES, change
