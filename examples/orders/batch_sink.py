@@ -1,8 +1,9 @@
 """Hands orders on in batches of a hundred: to a warehouse, say, that prints them as one list.
 
-An incomplete batch waits in a buffer, which is operator state: it is in every checkpoint, and comes
-back after a failure. A complete batch is a file. It is written under a hidden name and gets its name
-when the checkpoint that contains it is complete, so no order is lost and none is in two batches.
+An incomplete batch waits in a buffer, which is operator state: it is in every checkpoint, and
+comes back after a failure. A complete batch is a file. It is written under a hidden name and gets
+its name when the checkpoint that contains it is complete, so no order is lost and none is in two
+batches.
 """
 
 import os
@@ -11,9 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from examples.orders.events import OrderEvent
+from examples.orders.events import OrderEvent, encode_event
 from holdfast.datastream import RuntimeContext, SinkFunction, TwoPhaseCommitSinkFunction
 from holdfast.datastream.functions import FunctionInitializationContext, FunctionSnapshotContext
 from holdfast.datastream.state import ListState, ListStateDescriptor
@@ -68,7 +67,9 @@ class BatchSink(TwoPhaseCommitSinkFunction):
     def begin_transaction(self) -> Batches:
         return Batches()
 
-    def invoke(self, transaction: Batches, value: OrderEvent, context: SinkFunction.Context) -> None:
+    def invoke(
+        self, transaction: Batches, value: OrderEvent, context: SinkFunction.Context
+    ) -> None:
         self._buffer.append(value)
         # there may be more than a batch after a restart with fewer subtasks
         while len(self._buffer) >= self._size:
@@ -86,7 +87,7 @@ class BatchSink(TwoPhaseCommitSinkFunction):
             name = f".{self._token}-{uuid.uuid4().hex[:12]}{_SUFFIX}"
             path = Path(self._directory, name)
             with path.open("wb") as file:
-                file.writelines(_line(order) for order in orders)
+                file.writelines(encode_event(order) for order in orders)
                 file.flush()
                 os.fsync(file.fileno())
             transaction.files.append(name)
@@ -113,8 +114,3 @@ class BatchSink(TwoPhaseCommitSinkFunction):
                 for path in Path(self._directory).glob(f".{token}-*{_SUFFIX}"):
                     if path.name not in kept:
                         path.unlink(missing_ok=True)
-
-
-def _line(order: OrderEvent) -> bytes:
-    items = [item._asdict() for item in order.items]
-    return msgspec.json.encode({**order._asdict(), "items": items}) + b"\n"

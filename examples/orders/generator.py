@@ -162,9 +162,7 @@ def _order(shop: Shop, name: str, number: int, dice: random.Random) -> _Order:
         START + (number + LAGS[step]) * SLICE_MS + _moment(step, dice) - back
         for step in range(len(life))
     )
-    repeats = tuple(
-        dice.choice(REPEATS) if dice.random() < shop.duplicates else None for _ in life
-    )
+    repeats = tuple(dice.choice(REPEATS) if dice.random() < shop.duplicates else None for _ in life)
     user = f"user-{int(USERS * dice.random() ** 2)}"  # some come more often than others
     return _Order(f"order-{name}", user, _items(dice), life, times, repeats, late)
 

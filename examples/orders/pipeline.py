@@ -1,11 +1,13 @@
 """The job: from a stream of order events to statuses, statistics, stock and batches.
 
-    events ─ by order ─ deduplication ─┬─ by order ─ tracking ─┬─► statuses
-                                       │                       ├─► rejected steps
-                                       │                       └─ by product ─ inventory ─┬─► stock
-                                       ├─ created ─ by user, hourly ─┬─► statistics       └─► low stock
-                                       │                             └─► late orders
-                                       └─ created ─► batches of a hundred
+    events ─ by order ─ deduplication
+                          ├─ by order ─ tracking ─┬─► statuses
+                          │                       ├─► rejected steps
+                          │                       └─ by product ─ inventory ─┬─► stock
+                          │                                                  └─► low stock
+                          └─ created ─┬─ by user and hour ─ statistics ─┬─► statistics
+                                      │                                 └─► late orders
+                                      └─► batches of a hundred
 
 Five branches and seven outputs, and still one Spark job per epoch. Every operator with state has a
 uid, so that the job can change around its state.

@@ -1,7 +1,7 @@
 """The life of each order: created, paid, shipped, delivered, or cancelled, with a time per step."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from examples.orders.events import (
@@ -56,12 +56,8 @@ class OrderState:
 
     user_id: str
     status: Step
-    items: tuple[OrderItem, ...] = ()
-    created: int | None = None
-    paid: int | None = None
-    shipped: int | None = None
-    delivered: int | None = None
-    cancelled: int | None = None
+    items: tuple[OrderItem, ...]
+    times: dict[str, int] = field(default_factory=dict)
 
 
 class OrderTracking(KeyedProcessFunction, CheckpointedFunction):
@@ -113,16 +109,18 @@ class OrderTracking(KeyedProcessFunction, CheckpointedFunction):
         before = None if order is None else order.status
         if event.step not in _NEXT[before]:
             reason = _reason(before, event.step)
-            yield REJECTED, RejectedStep(
-                event.event_id, event.order_id, event.step, event.timestamp, reason
+            yield (
+                REJECTED,
+                RejectedStep(event.event_id, event.order_id, event.step, event.timestamp, reason),
             )
             return
         if order is None:
             order = OrderState(event.user_id, CREATED, event.items)
-        order = replace(order, status=event.step, **{event.step: event.timestamp})
+        times = {**order.times, event.step: event.timestamp}
+        order = replace(order, status=event.step, times=times)
         self._order.update(order)
         self._count(before, event.step)
-        yield _status(event.order_id, order)
+        yield OrderStatus(event.order_id, order.user_id, order.status, **times)
         yield from _stock_changes(event, order)
 
     def _count(self, before: Step | None, after: Step) -> None:
@@ -139,19 +137,6 @@ def _reason(before: Step | None, step: Step) -> str:
     if ended or step == CANCELLED or not needed or STEPS.index(step) <= STEPS.index(before):
         return f"{step} after {before}"
     return f"{step} before {needed[0]}"
-
-
-def _status(order_id: str, order: OrderState) -> OrderStatus:
-    return OrderStatus(
-        order_id,
-        order.user_id,
-        order.status,
-        order.created,
-        order.paid,
-        order.shipped,
-        order.delivered,
-        order.cancelled,
-    )
 
 
 def _stock_changes(event: OrderEvent, order: OrderState) -> Iterator[tuple[OutputTag, StockChange]]:
