@@ -38,8 +38,8 @@ from holdfast.datastream.connectors.base import Source, SourceReader
 __all__ = ["PARTITIONS", "START", "GeneratorSource", "Shop", "deliveries"]
 
 PARTITIONS = 4
-#: 2026-01-01 00:00 UTC
-START = 1_767_225_600_000
+#: 2026-01-01 08:58 UTC: soon an hour is over
+START = 1_767_257_880_000
 SLICE_MS = 4_000
 #: how long ago an order happened that arrives late
 LATE_BY_MS = 6 * 3_600_000
@@ -56,9 +56,9 @@ LIVES: tuple[tuple[int, tuple[Step, ...]], ...] = (
 )
 EVENTS_PER_ORDER = sum(weight * len(life) for weight, life in LIVES) / 100
 #: the slice of each step, counted from that of the first; two in one slice may change places
-LAGS = (0, 0, 40, 150, 400)
+LAGS = (0, 0, 10, 25, 60)
 #: after how many slices an event is delivered again
-REPEATS = (0, 3, 25)
+REPEATS = (0, 3, 12)
 
 CATEGORIES = ("books", "electronics", "garden", "music", "sports", "toys")
 USERS = 1_000

@@ -84,7 +84,11 @@ def verify_events(
 
 def read(directory: Path) -> list[Row]:
     """The lines of all files that can be seen."""
-    return [msgspec.json.decode(line) for file in _files(directory) for line in file.open()]
+    return [
+        msgspec.json.decode(line)
+        for file in _files(directory)
+        for line in file.read_text().splitlines()
+    ]
 
 
 def _files(directory: Path) -> Iterator[Path]:

@@ -63,6 +63,7 @@ class LineView:
         self._next = 0.0
         self._told: set[Incident] = set()
         self._checkpoint = 0
+        self._last = ""
 
     def update(self, progress: Progress, earlier: Sequence[Incident] = ()) -> None:
         for incident in (*earlier, *progress.incidents):
@@ -75,11 +76,10 @@ class LineView:
                 self._print(_checkpoint(checkpoint))
         if self._clock() >= self._next:
             self._next = self._clock() + _LINE_EVERY
-            orders = ", ".join(f"{progress.orders.get(step, 0):,} {step}" for step in STEPS)
-            self._print(
-                f"{progress.status.lower()}: {progress.rate:,.0f} events/s, {orders}, "
-                f"{progress.low_stock} products low, time {_event_time(progress.watermark)}"
-            )
+            line = _line(progress)
+            if line != self._last:
+                self._print(line)
+            self._last = line
 
     def close(self) -> None:
         """Nothing to do."""
@@ -106,6 +106,17 @@ def render(progress: Progress, earlier: Sequence[Incident] = ()) -> list[str]:
     incidents = (*earlier, *progress.incidents)[-_SHOWN_INCIDENTS:]
     lines += ["", *(f"  {_incident(incident)}" for incident in incidents)]
     return lines
+
+
+def _line(progress: Progress) -> str:
+    status = progress.status.lower()
+    if progress.watermark is None:
+        return f"{status}, and nothing was read yet"
+    orders = ", ".join(f"{progress.orders.get(step, 0):,} {step}" for step in STEPS)
+    return (
+        f"{status}: {progress.rate:,.0f} events/s, {orders}, {progress.low_stock:,} products low, "
+        f"event time {_event_time(progress.watermark)}"
+    )
 
 
 def _event_time(watermark: int | None) -> str:
