@@ -17,9 +17,11 @@ from holdfast.datastream.state import (
 from holdfast.state.backend import HeapKeyedStateBackend, KeyContext
 from holdfast.state.files import Section
 from holdfast.state.interface import read_file
+from holdfast.state.schema import describe
+from holdfast.state.schema_of import schema_of
 from holdfast.testing import LocalExecutor
 
-_TYPES = {repr(known): known for known in (Types.LONG(), Types.INT(), Types.STRING())}
+_TYPES = {describe(schema_of(t)): t for t in (Types.LONG(), Types.INT(), Types.STRING())}
 
 
 def saved(run: LocalExecutor, uid: str) -> dict[str, dict[Any, Any]]:
@@ -50,7 +52,7 @@ def _descriptor(section: Section) -> StateDescriptor:
     if section.kind == "map":
         return MapStateDescriptor(section.state)
     declared = section.types[0]
-    type_info = None if declared is None else _TYPES[declared]
+    type_info = None if declared is None else _TYPES[describe(declared)]
     if section.kind == "list":
         return ListStateDescriptor(section.state, type_info)
     if section.kind == "reducing":

@@ -296,21 +296,24 @@ def test_several_states(env: StreamExecutionEnvironment) -> None:
     assert collect(stream.set_parallelism(1)) == [({"a": 1}, {"a": (1, 2)})]
 
 
+ANYTHING = MapStateDescriptor("rules")
+
+
 class Keeps(Rules):
     """Rules of which each value is a tuple in a dict."""
 
     def process_broadcast_element(self, value: Any, ctx: BroadcastProcessFunction.Context) -> None:
-        ctx.get_broadcast_state(RULES).put(value, {"nested": (value, [value])})
+        ctx.get_broadcast_state(ANYTHING).put(value, {"nested": (value, [value])})
 
     def process_element(
         self, value: Any, ctx: BroadcastProcessFunction.ReadOnlyContext
     ) -> Iterable[Any]:
-        yield ctx.get_broadcast_state(RULES).get("x")
+        yield ctx.get_broadcast_state(ANYTHING).get("x")
 
 
 def test_values_of_any_kind_follow_the_subtask(env: StreamExecutionEnvironment) -> None:
     records = env.from_source(ScriptedSource([EndOfEpoch(), EndOfEpoch(), 1]))
-    rules = env.from_collection(["x"]).broadcast(RULES)
+    rules = env.from_collection(["x"]).broadcast(ANYTHING)
     stream = records.connect(rules).process(Keeps())
     assert collect(stream, workers=3) == [{"nested": ("x", ["x"])}]
 
@@ -318,17 +321,17 @@ def test_values_of_any_kind_follow_the_subtask(env: StreamExecutionEnvironment) 
 def test_unchanged_rules_are_not_encoded_again(
     env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.state import operator_state
+    from holdfast.state.operator_state import _ElementCodec
 
     calls: Counter[str] = Counter()
-    for name in ("_encode", "_decode"):
-        original = getattr(operator_state, name)
+    for name in ("encode", "decode"):
+        original = getattr(_ElementCodec, name)
 
         def counted(*args: Any, name: str = name, original: Any = original) -> Any:
             calls[name] += 1
             return original(*args)
 
-        monkeypatch.setattr(operator_state, name, counted)
+        monkeypatch.setattr(_ElementCodec, name, counted)
     script: list[Any] = [n for number in range(8) for n in (number, EndOfEpoch())]
     with LocalExecutor(rules_of(env, script, [("x", 1)])) as run:
         run.epoch()

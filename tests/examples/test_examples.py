@@ -26,7 +26,7 @@ EXPECTED = {
     ],
     "async_lookup": [
         "order 1999 is for customer D99",
-        "2000 orders have their customers, and up to 500 waited at once",
+        "2000 orders have their customers, and hundreds waited at once",
     ],
     "basic_operations": [
         "map> ('shanghai', 25.2)",
@@ -87,6 +87,7 @@ EXPECTED = {
         "> total by country NO: 1040",
         "smallest and largest: 40 1200",
     ],
+    "state_ttl": ["alarm> cellar: water", "alarm> attic: smoke"],
     "state_access": ["('hi', 1)", "('hi', 3)", "('hi', 7)", "('hello', 8)"],
     "checkpoints": ["failed once, restarted at number 3000, and counted 6000 numbers"],
     "streaming_word_count": ["cancelled after 3 s: JobStatus.CANCELED"],

@@ -1,4 +1,6 @@
-"""Writes the golden checkpoint of this version anew: ``python -m tests.golden.make``.
+"""Writes the golden files of this version anew: ``python -m tests.golden.make``.
+
+A checkpoint of a job with every kind of state, and a state file with a value of every type.
 
 Run it, and commit what it writes, when a version is released, or when the format of saved state was
 changed on purpose before its release. The checkpoints of released versions stay as they are.
@@ -12,11 +14,18 @@ import holdfast
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.errors import UserFunctionError
 from tests.golden.program import FAIL_AT, JOB, job
+from tests.golden.types import write_types
 
 GOLDEN = Path(__file__).parent / "checkpoints"
+TYPE_FILES = Path(__file__).parent / "values"
 
 
 def main() -> None:
+    (TYPE_FILES / f"{holdfast.__version__}.state").write_bytes(write_types())
+    _make_checkpoint()
+
+
+def _make_checkpoint() -> None:
     target = GOLDEN / holdfast.__version__
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from holdfast.common import Configuration, Instant, RestartStrategies, Row, Types
+from holdfast.common import Configuration, Instant, RestartStrategies, Row, Time, Types
 from holdfast.datastream import (
     AggregateFunction,
     DataStream,
@@ -45,6 +45,8 @@ from holdfast.datastream.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
 
@@ -177,6 +179,16 @@ class Distinct(AggregateFunction):
         return acc_a | acc_b
 
 
+def lasting(descriptor: StateDescriptor) -> Any:
+    """A state with a time-to-live, of which nobody will see the end."""
+    descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.days(365_000)).build())
+    return descriptor
+
+
+def _add(a: int, b: int) -> int:
+    return a + b
+
+
 class AllStates(KeyedProcessFunction):
     """Keeps every kind of state; tells all of it once it has had all numbers of its key."""
 
@@ -197,6 +209,12 @@ class AllStates(KeyedProcessFunction):
         )
         self._distinct = context.get_aggregating_state(
             AggregatingStateDescriptor("distinct", Distinct())
+        )
+        self._lasting = (
+            context.get_state(lasting(ValueStateDescriptor("lasting value", Types.STRING()))),
+            context.get_list_state(lasting(ListStateDescriptor("lasting list", Types.LONG()))),
+            context.get_map_state(lasting(MapStateDescriptor("lasting map"))),
+            context.get_reducing_state(lasting(ReducingStateDescriptor("lasting sum", _add))),
         )
         self._values = {
             name: context.get_state(ValueStateDescriptor(f"value of {name}", declared))
@@ -221,11 +239,16 @@ class AllStates(KeyedProcessFunction):
         self._last.add(f"{value:05}")
         self._mean.add(value)
         self._distinct.add(value)
+        last, numbers, squares, total = self._lasting
+        last.update(self._last.get())
+        total.add(value)
         # The smallest number of a key comes early, so that these values come from the checkpoint.
         if self._smallest.get() == value:
             for name, state in self._values.items():
                 state.update(VALUES[name][1](value))
         if value % EVERY == 0:
+            numbers.add(value)
+            squares.put(value, None if value % 3 else value * value)
             for name, elements in self._lists.items():
                 elements.add(VALUES[name][1](value))
             for name, entries in self._maps.items():
@@ -241,6 +264,9 @@ class AllStates(KeyedProcessFunction):
             "mean": self._mean.get(),
             "distinct": self._distinct.get(),
         }
+        last, numbers, squares, total = self._lasting
+        states |= {"lasting value": last.value(), "lasting list": _sorted(numbers.get())}
+        states |= {"lasting map": dict(squares.items()), "lasting sum": total.get()}
         states |= {f"value of {name}": state.value() for name, state in self._values.items()}
         states |= {f"list of {name}": _sorted(state.get()) for name, state in self._lists.items()}
         states |= {f"map of {name}": dict(state.items()) for name, state in self._maps.items()}
@@ -267,6 +293,9 @@ def _expected(numbers: list[int]) -> dict[str, Any]:
     for name, (_, make) in VALUES.items():
         states[f"value of {name}"] = make(min(numbers))
     some = [n for n in numbers if n % EVERY == 0]
+    states |= {"lasting value": f"{max(numbers):05}", "lasting list": _sorted(some)}
+    states |= {"lasting map": {n: None if n % 3 else n * n for n in some}}
+    states |= {"lasting sum": sum(numbers)}
     for name in IN_LISTS:
         states[f"list of {name}"] = _sorted(VALUES[name][1](n) for n in some)
     for name in IN_MAPS:

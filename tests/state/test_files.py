@@ -4,9 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.common import Types
 from holdfast.state.errors import StateCorruptionError
 from holdfast.state.files import Chunk, Op, Section, StateFile, decode_file, encode_file
+from holdfast.state.schema_of import schema_of
 from holdfast.state.serializers import Codec, Column
+from tests.state.type_strategies import SCHEMAS
 
 COLUMNS = st.builds(Column, st.sampled_from(Codec), st.binary(max_size=50))
 CHUNKS = st.builds(
@@ -24,7 +27,7 @@ SECTIONS = st.builds(
     state=st.text(max_size=5),
     kind=st.sampled_from(["value", "list", "map"]),
     namespaced=st.booleans(),
-    types=st.lists(st.none() | st.text(max_size=5), max_size=2).map(tuple),
+    types=st.lists(st.none() | SCHEMAS, max_size=2).map(tuple),
     max_parallelism=st.integers(1, 1 << 15),
     chunks=st.lists(CHUNKS, max_size=3).map(tuple),
 )
@@ -44,7 +47,7 @@ SMALL = StateFile(
             "count",
             "value",
             False,
-            ("Long",),
+            (schema_of(Types.LONG()),),
             128,
             (Chunk(Op.PUT, 3, 7, False, 2, (Column(Codec.PLAIN, b"keys" * 200),)),),
         )
@@ -99,7 +102,7 @@ def test_bytes_in_between_are_an_error(added: bytes, position: int) -> None:
         (lambda d: b"", "begins with b'HFST'; it is empty"),
         (lambda d: b"PAR1" + d[4:], "begins with b'HFST'; found b'PAR1'"),
         (lambda d: d[:20], "cut short: expected more than 32 bytes, found 20"),
-        (lambda d: d[:4] + b"\x07" + d[5:], "version 2, found 7; another Holdfast"),
+        (lambda d: d[:4] + b"\x07" + d[5:], "version 3, found 7; another Holdfast"),
         (lambda d: d[:-10], r"expected \d+ bytes, found \d+"),
         (lambda d: d[:-1] + bytes([d[-1] ^ 1]), "expected checksum [0-9a-f]{8}, found [0-9a-f]{8}"),
     ],

@@ -21,7 +21,9 @@ from zlib import crc32
 import msgspec
 
 from holdfast.checkpoint.errors import CheckpointCorruptionError
+from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
+from holdfast.state.schema import Schema
 
 __all__ = ["VERSION", "CheckpointMetadata", "LevelImage", "OperatorImage", "decode", "encode"]
 
@@ -43,6 +45,8 @@ class OperatorImage(msgspec.Struct, frozen=True):
 
     Attributes:
         stateful: whether there is state that would be missed.
+        states: the states that it has, with their types.
+        key_type: the schema of the declared type of its keys, if there was one.
     """
 
     name: str
@@ -51,6 +55,8 @@ class OperatorImage(msgspec.Struct, frozen=True):
     max_parallelism: int
     level: int
     stateful: bool = True
+    states: tuple[SavedState, ...] = ()
+    key_type: Schema | None = None
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.common._basic_types import BasicType, BasicTypeInfo
+from holdfast.common._msgpack import is_written_as_map
 from holdfast.common._type_base import Mismatch, Scope, TypeInformation, optional, same, wrong_type
 from holdfast.common.types import Row
 
@@ -179,9 +180,12 @@ class MapTypeInfo(TypeInformation):
         return {self._shape_key(k): self._shape_value(k, v) for k, v in value.items()}
 
     def msgpack_type(self) -> Any | None:
-        """Return the dict that msgspec decodes, if keys and values can be written."""
+        """Return the dict that msgspec decodes, if keys and values can be written.
+
+        A key that is written as a map itself needs its class to be read, so it is pickled.
+        """
         key, value = self._key_type_info.msgpack_type(), self._value_type_info.msgpack_type()
-        if key is None or value is None:
+        if key is None or value is None or is_written_as_map(key):
             return None
         return types.GenericAlias(dict, (key, optional(value)))
 

@@ -1,4 +1,4 @@
-"""Type information from Python's own types: `type_info_of` and `PythonTypeInfo`."""
+"""Type information from Python's own types and from serializers: `type_info_of`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import dataclasses
 import datetime
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import Enum, Flag
-from functools import lru_cache
+from enum import Enum
+from io import BytesIO
 from typing import Any, Final
 
 import msgspec
-from msgspec import inspect
 
 from holdfast.common._basic_types import (
     BasicType,
@@ -26,6 +25,7 @@ from holdfast.common._collection_types import (
     MapTypeInfo,
     PrimitiveArrayTypeInfo,
 )
+from holdfast.common._msgpack import is_msgpack_class
 from holdfast.common._record_types import (
     TupleTypeInfo,
 )
@@ -35,6 +35,7 @@ from holdfast.common._time_types import (
     TimeTypeInfo,
 )
 from holdfast.common._type_base import Scope, TypeInformation, wrong_type
+from holdfast.common.serializer import TypeSerializer
 from holdfast.common.time import Instant
 
 _BYTES: Final = PrimitiveArrayTypeInfo(BasicTypeInfo(BasicType.BYTE))
@@ -86,6 +87,61 @@ class PythonTypeInfo(TypeInformation):
         return f"PythonTypeInfo<{self.cls.__qualname__}>"
 
 
+@dataclass(frozen=True, repr=False)
+class SerializerTypeInfo(TypeInformation):
+    """Type information of whatever a serializer of the user's writes; nothing is checked.
+
+    A value is written as the version of the serializer and its bytes.
+    """
+
+    serializer: TypeSerializer[Any]
+
+    def coercer(self) -> None:
+        """Return None: there is nothing to do."""
+        return None
+
+    def test(self, value: str, scope: Scope) -> str:
+        """Return an expression that holds for every value."""
+        return "True"
+
+    def msgpack_type(self) -> Any:
+        """Return the pair that msgspec decodes."""
+        return tuple[int, bytes]
+
+    def to_msgpack(self) -> Callable[[Any], Any]:
+        """Return the function from a value to the version and its bytes."""
+        serialize, version = self.serializer.serialize, self.serializer.version
+
+        def encode(value: Any) -> tuple[int, bytes] | None:
+            if value is None:
+                return None
+            stream = BytesIO()
+            serialize(value, stream)
+            return version, stream.getvalue()
+
+        return encode
+
+    def from_msgpack(self) -> Callable[[Any], Any]:
+        """Return the function from the version and the bytes to the value."""
+        serializer = self.serializer
+        own = serializer.reader(serializer.version) or serializer.deserialize
+
+        def decode(pair: tuple[int, bytes] | None) -> Any:
+            if pair is None:
+                return None
+            version, data = pair
+            read = own if version == serializer.version else serializer.reader(version)
+            if read is None:
+                message = f"{serializer!r} does not read what its version {version} wrote"
+                raise ValueError(message)
+            return read(BytesIO(data))
+
+        return decode
+
+    def __repr__(self) -> str:
+        return f"SerializerTypeInfo<{self.serializer!r}>"
+
+
 @typing.overload
 def type_info_of(obj: None) -> None: ...
 @typing.overload
@@ -96,10 +152,13 @@ def type_info_of(obj: Any) -> TypeInformation | None:
     `int` is 64 bits (`Types.LONG()`), `float` is `Types.DOUBLE()`, `bytes` is
     `Types.PRIMITIVE_ARRAY(Types.BYTE())`; ``tuple[int, str]``, ``list[int]`` and ``dict[str, int]``
     are TUPLE, LIST and MAP; `Any` and `object` are pickled; a dataclass, NamedTuple, msgspec Struct
-    or Enum is a `PythonTypeInfo`. ``X | None`` is ``X``, since None fits every type.
+    or Enum is a `PythonTypeInfo`; a `TypeSerializer` is a `SerializerTypeInfo`. ``X | None`` is
+    ``X``, since None fits every type.
     """
     if obj is None or isinstance(obj, TypeInformation):
         return obj
+    if isinstance(obj, TypeSerializer):
+        return SerializerTypeInfo(obj)
     origin = typing.get_origin(obj)
     if origin is not None:
         return _of_generic(obj, origin, typing.get_args(obj))
@@ -109,16 +168,6 @@ def type_info_of(obj: Any) -> TypeInformation | None:
     if isinstance(obj, type) and _has_fields(obj):
         return PythonTypeInfo(obj)
     raise _no_type(obj)
-
-
-@lru_cache(maxsize=1024)
-def is_msgpack_class(cls: type) -> bool:
-    """Return whether msgspec writes instances of the class and reads them back the same."""
-    try:
-        msgspec.msgpack.Decoder(cls)
-        return all(_is_lossless(t) for t in _types_within(inspect.type_info(cls), set()))
-    except (TypeError, NameError):
-        return False
 
 
 def _of_generic(obj: Any, origin: Any, args: tuple[Any, ...]) -> TypeInformation:
@@ -162,28 +211,3 @@ def _has_fields(cls: type) -> bool:
 
 def _is_hashable(obj: Any) -> bool:
     return getattr(type(obj), "__hash__", None) is not None
-
-
-def _types_within(node: Any, seen: set[int]) -> Iterator[inspect.Type]:
-    """Yield a type of `msgspec.inspect` and all the types inside it, each once."""
-    if isinstance(node, tuple):
-        for part in node:
-            yield from _types_within(part, seen)
-    elif isinstance(node, inspect.Type | inspect.Field) and id(node) not in seen:
-        seen.add(id(node))
-        if isinstance(node, inspect.Type):
-            yield node
-        for name in node.__struct_fields__:
-            yield from _types_within(getattr(node, name), seen)
-
-
-def _is_lossless(node: inspect.Type) -> bool:
-    if isinstance(node, inspect.EnumType):
-        return not issubclass(node.cls, Flag)  # msgspec knows no combined flags
-    if isinstance(node, inspect.DataclassType | inspect.StructType):
-        # It would run again on a value that it has already changed.
-        return not any(hasattr(node.cls, m) for m in ("__post_init__", "__attrs_post_init__"))
-    # What is declared as Any would read tuples back as lists.
-    return not isinstance(
-        node, inspect.AnyType | inspect.CustomType | inspect.RawType | inspect.ExtType
-    )

@@ -47,6 +47,7 @@ KNOWN_KEYS: Final = frozenset(
         "holdfast.directory",
         "holdfast.epoch.max-records",
         "holdfast.start-afresh",
+        "holdfast.state-recovery.allow-pickled-state",
         "holdfast.testing.faults",
         "metrics.latency.interval",
         "parallelism.default",

@@ -9,7 +9,15 @@ from holdfast.common._settings import Setting, choice
 from holdfast.common.config_options import ConfigOptions
 from holdfast.common.configuration import Configuration
 
-__all__ = ["ClaimMode", "allows_non_restored_state", "claim_mode", "restore_path", "starts_afresh"]
+__all__ = [
+    "PICKLED_STATE",
+    "ClaimMode",
+    "allows_non_restored_state",
+    "allows_pickled_state",
+    "claim_mode",
+    "restore_path",
+    "starts_afresh",
+]
 
 
 class ClaimMode(Enum):
@@ -34,6 +42,11 @@ _NON_RESTORED: Final = Setting(
     older=("execution.savepoint.ignore-unclaimed-state",),
 )
 _CLAIM_MODE: Final = choice("execution.state-recovery.claim-mode", ClaimMode, ClaimMode.NO_CLAIM)
+#: a checkpoint from elsewhere may run code when it is unpickled, so this has to be asked for
+PICKLED_STATE: Final = "holdfast.state-recovery.allow-pickled-state"
+_PICKLED_STATE: Final = Setting(
+    ConfigOptions.key(PICKLED_STATE).boolean_type().default_value(False)
+)
 _AFRESH: Final = Setting(
     ConfigOptions.key("holdfast.start-afresh").boolean_type().default_value(False)
 )
@@ -47,6 +60,11 @@ def restore_path(configuration: Configuration) -> str | None:
 def allows_non_restored_state(configuration: Configuration) -> bool:
     """Return whether a start from a savepoint may leave state behind that no operator claims."""
     return _NON_RESTORED.get(configuration)
+
+
+def allows_pickled_state(configuration: Configuration) -> bool:
+    """Return whether pickled state may be restored that the job has not written itself."""
+    return _PICKLED_STATE.get(configuration)
 
 
 def claim_mode(configuration: Configuration) -> ClaimMode:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
+import time
 from datetime import timedelta
 from fractions import Fraction
 from typing import Final, TypeAlias
@@ -24,6 +25,7 @@ __all__ = [
     "parse_duration",
     "to_millis",
     "to_timedelta",
+    "wall_clock",
 ]
 
 _MICRO: Final = timedelta(microseconds=1)
@@ -199,6 +201,11 @@ class Time:
 
 
 DurationLike: TypeAlias = timedelta | Duration | Time | int | str
+
+
+def wall_clock() -> int:
+    """Return the time of this machine, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def to_timedelta(value: DurationLike) -> timedelta:

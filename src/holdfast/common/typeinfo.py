@@ -22,7 +22,7 @@ from holdfast.common._collection_types import (
     ObjectArrayTypeInfo,
     PrimitiveArrayTypeInfo,
 )
-from holdfast.common._python_types import PythonTypeInfo, type_info_of
+from holdfast.common._python_types import PythonTypeInfo, SerializerTypeInfo, type_info_of
 from holdfast.common._record_types import (
     RowTypeInfo,
     TupleTypeInfo,
@@ -49,6 +49,7 @@ __all__ = [
     "PrimitiveArrayTypeInfo",
     "PythonTypeInfo",
     "RowTypeInfo",
+    "SerializerTypeInfo",
     "SqlTimeTypeInfo",
     "TimeTypeInfo",
     "TimestampTypeInfo",

@@ -28,16 +28,14 @@ class _StatefulFunction(WrappingFunction, KeyedProcessFunction):
 
     def __init__(self, function: Any, state_name: str, type_info: Any) -> None:
         self._function = function
-        self._state_name = state_name
-        self._type_info = type_info
+        self._descriptor = ValueStateDescriptor(state_name, type_info)
 
     def wrapped(self) -> tuple[Any, ...]:
         return (self._function,)
 
     def open(self, runtime_context: RuntimeContext) -> None:
         super().open(runtime_context)
-        descriptor = ValueStateDescriptor(self._state_name, self._type_info)
-        self._state: ValueState[Any] = runtime_context.get_state(descriptor)
+        self._state: ValueState[Any] = runtime_context.get_state(self._descriptor)
         self._call = self._callable()
 
     def _callable(self) -> Callable[..., Any]:

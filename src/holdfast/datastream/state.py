@@ -16,7 +16,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast.common.typeinfo import MapTypeInfo, TypeInformation, type_info_of
 from holdfast.state.ttl_config import StateTtlConfig
@@ -299,7 +299,7 @@ class StateDescriptor(ABC):
     """
 
     #: what the state is saved as; one word per class
-    kind: ClassVar[str]
+    kind: str
 
     def __init__(self, name: str, type_info: TypeInformation | type | None = None) -> None:
         if not name or type(name) is not str:
@@ -314,7 +314,7 @@ class StateDescriptor(ABC):
         return self.name
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
-        """Let the state expire."""
+        """Let what the state holds expire: a value, each list element, each map entry."""
         self._ttl_config = ttl_config
 
     @property

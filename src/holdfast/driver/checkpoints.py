@@ -45,18 +45,20 @@ from holdfast.common import CompletableFuture, Configuration
 from holdfast.common.recovery_options import (
     ClaimMode,
     allows_non_restored_state,
+    allows_pickled_state,
     claim_mode,
     restore_path,
     starts_afresh,
 )
 from holdfast.common.restart_options import restart_strategy
+from holdfast.common.time import wall_clock
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.connectors.file_system import local_path
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
-from holdfast.driver.start import Start, fit, operator_images
+from holdfast.driver.start import Start, check_pickles, fit, operator_images
 from holdfast.errors import JobExecutionError
 from holdfast.plan.model import Plan
-from holdfast.runtime.context import Clock, wall_clock
+from holdfast.runtime.context import Clock
 from holdfast.runtime.epochs import Barrier, EpochBook
 from holdfast.runtime.faults import Faults
 from holdfast.state.errors import StateStorageError
@@ -128,6 +130,7 @@ class JobCheckpoints:
         Raises:
             CheckpointError: when another job runs here, or nothing there can be read.
             JobDefinitionError: when the job does not fit what it is to begin with.
+            StateError: when its states do not.
         """
         if self._elsewhere is None:
             self.store.acquire(self.plan.name)
@@ -136,6 +139,7 @@ class JobCheckpoints:
         self._start = start = self._find_start()
         first = self.store.next_id()
         if start is not None:
+            check_pickles(start)
             allowed = allows_non_restored_state(self._configuration)
             self.plan = fit(self.plan, start.metadata, allowed)
             first = max(first, start.metadata.id + 1)
@@ -158,11 +162,20 @@ class JobCheckpoints:
                 return Start(image.metadata)
             if claim_mode(self._configuration) is ClaimMode.CLAIM and image.metadata.savepoint:
                 self._claimed = image.path
-            return Start(image.metadata, image.storage.directory)
+            return Start(image.metadata, image.storage.directory, self._trusts(image.path))
         if not self.enabled or starts_afresh(self._configuration):
             return None
         latest = self.store.latest(deep=True)
         return None if latest is None else Start(latest)
+
+    def _trusts(self, path: Path) -> bool:
+        """Whether a checkpoint may be unpickled: if it is the job's own, or that was asked for."""
+        if allows_pickled_state(self._configuration):
+            return True
+        own = [self.store.directory]
+        if self._savepoints is not None:
+            own.append(Path(local_path(self._savepoints)))
+        return any(path.resolve().is_relative_to(place.resolve()) for place in own)
 
     @property
     def storage(self) -> StateStorage:
@@ -307,7 +320,7 @@ class JobCheckpoints:
             job_name=self.plan.name,
             savepoint=False,
             levels=tuple(LevelImage(len(chains), tuple(chains)) for chains in book.chains),
-            operators=operator_images(self.plan, book.stateful),
+            operators=operator_images(self.plan, book.stateful, book.states),
             spark=dict(log),
         )
         path = ""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.common import Configuration
+from holdfast.common.time import wall_clock
 from holdfast.datastream.functions import CheckpointListener
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.driver.checkpoints import Completion, JobCheckpoints
@@ -25,7 +26,7 @@ from holdfast.driver.start import Start
 from holdfast.errors import DisagreementError
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.blocks import Block
-from holdfast.runtime.context import Clock, wall_clock
+from holdfast.runtime.context import Clock
 from holdfast.runtime.delivery import CollectedRecords, Delivery
 from holdfast.runtime.epochs import Barrier, EpochBook, EpochReport, Manner
 from holdfast.runtime.failures import to_exception

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorImage
 from holdfast.datastream.connectors.base import Source
 from holdfast.datastream.connectors.function import FunctionSource
+from holdfast.driver.type_check import check_types, key_schema
 from holdfast.errors import JobDefinitionError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.protocol import Origin, SavedOperator
+from holdfast.runtime.restoring import pickles_refused
+from holdfast.state.catalog import SavedState
 
 _logger = logging.getLogger(__name__)
 
@@ -23,10 +27,12 @@ class Start:
 
     Attributes:
         directory: that of its state files; None for the job's own.
+        trusted: whether what is pickled in them may be unpickled.
     """
 
     metadata: CheckpointMetadata
     directory: Path | None = None
+    trusted: bool = True
 
     @property
     def origin(self) -> Origin:
@@ -38,11 +44,12 @@ class Start:
                 uid: SavedOperator(image.level, image.parallelism)
                 for uid, image in self.metadata.operators.items()
             },
+            trusted=self.trusted,
         )
 
     def continues(self, plan: Plan) -> bool:
         """Whether the subtasks of this plan are those that wrote it, and go on with its files."""
-        saved, now = self.metadata.operators, operator_images(plan, frozenset())
+        saved, now = self.metadata.operators, operator_images(plan, frozenset(), {})
         widths = [level.parallelism for level in self.metadata.levels]
         return (
             self.directory is None
@@ -52,7 +59,9 @@ class Start:
         )
 
 
-def operator_images(plan: Plan, stateful: frozenset[str]) -> dict[str, OperatorImage]:
+def operator_images(
+    plan: Plan, stateful: frozenset[str], states: Mapping[str, tuple[SavedState, ...]]
+) -> dict[str, OperatorImage]:
     """What a checkpoint says of the operators of a plan, by uid."""
     return {
         op.uid: OperatorImage(
@@ -62,6 +71,8 @@ def operator_images(plan: Plan, stateful: frozenset[str]) -> dict[str, OperatorI
             op.max_parallelism,
             op.level,
             op.uid in stateful,
+            states.get(op.uid, ()),
+            key_schema(op),
         )
         for op in plan.operators.values()
     }
@@ -77,6 +88,7 @@ def fit(plan: Plan, metadata: CheckpointMetadata, may_drop: bool) -> Plan:
 
     Raises:
         JobDefinitionError: when the job has changed in a way that would lose state.
+        StateMigrationError: when the types of a state have changed in a way that cannot be read.
     """
     operators = {op.uid: op for op in plan.operators.values()}
     _check_claimed(metadata, operators, may_drop)
@@ -87,7 +99,26 @@ def fit(plan: Plan, metadata: CheckpointMetadata, may_drop: bool) -> Plan:
         if op.max_parallelism != saved.max_parallelism and _is_keyed(op):
             plan = plan.with_max_parallelism(uid, _max_parallelism(op, saved, metadata))
         _check_source(op, saved, metadata)
+        check_types(op, saved)
     return plan
+
+
+def check_pickles(start: Start) -> None:
+    """Refuse pickled state of a checkpoint that is not trusted.
+
+    Raises:
+        StateError: when there is some, as far as the metadata says; workers look at what they read.
+    """
+    if start.trusted:
+        return
+    pickled = [
+        f"'{state.name}' of operator '{image.name}'"
+        for image in start.metadata.operators.values()
+        for state in image.states
+        if state.pickled
+    ]
+    if pickled:
+        raise pickles_refused(str(start.directory), f"the state {', '.join(pickled)}")
 
 
 def _check_claimed(

@@ -53,6 +53,9 @@ from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.operator_state import Image, decode_image, encode_image
 from holdfast.state.views import KeyContext
 
+#: results of timers go on to the next operator so many at a time
+_BATCH = 1000
+
 
 class OperatorInstance:
     """One operator in one subtask: its function object and what belongs to it."""
@@ -142,12 +145,16 @@ class OperatorInstance:
             return
         operator = self.windows or self.joiner
         on_timer = self._on_timer if operator is None else operator.on_timer
+        pairs: list[tuple[Any, int | None]] = []
         for timer in self.time.due(domain):
             try:
-                pairs = list(on_timer(timer, domain))
+                pairs += on_timer(timer, domain)
             except Exception as error:
                 self.report.during("on_timer" if self.windows is None else None, error)
-            self.emit(pairs)
+            if len(pairs) >= _BATCH:
+                self.emit(pairs)
+                pairs = []
+        self.emit(pairs)
 
     def _on_timer(self, timer: Timer, domain: TimeDomain) -> Iterator[tuple[Any, int | None]]:
         """Call the function for a timer."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +31,6 @@ if TYPE_CHECKING:
     from holdfast.state.views import KeyContext
 
 Clock = Callable[[], int]
-_logger = logging.getLogger(__name__)
-
-
-def wall_clock() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 class OperatorContext(RuntimeContext):
@@ -152,13 +144,6 @@ class OperatorContext(RuntimeContext):
         if known is not None:
             self._check_again(known[0], descriptor)
             return known[1]
-        if descriptor.ttl_config is not None:
-            _logger.warning(
-                "state '%s' of operator '%s' has a time-to-live, which this version does not "
-                "enforce: nothing expires",
-                name,
-                self._operator.name,
-            )
         handle = self._backend.keyed_state(self._operator.uid, descriptor, self._key_context)
         self._states[name] = (descriptor, handle)
         return handle

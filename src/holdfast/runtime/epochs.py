@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from holdfast.errors import DisagreementError, InternalError
 from holdfast.plan.model import Plan
 from holdfast.runtime.protocol import Acknowledgement, EpochTask, Origin
+from holdfast.state.catalog import SavedState, merged
 from holdfast.state.chain import Chain
 
 FIRST_QUOTA = 20_000
@@ -107,6 +108,8 @@ class EpochBook:
     unproven: bool = True
     #: the operators that had state at the last barrier
     stateful: frozenset[str] = frozenset()
+    #: the states that they had, by operator uid
+    states: dict[str, tuple[SavedState, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Every subtask starts without state."""
@@ -183,6 +186,7 @@ class EpochBook:
         self.finished = all(ack.finished for ack in by_place.values())
         self.unproven = False
         self.stateful = frozenset(uid for ack in by_place.values() for uid in ack.stateful)
+        self.states = _states(by_place.values())
         return report, unneeded
 
     def _by_place(self, acks: Iterable[Acknowledgement]) -> dict[tuple[int, int], Acknowledgement]:
@@ -243,6 +247,14 @@ class EpochBook:
         elif seconds < _SHORT_EPOCH and any(ack.saturated for ack in acks.values()):
             self.quota = self.quota * 2 if seconds > _SHORT_EPOCH / 2 else self.quota * 4
         self.quota = min(self.quota, self.largest_quota)
+
+
+def _states(acks: Iterable[Acknowledgement]) -> dict[str, tuple[SavedState, ...]]:
+    found: dict[str, list[SavedState]] = {}
+    for ack in acks:
+        for uid, states in ack.states.items():
+            found.setdefault(uid, []).extend(states)
+    return {uid: merged(states) for uid, states in found.items()}
 
 
 def _check_agreement(acks: dict[tuple[int, int], Acknowledgement]) -> None:

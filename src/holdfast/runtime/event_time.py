@@ -128,12 +128,13 @@ class StampingTime(OperatorTime):
 
         While the input is idle, the generator may be ahead of the watermark.
         """
-        saved = (*self.watermark, self._output.watermark, self._generator)
+        # NB: by itself, since a start from elsewhere reads the times and leaves the generator
         try:
-            return pickle.dumps(saved, 5)
+            generator = pickle.dumps(self._generator, 5)
         except (pickle.PicklingError, AttributeError, TypeError):
             # its class lives in the main program, or in a function
-            return cloudpickle.dumps(saved, 5)  # type: ignore[no-any-return]
+            generator = cloudpickle.dumps(self._generator, 5)
+        return pickle.dumps((*self.watermark, self._output.watermark, generator), 5)
 
     def load(self, data: bytes | None) -> None:
         """Go to what was saved."""
@@ -141,7 +142,8 @@ class StampingTime(OperatorTime):
             self.watermark = Watermark()
             self._begin()
             return
-        time, idle, given, self._generator = pickle.loads(data)
+        time, idle, given, generator = pickle.loads(data)
+        self._generator = pickle.loads(generator)
         self.watermark = Watermark(time, idle)
         self._output = CurrentWatermark(given, idle)
         if isinstance(self._generator, WatermarksWithIdleness):

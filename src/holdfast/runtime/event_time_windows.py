@@ -50,14 +50,15 @@ class EventTimeWindows(WindowOperator):
         span = self._span_of(timer) if domain is TimeDomain.EVENT_TIME else None
         if span is None:
             return ()
-        window, at = TimeWindow(*span), timer.timestamp
-        is_over = at >= window.max_timestamp() + self._lateness
-        results = self._fire(window, is_over) if at == window.max_timestamp() else []
+        end, at = span[1], timer.timestamp
+        window = TimeWindow(*span)
+        is_over = at >= end + self._grace
+        results = self._fire(window, is_over) if at == end - 1 else []
         if is_over:
             self._forget(window)
         else:
             # NB: the lateness may have been another one when the window began
-            self._await(window.end, at, timer.namespace)
+            self._await(end, at, timer.namespace)
         return results
 
     def _span_of(self, timer: Timer) -> Span | None:

@@ -74,8 +74,7 @@ class IntervalJoiner:
         self._timers = time.queues[TimeDomain.EVENT_TIME]
         self._context = _PairContext()
         lower, upper = settings.lower, settings.upper
-        left = state(_descriptor("left", settings.left_type))
-        right = state(_descriptor("right", settings.right_type))
+        left, right = map(state, side_descriptors(settings))
         self._left = _Side("left", left, lower, upper, settings.left_late)
         self._right = _Side("right", right, -upper, -lower, settings.right_late)
 
@@ -133,6 +132,12 @@ _NO_TIMESTAMP = (
     "an interval join needs timestamps, and this record has none; call "
     "assign_timestamps_and_watermarks(...) on both streams before key_by(...)"
 )
+
+
+def side_descriptors(settings: IntervalJoinSettings) -> tuple[MapStateDescriptor, ...]:
+    """The states of the records of both sides."""
+    sides = ("left", settings.left_type), ("right", settings.right_type)
+    return tuple(_descriptor(side, record_type) for side, record_type in sides)
 
 
 def _descriptor(side: str, record_type: Any) -> MapStateDescriptor:

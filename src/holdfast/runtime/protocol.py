@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
 
 
@@ -28,11 +29,13 @@ class Origin(msgspec.Struct, frozen=True):
         directory: that of its state files; empty for the job's own.
         levels: the chains of its subtasks, by level.
         operators: by uid.
+        trusted: whether what is pickled there may be unpickled.
     """
 
     directory: str
     levels: tuple[tuple[Chain, ...], ...]
     operators: dict[str, SavedOperator]
+    trusted: bool = True
 
     def chains(self, uid: str) -> tuple[Chain, ...]:
         """The chains of an operator's subtasks; none if the operator is new."""
@@ -101,6 +104,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
         snapshot_failure: why a function could not take part in the checkpoint, if one could not.
         stateful: with a checkpoint, the uids of the operators that have state here.
         watermarks: how far time is in each operator that has any, by uid.
+        states: with a checkpoint, the states that are here, by operator uid.
     """
 
     level: int
@@ -120,6 +124,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     snapshot_failure: str | None = None
     stateful: tuple[str, ...] = ()
     watermarks: dict[str, int] = {}
+    states: dict[str, tuple[SavedState, ...]] = {}
 
 
 class Failure(msgspec.Struct, frozen=True):

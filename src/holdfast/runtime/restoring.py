@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any
+
+from holdfast.common.recovery_options import PICKLED_STATE
+from holdfast.errors import InternalError
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.checkpointing import OPERATOR_STATE
+from holdfast.runtime.event_time import TIME
 from holdfast.runtime.protocol import Origin
+from holdfast.runtime.sources import POSITION
 from holdfast.state.backend import Chain, StateStorage, read_blobs
-from holdfast.state.files import BlobId
+from holdfast.state.errors import StateError
+from holdfast.state.files import BlobId, StateFile, decode_file
 from holdfast.state.operator_state import ListImage, decode_image, redistribute
 
 
@@ -39,3 +49,86 @@ class SavedBlobs:
         if chain not in self._read:
             self._read[chain] = read_blobs(self._storage, chain)
         return self._read[chain]
+
+
+def pickles_refused(directory: str, what: str) -> StateError:
+    """The error for pickled values in a checkpoint that is not trusted."""
+    return StateError(
+        f"{what} is pickled in the checkpoint at '{directory}', which is not the job's own; to "
+        "unpickle it can run any code that somebody has put there; if you know where it comes "
+        f"from, set '{PICKLED_STATE}' to true; states with a declared type are not pickled"
+    )
+
+
+class WithoutPickles:
+    """State files from elsewhere, of which none is given out that would be unpickled.
+
+    What a subtask reads of another checkpoint are its sections, and of its blobs the operator
+    state, which says of each element whether it is pickled, and small pickles of the runtime's
+    own. Of the latter those are let through that name no class or function.
+    """
+
+    def __init__(self, storage: StateStorage, directory: str) -> None:
+        self._storage = storage
+        self._directory = directory
+
+    def read(self, name: str) -> bytes:
+        """The contents of a file."""
+        data = self._storage.read(name)
+        for what in _pickles(decode_file(data, name)):
+            raise pickles_refused(self._directory, what)
+        return data
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return self._storage.exists(name)
+
+    def elsewhere(self, directory: str) -> WithoutPickles:
+        """The state files of another directory, no more trusted than these."""
+        return WithoutPickles(self._storage.elsewhere(directory), directory)
+
+    def write(self, name: str, data: bytes, durable: bool = False) -> None:
+        """Nothing is written to somebody else's checkpoint."""
+        raise InternalError(f"file '{name}' would be written to '{self._directory}'")
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Nothing is written to somebody else's checkpoint."""
+        raise InternalError(f"files would be written to '{self._directory}'")
+
+    def delete(self, name: str) -> None:
+        """Nothing is deleted of somebody else's checkpoint."""
+        raise InternalError(f"file '{name}' would be deleted from '{self._directory}'")
+
+
+def _pickles(file: StateFile) -> Iterable[str]:
+    """What in a file is pickled and would be read."""
+    for section in file.sections:
+        if section.pickled:
+            yield f"state {section.state!r} of operator {section.operator!r}"
+    for (operator, name), data in file.blobs.items():
+        if data is None:
+            continue
+        if name == OPERATOR_STATE:
+            for state, image in decode_image(data).items():
+                if image.pickled:
+                    yield f"operator state {state!r} of operator {operator!r}"
+        elif name in (TIME, POSITION) and not _is_harmless(data):
+            yield f"the {name} of operator {operator!r}"
+
+
+def _is_harmless(data: bytes | memoryview) -> bool:
+    try:
+        _Harmless(BytesIO(data)).load()
+    except Exception:
+        return False  # a damaged one is as little to be trusted
+    return True
+
+
+class _Harmless(pickle.Unpickler):
+    """Unpickles numbers, texts and containers of them, and refuses to call anything else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("builtins", "range"):
+            return range
+        message = f"{module}.{name} is not allowed"
+        raise pickle.UnpicklingError(message)

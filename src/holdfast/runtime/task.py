@@ -29,12 +29,13 @@ from holdfast.runtime.inbox import Inbox, Producer
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Origin, encode
-from holdfast.runtime.restoring import SavedBlobs
+from holdfast.runtime.restoring import SavedBlobs, WithoutPickles
 from holdfast.runtime.routing import Outbox
 from holdfast.runtime.sources import POSITION, ReadRequest, SourceAccess, SourceInstance
 from holdfast.state.backend import HeapKeyedStateBackend, StateStorage
+from holdfast.state.catalog import SavedState, merged
 from holdfast.state.key_groups import KeyGroupShare, key_group_range
-from holdfast.state.operator_state import Image
+from holdfast.state.operator_state import Image, decode_image, saved_states
 
 _PROGRESS = "progress"
 _SLICE = 1024
@@ -60,6 +61,7 @@ class Subtask:
         self._subtask = subtask
         self._storage = storage
         self._backend = HeapKeyedStateBackend(range(0), 1)
+        self._backend.use_clock(clock)
         for op in (self._plan.operators[number] for number in self._level.operators):
             self._backend.assign(op.uid, _share(op, subtask))
         self._attempt = attempt
@@ -239,7 +241,10 @@ class Subtask:
                 source.take_over(positions, blobs.of(uid, OPERATOR_STATE, self._subtask))
 
     def _origin_storage(self, origin: Origin) -> StateStorage:
-        return self._storage.elsewhere(origin.directory) if origin.directory else self._storage
+        if not origin.directory:
+            return self._storage
+        storage = self._storage.elsewhere(origin.directory)
+        return storage if origin.trusted else WithoutPickles(storage, origin.directory)
 
     def _connect(self, run: _Run) -> None:
         for router in self._chain.routers:
@@ -269,7 +274,9 @@ class Subtask:
         exchange = self._plan.exchanges[block.header.exchange]
         records = decode_records(block.data)
         run.records_in += len(records)
-        stamped = exchange.input in self._plan.operators[exchange.target].timestamped_inputs
+        target = self._plan.operators[exchange.target]
+        self._backend.processed(target.uid, len(records))
+        stamped = exchange.input in target.timestamped_inputs
         if stamped and not exchange.timestamped:
             records = [(record, None) for record in records]
         take = self._chain.inputs[exchange.target, exchange.input]
@@ -343,12 +350,22 @@ class Subtask:
             snapshot_failure=run.snapshot_failure,
             stateful=self._stateful() if task.checkpoint is not None else (),
             watermarks=run.times,
+            states=self._states() if task.checkpoint is not None else {},
         )
 
     def _stateful(self) -> tuple[str, ...]:
         """The operators whose state would be missed."""
         sources = {source.operator.uid for source in self._sources}
         return tuple(sorted(self._backend.stateful(OPERATOR_STATE) | sources))
+
+    def _states(self) -> dict[str, tuple[SavedState, ...]]:
+        """What a checkpoint says of the states that are here."""
+        states = self._backend.states()
+        for uid in (instance.operator.uid for instance in self._chain.instances.values()):
+            image = self._backend.get_blob(uid, OPERATOR_STATE)
+            if image is not None:
+                states.setdefault(uid, []).extend(saved_states(decode_image(image)))
+        return {uid: merged(found) for uid, found in states.items()}
 
 
 def _attempt_of(task: EpochTask) -> tuple[str, int]:

@@ -1,26 +1,20 @@
 """Timers of a keyed operator: kept as keyed state, found in the order of their times.
 
-The timers of a key are a map state, so that they are saved, restored and moved like all state. To
-find those that are due, a heap beside it holds the same timers by time. The heap belongs to the
-process: when state is loaded, the timers of the keys that came in are added to it, and a timer that
-is in the heap but no longer in the state is passed over when its turn comes. So a watermark that
-<<<<<<< HEAD
-fires nothing looks at one timer, however many there are. When most of a heap is deleted timers, as
-where sessions grow and move theirs, it is made anew without them.
-=======
-fires nothing looks at one timer, however many there are. Whenever the heap has doubled, it is rid
-of timers that were deleted, so it is never much larger than the state.
->>>>>>> eae689f
+The timers of a key are marks in the state, so that they are saved, restored and moved like all
+state. To find those that are due, a queue beside it has them by time: a heap of the times there
+are, and for each time a list. Windows of many keys end together, so there are far fewer times than
+timers. The queue belongs to the process: when state is loaded, the timers that came in are added to
+it, and a timer that is in the queue but no longer in the state is passed over when its turn comes.
+So a watermark that fires nothing looks at one time, however many timers there are. When much of the
+queue may have been deleted, it is made anew, so it is never much larger than the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
-from itertools import count
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from holdfast.datastream.state import MapState, MapStateDescriptor
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.state.backend import KeyContext, KeyedStateBackend
 
@@ -29,12 +23,11 @@ _NAMES = {
     TimeDomain.EVENT_TIME: "\0event-time-timers",
     TimeDomain.PROCESSING_TIME: "\0processing-time-timers",
 }
-#: heaps below that are left as they are
-_SMALL = 1024
+#: so many timers too many in a queue are no matter
+_FEW = 1024
 
-
-#: a heap that is not worth a sweep
-_SMALL = 1024
+#: a timer in the state: its key, and its time and namespace; flat, to be written as plain values
+_Mark = tuple[Any, tuple[Any, ...]]
 
 
 class Timer(NamedTuple):
@@ -54,90 +47,95 @@ class TimerQueue:
         """Begin with what is in the state already."""
         self.domain = domain
         self._context = context
-        name = _NAMES[domain]
-        #: of the current key: `_place` -> True
-        self._state: MapState[Any, bool] = backend.keyed_state(  # type: ignore[assignment]
-            operator, MapStateDescriptor(name), context
-        )
-        self._heap: list[tuple[int, int, Any, Any]] = []
-        self._queued: set[Timer] = set()
-        self._turn = count()
-        self._sweep_at = _SMALL
-        backend.watch(operator, name, self._loaded)
+        self._times: list[int] = []
+        self._marks_at: dict[int, list[_Mark]] = {}
+        self._queued = 0
+        #: how many of them may be no more, or there twice
+        self._doubtful = 0
+        self._firing = False
+        self._set = backend.marks(operator, _NAMES[domain], self._loaded)
 
     def register(self, timestamp: int, namespace: Any = None) -> None:
         """Set a timer of the current key; equal ones are one."""
-        place = _place(timestamp, namespace)
-        if not self._state.contains(place):
-            self._state.put(place, True)
-            self._push(Timer(timestamp, self._context.key, namespace))
+        mark = self._context.key, _place(timestamp, namespace)
+        if self._set.add(mark):
+            self._enqueue(timestamp, mark)
 
     def delete(self, timestamp: int, namespace: Any = None) -> None:
         """Remove a timer of the current key, if there is one."""
-        self._state.remove(_place(timestamp, namespace))
-        self._queued.discard(Timer(timestamp, self._context.key, namespace))
-        if len(self._heap) > 2 * len(self._queued) + _SMALL:
-            self._sweep()
+        if self._set.remove((self._context.key, _place(timestamp, namespace))):
+            self._doubtful += 1
+            if not self._firing and self._doubtful > _FEW and 2 * self._doubtful > self._queued:
+                self._sweep()
 
     def due(self, until: int) -> Iterator[Timer]:
         """Take out the timers up to a time, in its order, those that are set meanwhile too.
 
         The key of each is the current one while the caller has it.
         """
-        heap = self._heap
-        while heap and heap[0][0] <= until:
-            timestamp, _, key, namespace = heappop(heap)
-            timer = Timer(timestamp, key, namespace)
-            if timer not in self._queued:
-                continue  # it was deleted
-            self._queued.discard(timer)
-            self._context.key = key
-            place = _place(timestamp, namespace)
-            if self._state.contains(place):
-                self._state.remove(place)
-                yield timer
+        self._firing = True
+        while self._times and self._times[0] <= until:
+            yield from self._first()
+        self._firing = False
+
+    def _first(self) -> Iterator[Timer]:
+        """Take out timers of the first time."""
+        times = self._times
+        timestamp = times[0]
+        marks = self._marks_at[timestamp]
+        done = 0
+        for mark in marks:  # grows if one of the same time is set meanwhile
+            done += 1
+            if self._set.remove(mark):
+                self._context.key, place = mark
+                yield Timer(timestamp, mark[0], _namespace(place))
+                if times[0] < timestamp:
+                    break  # one that was set meanwhile comes first
+        del marks[:done]
+        self._queued -= done
+        if not marks and times[0] == timestamp:
+            del self._marks_at[heappop(times)]
 
     def __len__(self) -> int:
         """How many timers wait, those among them that were deleted and not passed over yet."""
-        return len(self._heap)
+        return self._queued
 
-    def _push(self, timer: Timer) -> None:
-        if timer not in self._queued:
-            self._queued.add(timer)
-            heappush(self._heap, (timer.timestamp, next(self._turn), timer.key, timer.namespace))
-            if len(self._heap) >= self._sweep_at:
-                self._sweep()
+    def _enqueue(self, timestamp: int, mark: _Mark) -> None:
+        self._queued += 1
+        marks = self._marks_at.get(timestamp)
+        if marks is None:
+            self._marks_at[timestamp] = [mark]
+            heappush(self._times, timestamp)
+        else:
+            marks.append(mark)
 
     def _sweep(self) -> None:
-        """Take timers out of the heap that are no longer in the state, or there twice."""
-        key = self._context.key
-        first = {Timer(at, of, space): (at, turn, of, space) for at, turn, of, space in self._heap}
-        kept = {timer: entry for timer, entry in first.items() if self._is_set(timer)}
-        self._context.key = key
-        # NB: in place, since `due` may be at work on it
-        self._heap[:] = kept.values()
-        heapify(self._heap)
-        self._queued = set(kept)
-        self._sweep_at = 2 * len(self._heap) + _SMALL
+        """Make the queue anew of what is in the state."""
+        marks = [mark for same_time in self._marks_at.values() for mark in same_time]
+        self._clear()
+        self._loaded(mark for mark in dict.fromkeys(marks) if mark in self._set)
 
-    def _is_set(self, timer: Timer) -> bool:
-        self._context.key = timer.key
-        return self._state.contains(_place(timer.timestamp, timer.namespace))
+    def _clear(self) -> None:
+        self._times.clear()
+        self._marks_at.clear()
+        self._queued = self._doubtful = 0
 
-    def _loaded(self, entries: dict[Any, dict[Any, bool]], keys: list[Any] | None) -> None:
-        """State came in: the timers of these keys, or None if all that was there is gone."""
-        if keys is None:
-            self._heap.clear()
-            self._queued.clear()
-            return
-        for key in keys:
-            for timestamp, *namespace in entries.get(key, ()):
-                scalar = len(namespace) == 1
-                self._push(Timer(timestamp, key, namespace[0] if scalar else tuple(namespace)))
+    def _loaded(self, marks: Iterable[_Mark] | None) -> None:
+        """State came in, these among it; None if all that was there is gone."""
+        if marks is None:
+            return self._clear()
+        before = self._queued
+        for mark in marks:
+            self._enqueue(mark[1][0], mark)
+        if before:
+            self._doubtful += self._queued - before
 
 
 def _place(timestamp: int, namespace: Any) -> tuple[Any, ...]:
-    """The timer in its key's map; flat, so that it is written as plain values."""
     if namespace.__class__ is tuple:
         return (timestamp, *namespace)
     return timestamp, namespace
+
+
+def _namespace(place: tuple[Any, ...]) -> Any:
+    return place[1] if len(place) == 2 else place[1:]

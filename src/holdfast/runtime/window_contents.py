@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any, Final
 
+from holdfast.common import Types
 from holdfast.datastream.functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     WindowFunction,
 )
-from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
+from holdfast.datastream.state import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
 from holdfast.datastream.window_operation import WindowOperation
 from holdfast.datastream.windows.evictors import TimestampedValue
 from holdfast.runtime.window_contexts import EvictorContext, FunctionContext, Surroundings
@@ -71,7 +72,7 @@ class Folded(Contents):
 
     def __init__(self, around: Surroundings, call: Call, operation: WindowOperation) -> None:
         super().__init__(around, call)
-        self._state = around.state(ValueStateDescriptor(CONTENTS, operation.kept_type))
+        self._state = around.state(contents_descriptor(operation))
         self._value = self._state.value
         self._update = self._state.update
 
@@ -158,7 +159,7 @@ class Listed(Contents):
 
     def __init__(self, around: Surroundings, call: Call, operation: WindowOperation) -> None:
         super().__init__(around, call)
-        self._state = around.state(ListStateDescriptor(CONTENTS, operation.kept_type))
+        self._state = around.state(contents_descriptor(operation))
 
     def add(self, record: Any, timestamp: int | None) -> bool:
         self._state.add(record)
@@ -184,7 +185,6 @@ class Evicted(Listed):
     def __init__(self, around: Surroundings, call: Call, operation: WindowOperation) -> None:
         super().__init__(around, call, operation)
         assert operation.evictor is not None
-        self._state = around.state(ListStateDescriptor(CONTENTS))
         self._evictor = operation.evictor
         self._context = EvictorContext(around)
         self._fold = _folding(operation)
@@ -205,6 +205,17 @@ class Evicted(Listed):
         if len(elements) != before:
             self._state.update(tuple(element) for element in elements)
         return results
+
+
+def contents_descriptor(operation: WindowOperation) -> StateDescriptor:
+    """The state that the contents of windows are."""
+    kept = operation.kept_type
+    if operation.evictor is not None:
+        stamped = None if kept is None else Types.TUPLE([kept, Types.LONG()])
+        return ListStateDescriptor(CONTENTS, stamped)
+    if operation.reducer is None and operation.aggregator is None:
+        return ListStateDescriptor(CONTENTS, kept)
+    return ValueStateDescriptor(CONTENTS, kept)
 
 
 def make_contents(
@@ -237,14 +248,28 @@ def _call_of(operation: WindowOperation, context: FunctionContext) -> Call:
         apply = function.apply
         return lambda key, window, values: apply(window, values)
 
-    def process(key: Any, window: Any, values: list[Any]) -> Iterable[Any] | None:
-        context.current = window
-        if isinstance(function, ProcessAllWindowFunction):
-            return function.process(context, values)
-        assert isinstance(function, ProcessWindowFunction)
-        return function.process(key, context, values)
+    if isinstance(function, ProcessAllWindowFunction):
+        return _call_of_process_all(function, context)
+    assert isinstance(function, ProcessWindowFunction)
+    process = function.process
 
-    return process
+    def call(key: Any, window: Any, values: list[Any]) -> Iterable[Any] | None:
+        context.current = window
+        return process(key, context, values)
+
+    return call
+
+
+def _call_of_process_all(
+    function: ProcessAllWindowFunction[Any, Any, Any], context: FunctionContext
+) -> Call:
+    process = function.process
+
+    def call(key: Any, window: Any, values: list[Any]) -> Iterable[Any] | None:
+        context.current = window
+        return process(context, values)
+
+    return call
 
 
 def _folding(operation: WindowOperation) -> Callable[[list[Any]], list[Any] | None]:

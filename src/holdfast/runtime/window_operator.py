@@ -9,7 +9,7 @@ is the one that is of that time, and the trigger is asked then, too.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from holdfast.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
@@ -47,6 +47,7 @@ class WindowOperator(ABC):
         self._lateness = operation.allowed_lateness
         self._function_context = FunctionContext(around, merging)
         self._contents = make_contents(operation, around, self._function_context)
+        self._clear = _own_clear(operation.function)
         self._late_tag = operation.late_tag
         self._dropped = around.context.get_metrics_group().counter(LATE_RECORDS_DROPPED)
 
@@ -71,10 +72,9 @@ class WindowOperator(ABC):
     def _let_go(self, window: Any) -> None:
         """Remove the contents, and what the function keeps of the window."""
         self._contents.clear()
-        function = self._operation.function
-        if isinstance(function, ProcessWindowFunction | ProcessAllWindowFunction):
+        if self._clear is not None:
             self._function_context.current = window
-            function.clear(self._function_context)
+            self._clear(self._function_context)
 
     def _late(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
         """A record is too late for all its windows."""
@@ -82,6 +82,17 @@ class WindowOperator(ABC):
             self._dropped.inc()
             return None
         return (((self._late_tag, record), timestamp),)
+
+
+def _own_clear(function: Any) -> Callable[[FunctionContext], None] | None:
+    """The ``clear`` of a process function, unless it is the one that does nothing."""
+    for base in (ProcessWindowFunction, ProcessAllWindowFunction):
+        if (
+            isinstance(function, base)
+            and getattr(function.clear, "__func__", None) is not base.clear
+        ):
+            return function.clear
+    return None
 
 
 class Placed(NamedTuple):

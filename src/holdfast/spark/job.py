@@ -32,6 +32,7 @@ from holdfast.spark.rows import RowSources
 from holdfast.spark.session import is_local
 from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
+from holdfast.state.errors import StateMigrationError
 
 _logger = logging.getLogger(__name__)
 _DIRECTORY = "holdfast.directory"
@@ -206,7 +207,12 @@ class SparkJob:
         return driver.cancel_asked.is_set() and not (driver.book.finished or driver.stopped)
 
     def _gives_up(self, failure: BaseException) -> bool:
-        """Ask the restart strategy; waits for as long as it says."""
+        """Ask the restart strategy; waits for as long as it says.
+
+        State that cannot be read will not be readable the next time.
+        """
+        if isinstance(failure, StateMigrationError):
+            return True
         decision = self._checkpoints.after_failure()
         if isinstance(decision, GiveUp):
             return True

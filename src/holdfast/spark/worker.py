@@ -16,8 +16,8 @@ import msgspec
 import pyarrow as pa
 from pyspark import Broadcast, TaskContext
 
+from holdfast.common.time import wall_clock
 from holdfast.plan.model import ROWS_LEVEL
-from holdfast.runtime.context import wall_clock
 from holdfast.runtime.job import JobCode, unpack
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.source_host import HostedSources

@@ -2,7 +2,7 @@
 
     offset  size  what
          0     4  magic, b"HFST"
-         4     1  version of this layout, 2
+         4     1  version of this layout, 3
          5     1  compression of the body: 0 none, 1 lz4, 2 zstd
          6     2  zero
          8     4  length of the header
@@ -37,11 +37,12 @@ import msgspec
 import pyarrow as pa
 
 from holdfast.state.errors import StateCorruptionError
+from holdfast.state.schema import Schema
 from holdfast.state.serializers import Codec, Column
 
 __all__ = ["VERSION", "BlobId", "Chunk", "Op", "Section", "StateFile", "decode_file", "encode_file"]
 
-VERSION: Final = 2
+VERSION: Final = 3
 _MAGIC: Final = b"HFST"
 _FIXED: Final = Struct("<4sBBHIQQ")
 _CHECKSUM_SIZE: Final = 4
@@ -106,11 +107,18 @@ class Section:
     kind: str
     #: whether keys come with a namespace, in a second column
     namespaced: bool
-    #: the declared types when it was written; None for one that was not declared
-    types: tuple[str | None, ...]
+    #: the schemas of the declared types when it was written; None for one that was not declared
+    types: tuple[Schema | None, ...]
     #: how many key groups the operator's keys are divided into
     max_parallelism: int
     chunks: tuple[Chunk, ...]
+    #: whether it has a time-to-live: each value comes in a pair with when it was last accessed
+    expires: bool = False
+
+    @property
+    def pickled(self) -> bool:
+        """Return whether something in it is pickled."""
+        return any(c.codec is Codec.PICKLE for chunk in self.chunks for c in chunk.columns)
 
     def clip(self, key_groups: range) -> Section:
         """Return the section for these key groups only."""
@@ -157,9 +165,10 @@ class _SectionHead(msgspec.Struct, array_like=True, frozen=True):
     state: str
     kind: str
     namespaced: bool
-    types: tuple[str | None, ...]
+    types: tuple[Schema | None, ...]
     max_parallelism: int
     chunks: tuple[_ChunkHead, ...]
+    expires: bool = False
 
 
 class _BlobHead(msgspec.Struct, array_like=True, frozen=True):
@@ -217,6 +226,7 @@ def _section_head(section: Section) -> _SectionHead:
         section.types,
         section.max_parallelism,
         _chunk_heads(section),
+        section.expires,
     )
 
 
@@ -311,6 +321,7 @@ def _read_section(head: _SectionHead, body: _Body) -> Section:
         head.types,
         head.max_parallelism,
         chunks,
+        head.expires,
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
-from holdfast.datastream.state import State, StateDescriptor
+from holdfast.datastream.state import State, StateDescriptor, ValueStateDescriptor
 from holdfast.errors import InternalError
+from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain, FileRef, files_to_fold
 from holdfast.state.errors import StateMigrationError, StateRegistrationError
 from holdfast.state.files import BlobId, Section, StateFile, encode_file
@@ -18,10 +19,10 @@ from holdfast.state.interface import (
     Watcher,
     read_file,
 )
-from holdfast.state.sections import KIND_NAMES, export_section, load_section
+from holdfast.state.sections import export_section, kind_name, load_section
 from holdfast.state.storage import StateStorage
-from holdfast.state.tables import Table, make_table
-from holdfast.state.views import KeyContext, make_view
+from holdfast.state.tables import Table, ValueTable, make_table
+from holdfast.state.views import KeyContext, KeyedMarks, make_view
 
 __all__ = ["HeapKeyedStateBackend"]
 
@@ -63,30 +64,34 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._steps: dict[int, _Step] = {}
         #: the chain whose state this is, but for what is dirty
         self._chain = Chain()
-        #: whether the state is that of no chain, so that only a base can hold it
+        #: states of which something is pickled in some file
+        self._pickled: set[_TableId] = set()
+        #: whether only a base can hold the state: it is that of no chain, or of files with old
+        #: types, which are to be gone before the types change once more
         self._needs_base = False
         self._bytes_per_change = _BYTES_PER_CHANGE
 
-    def keyed_state(
-        self,
-        operator: str,
-        descriptor: StateDescriptor,
-        context: KeyContext,
-        namespaced: bool = False,
+    def _plain_state(
+        self, operator: str, descriptor: StateDescriptor, context: KeyContext, namespaced: bool
     ) -> State:
         """Return a view of a state; its saved values are decoded when it is first asked for."""
-        table_id = (operator, descriptor.name, namespaced)
+        table = self._table((operator, descriptor.name, namespaced), descriptor)
+        return make_view(descriptor, table, context)
+
+    def marks(self, operator: str, state: str, loaded: Watcher) -> KeyedMarks:
+        """Return a state of marks, and tell of those that there are, or come from files."""
+        table = self._table((operator, state, True), ValueStateDescriptor(state))
+        assert isinstance(table, ValueTable)
+        self._watchers[operator, state, True] = loaded
+        loaded(table.entries)
+        return KeyedMarks(table)
+
+    def _table(self, table_id: _TableId, descriptor: StateDescriptor) -> Table[Any]:
         table = self._tables.get(table_id)
         if table is None:
             table = self._add_table(table_id, descriptor)
         _check_same(table, descriptor)
-        return make_view(descriptor, table, context)
-
-    def watch(self, operator: str, state: str, loaded: Watcher) -> None:
-        """Call back when entries of a declared state are loaded from files, or all is forgotten."""
-        table = self._tables[operator, state, False]
-        self._watchers[operator, state, False] = loaded
-        loaded(table.entries, list(table.entries))
+        return table
 
     def get_blob(self, operator: str, name: str) -> bytes | None:
         """Return an operator's bytes of that name."""
@@ -116,13 +121,17 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self, storage: StateStorage, stamp: str, epoch: int, durable: bool = False
     ) -> Chain:
         """Write what changed, together with the changes of the files that are to be folded."""
-        if not self._has_changes():
-            return self._chain
+        self._ttl.end_epoch()
+        full = durable and self._ttl.in_snapshots
         chain = self._chain
+        fold = len(chain.files) if full else self._files_to_fold()
+        if fold == len(chain.files):
+            self._ttl.before_base()
+        if not self._has_changes() and not (full and fold > 1):
+            return chain
         if epoch <= chain.until:
             message = f"epoch {epoch} cannot follow epoch {chain.until}, which is already written"
             raise ValueError(message)
-        fold = self._files_to_fold()
         step = None if fold == len(chain.files) else self._marks_since(chain.since(fold))
         file = self._export(step, chain.since(fold))
         data = encode_file(file)
@@ -138,11 +147,12 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """Forget everything; tables and views stay."""
         for table in self._tables.values():
             table.clear()
-        for table_id, loaded in self._watchers.items():
-            loaded(self._tables[table_id].entries, None)
+        for loaded in self._watchers.values():
+            loaded(None)
         self._blobs.clear()
         self._dirty_blobs.clear()
         self._unread.clear()
+        self._pickled.clear()
         self._steps.clear()
         self._chain = Chain()
         self._needs_base = False
@@ -168,21 +178,35 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._needs_base = bool(self._unread) or any(t.entries for t in self._tables.values())
         return read
 
-    def entries(self, operator: str, state: str) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield (key, namespace, value) of a state that the job has declared."""
-        tables = [self._tables.get((operator, state, namespaced)) for namespaced in (False, True)]
-        if tables == [None, None]:
-            message = f"operator {operator!r} has declared no state {state!r}"
-            raise StateRegistrationError(message)
-        for table in filter(None, tables):
-            for key, value in table.entries.items():
-                yield (*key, value) if table.namespaced else (key, None, value)
+    def _scan(
+        self, operator: str, state: str, namespaced: bool
+    ) -> Iterator[tuple[Any, Any, Any]] | None:
+        """Return (key, namespace, entry) of a state that the job has declared."""
+        table = self._tables.get((operator, state, namespaced))
+        return None if table is None else _walk(table)
 
     def stateful(self, blob: str) -> set[str]:
         """Return the operators that have keyed state here, or a blob of that name."""
         live = {table.operator for table in self._tables.values() if table.entries}
         unread = {operator for operator, _, _ in self._unread}
         return live | unread | {operator for operator, name in self._blobs if name == blob}
+
+    def states(self) -> dict[str, list[SavedState]]:
+        """Return the keyed states that have entries here, by operator."""
+        found = [
+            (table_id, table.kind, table.types, table.expires)
+            for table_id, table in self._tables.items()
+            if table.entries
+        ]
+        for table_id, sections in self._unread.items():
+            found += [(table_id, s.kind, s.types, s.expires) for _, s in sections]
+        states: dict[str, list[SavedState]] = {}
+        for table_id, kind, types, expires in found:
+            operator, name, namespaced = table_id
+            pickled = table_id in self._pickled
+            state = SavedState(name, kind, types, namespaced, pickled, expires)
+            states.setdefault(operator, []).append(state)
+        return states
 
     def statistics(self) -> StateStatistics:
         """Return how much state there is; states that are not declared do not count as entries."""
@@ -197,9 +221,11 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _add_table(self, table_id: _TableId, descriptor: StateDescriptor) -> Table[Any]:
         operator, name, namespaced = table_id
         types = descriptor.declared_types
-        table = make_table(operator, name, descriptor.kind, types, namespaced)
+        expires = descriptor.ttl_config is not None
+        table = make_table(operator, name, descriptor.kind, types, namespaced, expires)
         for until, section in self._unread.get(table_id, ()):
             load_section(table, section, self._marks(until, table_id, table))
+            self._needs_base |= section.types != table.types
         self._unread.pop(table_id, None)
         self._tables[table_id] = table
         return table
@@ -264,10 +290,13 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _load_section(self, section: Section, until: int) -> None:
         table_id = section.operator, section.state, section.namespaced
         table = self._tables.get(table_id)
+        if section.pickled:
+            self._pickled.add(table_id)
         if table is not None:
+            self._needs_base |= bool(section.chunks) and section.types != table.types
             keys = load_section(table, section, self._marks(until, table_id, table))
             if table_id in self._watchers:
-                self._watchers[table_id](table.entries, keys)
+                self._watchers[table_id](key for key in keys if key in table.entries)
         elif section.chunks:
             self._unread.setdefault(table_id, []).append((until, section.copy()))
 
@@ -283,6 +312,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return self._needs_base or bool(self._dirty_blobs) or any(t.dirty for t in tables)
 
     def _files_to_fold(self) -> int:
+        if self._needs_base:
+            return len(self._chain.files)
         changes = sum(len(table.dirty) for table in self._tables.values())
         blobs = sum(len(self._blobs.get(blob_id, b"")) for blob_id in self._dirty_blobs)
         size = round(changes * self._bytes_per_change) + blobs
@@ -315,6 +346,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         blobs = self._blobs.keys() if step is None else step.blobs
         for section in sections:
             _check_key_groups(section, self.share(section.operator).key_groups)
+            if section.pickled:
+                self._pickled.add((section.operator, section.state, section.namespaced))
         return StateFile(sections, {b: self._blobs.get(b) for b in blobs})
 
     def _written(self, file: FileRef, step: _Step | None) -> None:
@@ -328,6 +361,14 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             table.dirty.clear()
         self._dirty_blobs.clear()
         self._needs_base = False
+
+
+def _walk(table: Table[Any]) -> Iterator[tuple[Any, Any, Any]]:
+    """Walk over a table whose entries may come and go meanwhile."""
+    for key in list(table.entries):
+        entry = table.entries.get(key)
+        if entry is not None:
+            yield (*key, entry) if table.namespaced else (key, None, entry)
 
 
 def _set(blobs: dict[BlobId, bytes], blob_id: BlobId, data: bytes | None) -> None:
@@ -349,11 +390,13 @@ def _check_key_groups(section: Section, own: range) -> None:
 
 
 def _check_same(table: Table[Any], descriptor: StateDescriptor) -> None:
-    declared = tuple(t if t is None else repr(t) for t in descriptor.declared_types)
-    if table.kind == descriptor.kind and table.types == declared:
+    declared = tuple(map(repr, descriptor.declared_types))
+    known = tuple(repr(serializer.type_info) for serializer in table.serializers)
+    expires = descriptor.ttl_config is not None
+    if (table.kind, known, table.expires) == (descriptor.kind, declared, expires):
         return
-    before = f"{KIND_NAMES[table.kind]}{_types(table.types)}"
-    now = f"{KIND_NAMES[descriptor.kind]}{_types(declared)}"
+    before = f"{kind_name(table.kind, table.expires)}{_types(known)}"
+    now = f"{kind_name(descriptor.kind, expires)}{_types(declared)}"
     message = (
         f"operator {table.operator!r} declares the state {table.name!r} twice: as {before} and as "
         f"{now}; give each state a name of its own"
@@ -361,5 +404,7 @@ def _check_same(table: Table[Any], descriptor: StateDescriptor) -> None:
     raise StateRegistrationError(message)
 
 
-def _types(types: tuple[str | None, ...]) -> str:
-    return "" if not any(types) else f" of {', '.join(name or 'no type' for name in types)}"
+def _types(types: tuple[str, ...]) -> str:
+    if all(name == "None" for name in types):
+        return ""
+    return f" of {', '.join('no type' if name == 'None' else name for name in types)}"

@@ -21,13 +21,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from holdfast.common.time import wall_clock
 from holdfast.datastream.state import State, StateDescriptor
+from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
-from holdfast.state.errors import StateCorruptionError
+from holdfast.state.errors import StateCorruptionError, StateRegistrationError
 from holdfast.state.files import BlobId, StateFile, decode_file
 from holdfast.state.key_groups import KeyGroupShare
 from holdfast.state.storage import StateStorage
-from holdfast.state.views import KeyContext
+from holdfast.state.ttl import Clock
+from holdfast.state.ttl_cleanup import TtlStates
+from holdfast.state.views import KeyContext, KeyedMarks
 
 __all__ = [
     "KeyedStateBackend",
@@ -40,7 +44,7 @@ __all__ = [
 
 
 #: called with the entries of a state, and the keys that were loaded
-Watcher = Callable[[dict[Any, Any], list[Any] | None], None]
+Watcher = Callable[[Iterable[Any] | None], None]
 
 
 class RestoredHow(Enum):
@@ -81,6 +85,12 @@ class KeyedStateBackend(ABC):
         """Own these key groups, of operators that `assign` gives no others."""
         self._default = KeyGroupShare(key_groups, max_parallelism)
         self._shares: dict[str, KeyGroupShare] = {}
+        #: `persist` must call its `end_epoch`, and `before_base` if it writes everything anew
+        self._ttl = TtlStates(wall_clock)
+
+    def use_clock(self, clock: Clock) -> None:
+        """Measure time-to-live with this clock, not the machine's; called before all else."""
+        self._ttl = TtlStates(clock)
 
     def assign(self, operator: str, share: KeyGroupShare) -> None:
         """Say which key groups of an operator are this subtask's."""
@@ -90,7 +100,6 @@ class KeyedStateBackend(ABC):
         """Return the key groups of an operator that are this subtask's."""
         return self._shares.get(operator, self._default)
 
-    @abstractmethod
     def keyed_state(
         self,
         operator: str,
@@ -103,16 +112,39 @@ class KeyedStateBackend(ABC):
         Views stay valid through `restore`, `persist` and `discard`. States of one name with and
         without namespace are two states. Raise a StateRegistrationError if the operator has a
         state of that name that is of another kind or type, a StateMigrationError if it was saved
-        as another kind or its saved values do not fit the type.
+        as another kind, with or without time-to-live unlike now, or its saved values do not fit
+        the type.
         """
+        if descriptor.ttl_config is None:
+            return self._plain_state(operator, descriptor, context, namespaced)
+        return self._ttl.view(
+            (operator, descriptor.name, namespaced),
+            descriptor,
+            context,
+            lambda pairs, at: self._plain_state(operator, pairs, at, namespaced),
+            lambda: self._scan(operator, descriptor.name, namespaced) or iter(()),
+        )
 
     @abstractmethod
-    def watch(self, operator: str, state: str, loaded: Watcher) -> None:
-        """Call back when entries of a declared state are loaded from files, or all is forgotten.
+    def _plain_state(
+        self, operator: str, descriptor: StateDescriptor, context: KeyContext, namespaced: bool
+    ) -> State:
+        """Do what `keyed_state` says.
 
-        ``loaded(entries, keys)`` has the live entries and the keys that may have changed; None
-        for the keys says that there are no entries any more. It is called at once for what there
-        is already.
+        A descriptor with a time-to-live asks for the pairs of `holdfast.state.ttl`, which is no
+        more than a mark that is saved with the state.
+        """
+
+    def processed(self, operator: str, records: int) -> None:
+        """Take note that an operator was given records."""
+        self._ttl.processed(operator, records)
+
+    @abstractmethod
+    def marks(self, operator: str, state: str, loaded: Watcher) -> KeyedMarks:
+        """Return a state of marks, of which a key has one, or none, in each namespace.
+
+        ``loaded`` is called when marks are loaded from files, with those that changed and are
+        there, and when all is forgotten, with None; at once for what there is already.
         """
 
     @abstractmethod
@@ -136,6 +168,7 @@ class KeyedStateBackend(ABC):
     ) -> Chain:
         """Write what changed since the last persist or restore, and return the chain.
 
+        State with a time-to-live is cleaned up first; ``durable`` says that a checkpoint ends here.
         The file is called ``{stamp}.state``. If nothing changed, nothing is written and the chain
         is returned as it was. If the write fails, the changes are still there to be written.
         ``durable`` concerns this file only; see `StateStorage.sync` for those before it.
@@ -159,16 +192,40 @@ class KeyedStateBackend(ABC):
         `read_blobs`.
         """
 
-    @abstractmethod
     def entries(self, operator: str, state: str) -> Iterator[tuple[Any, Any, Any]]:
         """Yield (key, namespace, value) of a state that the job has declared.
 
-        The namespace is None for state without one. Nothing may be changed meanwhile.
+        The namespace is None for state without one. What has expired does not show.
+        """
+        scans = {spaced: self._scan(operator, state, spaced) for spaced in (False, True)}
+        if not any(scans.values()):
+            message = f"operator {operator!r} has declared no state {state!r}"
+            raise StateRegistrationError(message)
+        for namespaced, scan in scans.items():
+            if scan is not None:
+                yield from self._ttl.visible((operator, state, namespaced), scan)
+
+    @abstractmethod
+    def _scan(
+        self, operator: str, state: str, namespaced: bool
+    ) -> Iterator[tuple[Any, Any, Any]] | None:
+        """Return (key, namespace, entry) of a state one by one; None if it is not declared.
+
+        The entry is a value or accumulator, a list or a dict, and the caller must not change it.
+        The walk may be taken up again after anything: entries that changed since it began, by
+        functions or by `restore` and `discard`, may or may not show.
         """
 
     @abstractmethod
     def stateful(self, blob: str) -> set[str]:
         """Return the operators that have keyed state here, or a blob of that name."""
+
+    @abstractmethod
+    def states(self) -> dict[str, list[SavedState]]:
+        """Return the keyed states that have entries here, by operator, with the types they have.
+
+        Those that nobody has declared yet, with the types that they were saved with.
+        """
 
     @abstractmethod
     def statistics(self) -> StateStatistics:

@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from holdfast.common.typeinfo import TupleTypeInfo, TypeInformation
 from holdfast.datastream.state import (
     BroadcastState,
     ListState,
@@ -24,32 +25,56 @@ from holdfast.datastream.state import (
     MapStateDescriptor,
     OperatorStateStore,
     ReadOnlyBroadcastState,
+    StateDescriptor,
 )
-from holdfast.state.errors import StateRegistrationError
+from holdfast.state.catalog import SavedState
+from holdfast.state.errors import StateMigrationError, StateRegistrationError, StateTypeError
+from holdfast.state.schema import Schema
+from holdfast.state.sections import unreadable
 from holdfast.state.serializers import Codec, Column, Serializer
 
 __all__ = [
+    "MODES",
     "Image",
     "OperatorStates",
     "ReadOnlyMap",
     "decode_image",
+    "element_type",
     "encode_image",
     "redistribute",
+    "saved_states",
 ]
 
 SPLIT: Final = "split"
 UNION: Final = "union"
 BROADCAST: Final = "broadcast"
 
+#: by how a state is shared out, the kind of its descriptor
+MODES: Final = {SPLIT: "list", UNION: "list", BROADCAST: "map"}
+
 #: the name under which raw bytes are kept; no state of a user can have it
 _RAW: Final = ""
 
 
+#: the codec of an element, its bytes, and its place among the schemas
+Element = tuple[int, bytes, int]
+
+
 class ListImage(msgspec.Struct, frozen=True, array_like=True):
-    """The elements of one state in one subtask: codec and bytes of each."""
+    """The elements of one state in one subtask.
+
+    Attributes:
+        schemas: those that elements were written under; None for no declared type.
+    """
 
     mode: str
-    elements: tuple[tuple[int, bytes], ...]
+    elements: tuple[Element, ...] = ()
+    schemas: tuple[Schema | None, ...] = ()
+
+    @property
+    def pickled(self) -> bool:
+        """Return whether an element of it is pickled."""
+        return any(codec == Codec.PICKLE for codec, _, _ in self.elements)
 
 
 #: the operator state of one operator in one subtask, by state name
@@ -64,17 +89,17 @@ def redistribute(images: Sequence[Image], parallelism: int) -> list[dict[str, Li
     dealt: list[dict[str, ListImage]] = [{} for _ in range(parallelism)]
     for name in sorted({name for image in images for name in image}):
         mode = next(image[name].mode for image in images if name in image)
-        parts = [image.get(name, ListImage(mode, ())) for image in images]
+        parts = [image.get(name, ListImage(mode)) for image in images]
         for subtask, share in enumerate(_shares(mode, parts, parallelism)):
             dealt[subtask][name] = share
     return dealt
 
 
 def _shares(mode: str, parts: Sequence[ListImage], parallelism: int) -> Iterator[ListImage]:
-    everything = tuple(element for part in parts for element in part.elements)
+    everything, schemas = _joined(parts)
     for subtask in range(parallelism):
         if mode == UNION:
-            yield ListImage(mode, everything)
+            yield ListImage(mode, everything, schemas)
         elif mode == BROADCAST:
             yield parts[0]
         elif parallelism == len(parts):
@@ -82,7 +107,28 @@ def _shares(mode: str, parts: Sequence[ListImage], parallelism: int) -> Iterator
         else:
             first = len(everything) * subtask // parallelism
             last = len(everything) * (subtask + 1) // parallelism
-            yield ListImage(mode, everything[first:last])
+            yield ListImage(mode, everything[first:last], schemas)
+
+
+def _joined(parts: Sequence[ListImage]) -> tuple[tuple[Element, ...], tuple[Schema | None, ...]]:
+    """Return the elements of all parts, and the schemas that they refer to."""
+    schemas: list[Schema | None] = []
+    elements: list[Element] = []
+    for part in parts:
+        schemas += [schema for schema in part.schemas if schema not in schemas]
+        places = [schemas.index(schema) for schema in part.schemas]
+        elements += [(codec, data, places[place]) for codec, data, place in part.elements]
+    return tuple(elements), tuple(schemas)
+
+
+def saved_states(image: Image) -> list[SavedState]:
+    """Return what a checkpoint says of an image: the states, each with all types it has."""
+    return [
+        SavedState(name, part.mode, (schema,), pickled=part.pickled)
+        for name, part in image.items()
+        if name != _RAW
+        for schema in part.schemas
+    ]
 
 
 class OperatorStates(OperatorStateStore):
@@ -107,10 +153,10 @@ class OperatorStates(OperatorStateStore):
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
         """A map that all subtasks hold alike."""
-        state = self._get(state_descriptor.name, BROADCAST)
+        state = self._get(state_descriptor, BROADCAST)
         if state is None:
-            state = _OperatorMap(state_descriptor, self._restored.pop(state_descriptor.name, None))
-            self._states[state_descriptor.name] = state
+            state = _OperatorMap(self._operator, state_descriptor)
+            self._add(state)
         assert isinstance(state, _OperatorMap)
         return state
 
@@ -132,7 +178,7 @@ class OperatorStates(OperatorStateStore):
         for name, state in self._states.items():
             image[name] = state.image()
         if self.raw_output:
-            image[_RAW] = ListImage(SPLIT, ((Codec.PLAIN, self.raw_output),))
+            image[_RAW] = ListImage(SPLIT, ((Codec.PLAIN, self.raw_output, 0),), (None,))
         return image
 
     def reference(self, handle: object) -> tuple[str, Any] | None:
@@ -149,14 +195,26 @@ class OperatorStates(OperatorStateStore):
         return self._list(descriptor, mode)
 
     def _list(self, descriptor: ListStateDescriptor, mode: str) -> ListState[Any]:
-        state = self._get(descriptor.name, mode)
+        state = self._get(descriptor, mode)
         if state is None:
-            state = _OperatorList(descriptor, mode, self._restored.pop(descriptor.name, None))
-            self._states[descriptor.name] = state
+            state = _OperatorList(self._operator, descriptor, mode)
+            self._add(state)
         assert isinstance(state, _OperatorList)
         return state
 
-    def _get(self, name: str, mode: str) -> _OperatorList | _OperatorMap | None:
+    def _add(self, state: _OperatorList | _OperatorMap) -> None:
+        name = state.descriptor.name
+        state.load(self._restored.get(name))
+        self._restored.pop(name, None)
+        self._states[name] = state
+
+    def _get(self, descriptor: StateDescriptor, mode: str) -> _OperatorList | _OperatorMap | None:
+        name = descriptor.name
+        if descriptor.ttl_config is not None:
+            raise StateRegistrationError(
+                f"the operator state '{name}' of operator '{self._operator}' has a time-to-live, "
+                "which only keyed state can have; leave enable_time_to_live out"
+            )
         known: Any = self._states.get(name) or self._restored.get(name)
         if known is not None and known.mode != mode:
             raise StateRegistrationError(
@@ -167,20 +225,20 @@ class OperatorStates(OperatorStateStore):
 
     def _take_raw(self) -> tuple[bytes, ...]:
         image = self._restored.pop(_RAW, None)
-        return () if image is None else tuple(data for _, data in image.elements)
+        return () if image is None else tuple(data for _, data, _ in image.elements)
 
 
 class _OperatorList(ListState[Any]):
-    __slots__ = ("_elements", "_serializer", "descriptor", "mode")
+    __slots__ = ("_codec", "_elements", "descriptor", "mode")
 
-    def __init__(self, descriptor: ListStateDescriptor, mode: str, image: ListImage | None) -> None:
+    def __init__(self, operator: str, descriptor: ListStateDescriptor, mode: str) -> None:
         self.descriptor = descriptor
         self.mode = mode
-        self._serializer = Serializer(descriptor.type_info)
-        self.load(image)
+        self._codec = _ElementCodec(operator, descriptor)
+        self._elements: list[Any] = []
 
     def load(self, image: ListImage | None) -> None:
-        self._elements = _decode(self._serializer, image)
+        self._elements = self._codec.decode(image)
 
     def get(self) -> list[Any]:
         return list(self._elements)
@@ -198,20 +256,20 @@ class _OperatorList(ListState[Any]):
         self._elements = []
 
     def image(self) -> ListImage:
-        return _encode(self.mode, self._serializer, self._elements)
+        return self._codec.encode(self.mode, self._elements)
 
 
 class _OperatorMap(BroadcastState[Any, Any]):
-    __slots__ = ("_entries", "_image", "_serializer", "descriptor", "mode")
+    __slots__ = ("_codec", "_entries", "_image", "descriptor", "mode")
 
-    def __init__(self, descriptor: MapStateDescriptor, image: ListImage | None) -> None:
+    def __init__(self, operator: str, descriptor: MapStateDescriptor) -> None:
         self.descriptor = descriptor
         self.mode = BROADCAST
-        self._serializer = Serializer()
-        self.load(image)
+        self._codec = _ElementCodec(operator, descriptor)
+        self.load(None)
 
     def load(self, image: ListImage | None) -> None:
-        self._entries: dict[Any, Any] = dict(_decode(self._serializer, image))
+        self._entries: dict[Any, Any] = dict(self._codec.decode(image))
         #: as it was saved last, until something changes
         self._image = image
 
@@ -251,7 +309,7 @@ class _OperatorMap(BroadcastState[Any, Any]):
 
     def image(self) -> ListImage:
         if self._image is None:
-            self._image = _encode(BROADCAST, self._serializer, list(self._entries.items()))
+            self._image = self._codec.encode(BROADCAST, list(self._entries.items()))
         return self._image
 
 
@@ -296,12 +354,43 @@ class ReadOnlyMap(ReadOnlyBroadcastState[Any, Any]):
     put = put_all = remove = __setitem__ = __delitem__ = _refuse
 
 
-def _encode(mode: str, serializer: Serializer, elements: Sequence[Any]) -> ListImage:
-    columns = (serializer.encode(serializer.shape([element])) for element in elements)
-    return ListImage(mode, tuple((int(codec), bytes(data)) for codec, data in columns))
+def element_type(descriptor: StateDescriptor) -> TypeInformation | None:
+    """Return the type of one element of a list, or of one entry of a map, which is a pair."""
+    if not isinstance(descriptor, MapStateDescriptor):
+        return descriptor.type_info
+    key, value = descriptor.declared_types
+    return None if key is None or value is None else TupleTypeInfo((key, value))
 
 
-def _decode(serializer: Serializer, image: ListImage | None) -> list[Any]:
-    if image is None:
-        return []
-    return [serializer.decode(Column(Codec(codec), data))[0] for codec, data in image.elements]
+class _ElementCodec:
+    """Writes the elements of one state, each by itself, and reads them back."""
+
+    __slots__ = ("_name", "_operator", "_serializer")
+
+    def __init__(self, operator: str, descriptor: StateDescriptor) -> None:
+        self._operator = operator
+        self._name = descriptor.name
+        self._serializer = Serializer(element_type(descriptor))
+
+    def encode(self, mode: str, elements: Sequence[Any]) -> ListImage:
+        serializer = self._serializer
+        try:
+            columns = [serializer.encode(serializer.shape([element])) for element in elements]
+        except (TypeError, ValueError) as error:
+            where = f"operator state {self._name!r} of operator {self._operator!r}"
+            raise StateTypeError(f"{where}: {error}") from error
+        written = tuple((int(codec), bytes(data), 0) for codec, data in columns)
+        return ListImage(mode, written, (serializer.schema,))
+
+    def decode(self, image: ListImage | None) -> list[Any]:
+        if image is None:
+            return []
+        try:
+            readers = [self._serializer.reading(saved) for saved in image.schemas]
+            return [
+                readers[place].decode(Column(Codec(codec), data))[0]
+                for codec, data, place in image.elements
+            ]
+        except StateMigrationError as error:
+            declared = (self._serializer.schema,)
+            raise unreadable(self._operator, self._name, image.schemas, declared, error) from error

@@ -16,10 +16,11 @@ import numpy as np
 from holdfast.state.errors import StateCorruptionError, StateMigrationError, StateTypeError
 from holdfast.state.files import Chunk, Op, Section
 from holdfast.state.key_groups import key_groups_of
-from holdfast.state.serializers import Column, Serializer
+from holdfast.state.schema import Schema, describe
+from holdfast.state.serializers import Column, Serializer, Unreadable
 from holdfast.state.tables import Columns, Table
 
-__all__ = ["KIND_NAMES", "check_kind", "export_section", "load_section"]
+__all__ = ["check_kind", "export_section", "kind_name", "load_section", "unreadable"]
 
 #: keys per chunk: many enough that the cost per chunk does not show
 _CHUNK: Final = 4096
@@ -36,7 +37,7 @@ _ROWS: Final = {
     Op.MAP_REMOVE: 1,
 }
 
-KIND_NAMES: Final = {
+_KIND_NAMES: Final = {
     "value": "ValueState",
     "list": "ListState",
     "map": "MapState",
@@ -61,6 +62,7 @@ def export_section(table: Table[Any], marks: Any | None, max_parallelism: int) -
         table.types,
         max_parallelism,
         chunks,
+        table.expires,
     )
 
 
@@ -69,10 +71,12 @@ def load_section(table: Table[Any], section: Section, marks: Any | None) -> list
 
     Returns the keys of the table that it concerns.
     """
-    check_kind(section, table.kind)
+    saved, declared = (section.kind, section.expires), (table.kind, table.expires)
+    check_kind(section.operator, section.state, saved, declared)
+    readers = _readers(table, section)
     concerned: list[Any] = []
     for chunk in section.chunks:
-        keys, columns = _decode_chunk(table, section, chunk)
+        keys, columns = _decode_chunk(table, section, chunk, readers)
         if chunk.clipped:
             keys, columns = _sieve(section, chunk, keys, columns)
         table.apply(chunk.op, keys, columns)
@@ -82,15 +86,25 @@ def load_section(table: Table[Any], section: Section, marks: Any | None) -> list
     return concerned
 
 
-def check_kind(section: Section, kind: str) -> None:
-    """Raise a StateMigrationError if a state is declared as another kind than it was saved."""
-    if section.kind != kind:
-        saved, declared = KIND_NAMES.get(section.kind, section.kind), KIND_NAMES.get(kind, kind)
+def check_kind(
+    operator: str, state: str, saved: tuple[str, bool], declared: tuple[str, bool]
+) -> None:
+    """Raise a StateMigrationError if a state is declared as another kind than it was saved.
+
+    A kind is that of a descriptor, and whether what it describes expires.
+    """
+    if saved != declared:
+        names = kind_name(*saved), kind_name(*declared)
         message = (
-            f"{_place(section.operator, section.state)} was saved as {saved}; this job declares "
-            f"{declared}; rename the state, or declare it as it was saved"
+            f"{_place(operator, state)} was saved as {names[0]}; this job declares {names[1]}; "
+            "rename the state, or declare it as it was saved"
         )
         raise StateMigrationError(message)
+
+
+def kind_name(kind: str, expires: bool) -> str:
+    """Return what users call a kind of state."""
+    return f"{_KIND_NAMES.get(kind, kind)}{' with time-to-live' if expires else ''}"
 
 
 def _export_chunk(
@@ -98,7 +112,10 @@ def _export_chunk(
 ) -> Chunk:
     columns = _shaped(table, op, keys, table.columns(op, keys, marks))
     serializers = (*_key_serializers(table), *table.column_serializers(op))
-    encoded = _encode(table, serializers, [*_key_columns(keys, table.namespaced), *columns])
+    try:
+        encoded = _encode(table, serializers, [*_key_columns(keys, table.namespaced), *columns])
+    except Unreadable:
+        raise _misfit(table, op, keys, columns) from None
     return Chunk(op, first, last, False, len(keys), encoded)
 
 
@@ -145,6 +162,8 @@ def _encode(
 ) -> tuple[Column, ...]:
     try:
         return tuple(s.encode(column) for s, column in zip(serializers, columns, strict=True))
+    except Unreadable:
+        raise
     except Exception as error:
         message = (
             f"{_place(table.operator, table.name)} holds something that cannot be pickled: "
@@ -179,13 +198,28 @@ def _key_serializers(table: Table[Any]) -> tuple[Serializer, ...]:
     return (_PLAIN, _PLAIN) if table.namespaced else (_PLAIN,)
 
 
-def _decode_chunk(table: Table[Any], section: Section, chunk: Chunk) -> tuple[list[Any], Columns]:
+def _readers(table: Table[Any], section: Section) -> dict[int, Serializer]:
+    """Return what reads the section, by the `id` of the serializer that it stands for."""
+    try:
+        pairs = zip(table.serializers, section.types, strict=True)
+        return {id(serializer): serializer.reading(saved) for serializer, saved in pairs}
+    except StateMigrationError as error:
+        raise unreadable(section.operator, section.state, section.types, table.types, error) from (
+            error
+        )
+
+
+def _decode_chunk(
+    table: Table[Any], section: Section, chunk: Chunk, readers: dict[int, Serializer]
+) -> tuple[list[Any], Columns]:
     serializers = (*_key_serializers(table), *table.column_serializers(chunk.op))
     try:
         pairs = zip(serializers, chunk.columns, strict=True)
-        columns = [serializer.decode(column) for serializer, column in pairs]
+        columns = [readers.get(id(s), s).decode(column) for s, column in pairs]
     except StateMigrationError as error:
-        raise _unreadable(section, table.types, error) from error
+        raise unreadable(section.operator, section.state, section.types, table.types, error) from (
+            error
+        )
     keys = list(zip(columns[0], columns[1], strict=True)) if table.namespaced else columns[0]
     if len(keys) != chunk.count:
         message = f"{_place(section.operator, section.state)}: {len(keys)} of {chunk.count} keys"
@@ -193,18 +227,22 @@ def _decode_chunk(table: Table[Any], section: Section, chunk: Chunk) -> tuple[li
     return keys, columns[len(_key_serializers(table)) :]
 
 
-def _unreadable(
-    section: Section, types: tuple[str | None, ...], error: Exception
+def unreadable(
+    operator: str,
+    state: str,
+    saved: tuple[Schema | None, ...],
+    declared: tuple[Schema | None, ...],
+    problem: Exception | str,
 ) -> StateMigrationError:
-    saved, declared = _type_names(section.types), _type_names(types)
+    """Return the error for a state that was saved under other types than the job declares."""
     return StateMigrationError(
-        f"{_place(section.operator, section.state)} was saved as {saved}; this job declares "
-        f"{declared}: {error}"
+        f"{_place(operator, state)} was saved as {_type_names(saved)}; this job declares "
+        f"{_type_names(declared)}: {problem}"
     )
 
 
-def _type_names(types: tuple[str | None, ...]) -> str:
-    return ", ".join(name or "no type" for name in types)
+def _type_names(types: tuple[Schema | None, ...]) -> str:
+    return ", ".join(map(describe, types))
 
 
 def _sieve(

@@ -16,7 +16,9 @@ six apart, and what it cannot hold (integers beyond 64 bits, lone surrogates) is
 
 from __future__ import annotations
 
+import copy
 import pickle
+import re
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from itertools import chain
@@ -28,8 +30,11 @@ import msgspec
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.state.errors import StateMigrationError
+from holdfast.state.evolution import Incompatible, Upgrade, upgrade
+from holdfast.state.schema import Schema
+from holdfast.state.schema_of import has_classes, schema_of
 
-__all__ = ["Codec", "Column", "Serializer"]
+__all__ = ["Codec", "Column", "Serializer", "Unreadable", "decode_untyped"]
 
 
 class Codec(IntEnum):
@@ -56,15 +61,22 @@ _decode_tuples: Final = msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode
 _UNFIT: Final = (OverflowError, UnicodeEncodeError, TypeError, ValueError, RecursionError)
 
 
+class Unreadable(TypeError):
+    """A value would be written as something that its declared type does not read."""
+
+
 class Serializer:
     """Writes and reads columns of one declared type, or of none."""
 
-    __slots__ = ("_coerce", "_decode", "_from", "_to", "declared", "type_info")
+    __slots__ = ("_coerce", "_decode", "_from", "_proves", "_to", "_upgrade", "schema", "type_info")
 
     def __init__(self, type_info: TypeInformation | None = None) -> None:
         self.type_info = type_info
         #: the declared type as files record it; None if there is none
-        self.declared = None if type_info is None else repr(type_info)
+        self.schema = schema_of(type_info)
+        #: msgspec writes what is in the fields of an object, whatever they are declared as
+        self._proves = has_classes(self.schema)
+        self._upgrade: Upgrade = None
         self._coerce = None if type_info is None else type_info.coercer()
         self._decode: Callable[[bytes | memoryview], list[Any]] | None = None
         self._to: Callable[[Any], Any] | None = None
@@ -86,26 +98,48 @@ class Serializer:
         return shaped if any(map(is_not, shaped, values)) else values
 
     def misfit(self, values: list[Any]) -> tuple[int, Exception] | None:
-        """Return the first value that `shape` refuses: its position, and the error."""
-        if self._coerce is not None:
-            for position, value in enumerate(values):
-                try:
-                    self._coerce(value)
-                except (TypeError, ValueError) as error:
-                    return position, error
+        """Return the first value that `shape` or `encode` refuses: its position, and the error."""
+        for position, value in enumerate(values):
+            try:
+                self.encode(self.shape([value]))
+            except (TypeError, ValueError) as error:
+                return position, error
         return None
 
     def encode(self, values: list[Any]) -> Column:
-        """Return the column; the values must have the declared shape."""
+        """Return the column; the values must have the declared shape.
+
+        Raise `Unreadable` if a field of an object holds what it is not declared to hold.
+        """
         try:
             if self._decode is not None:
-                return Column(Codec.TYPED, _encode(_mapped(self._to, values)))
+                return Column(Codec.TYPED, self._proved(_encode(_mapped(self._to, values))))
+        except Unreadable:
+            raise
+        except _UNFIT:
+            return Column(Codec.PICKLE, _pickle(values))
+        try:
             codec = _lossless(values)
             if codec is not None:
                 return Column(codec, _encode(values))
         except _UNFIT:
             pass
         return Column(Codec.PICKLE, _pickle(values))
+
+    def reading(self, saved: Schema | None) -> Serializer:
+        """Return a serializer that reads what was saved under that schema.
+
+        Raise a StateMigrationError if the declared type cannot take it.
+        """
+        try:
+            change = upgrade(saved, self.schema)
+        except Incompatible as problem:
+            raise StateMigrationError(str(problem)) from None
+        if change is None:
+            return self
+        reader = copy.copy(self)
+        reader._upgrade = change
+        return reader
 
     def decode(self, column: Column) -> list[Any]:
         """Return the values.
@@ -115,7 +149,7 @@ class Serializer:
         """
         if column.codec is Codec.TYPED:
             return self._decode_typed(column.data)
-        values = _decode_untyped(column)
+        values = decode_untyped(column)
         try:
             return self.shape(values)
         except (TypeError, ValueError) as error:
@@ -126,9 +160,29 @@ class Serializer:
             message = "values that were written with a type cannot be read without one"
             raise StateMigrationError(message)
         try:
+            if self._upgrade is not None:
+                data = _upgraded(self._upgrade, data)
             return _mapped(self._from, self._decode(data))
-        except (msgspec.DecodeError, TypeError, ValueError) as error:
+        except (Incompatible, msgspec.DecodeError, TypeError, ValueError) as error:
             raise StateMigrationError(str(error)) from error
+
+    def _proved(self, data: bytes) -> bytes:
+        if self._proves and self._decode is not None:
+            try:
+                self._decode(data)
+            except msgspec.ValidationError as error:
+                raise Unreadable(_in_value(error)) from None
+        return data
+
+
+def _upgraded(change: Callable[[Any], Any], data: bytes | memoryview) -> bytes:
+    values = _decode_plain(data)
+    return _encode([None if value is None else change(value) for value in values])
+
+
+def _in_value(error: msgspec.ValidationError) -> str:
+    """What msgspec says of a list of values, as of the value: ``$[0].a`` is ``value.a``."""
+    return re.sub(r"`\$(\[\d+\]|\[\.\.\.\])?", "`value", str(error))
 
 
 def _mapped(function: Callable[[Any], Any] | None, values: list[Any]) -> list[Any]:
@@ -163,7 +217,8 @@ def _pickle(values: list[Any]) -> bytes:
         return data
 
 
-def _decode_untyped(column: Column) -> list[Any]:
+def decode_untyped(column: Column) -> list[Any]:
+    """Return the values of a column that was written without a type; pickles are unpickled."""
     if column.codec is Codec.PICKLE:
         return _unpickle(column.data)
     return (_decode_tuples if column.codec is Codec.TUPLES else _decode_plain)(column.data)

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.state.files import Op
+from holdfast.state.schema import Schema
 from holdfast.state.serializers import Serializer
 
 __all__ = ["Columns", "ListTable", "MapTable", "Table", "ValueTable", "make_table"]
@@ -37,7 +38,16 @@ _PLAIN: Final = Serializer()
 class Table(ABC, Generic[Marks]):
     """What all tables have in common."""
 
-    __slots__ = ("dirty", "entries", "kind", "name", "namespaced", "operator", "serializers")
+    __slots__ = (
+        "dirty",
+        "entries",
+        "expires",
+        "kind",
+        "name",
+        "namespaced",
+        "operator",
+        "serializers",
+    )
 
     #: how many serializers there are: one per declared type
     arity: ClassVar[int] = 1
@@ -51,19 +61,22 @@ class Table(ABC, Generic[Marks]):
         kind: str,
         types: tuple[TypeInformation | None, ...],
         namespaced: bool = False,
+        expires: bool = False,
     ) -> None:
         self.operator = operator
         self.name = name
         self.kind = kind
         self.namespaced = namespaced
+        #: whether it has a time-to-live, and so holds pairs (see `holdfast.state.ttl`)
+        self.expires = expires
         self.serializers = tuple(map(Serializer, types))
         self.entries = {}
         self.dirty = self.new_marks()
 
     @property
-    def types(self) -> tuple[str | None, ...]:
+    def types(self) -> tuple[Schema | None, ...]:
         """Return the declared types, as files record them."""
-        return tuple(s.declared for s in self.serializers)
+        return tuple(s.schema for s in self.serializers)
 
     def clear(self) -> None:
         """Forget everything, as if it had never been there."""
@@ -335,9 +348,10 @@ def make_table(
     kind: str,
     types: tuple[TypeInformation | None, ...],
     namespaced: bool,
+    expires: bool,
 ) -> Table[Any]:
     """Return a table for a state of that kind."""
-    return _TABLES.get(kind, ValueTable)(operator, name, kind, types, namespaced)
+    return _TABLES.get(kind, ValueTable)(operator, name, kind, types, namespaced, expires)
 
 
 def _split(lengths: list[int], flat: list[Any]) -> list[list[Any]]:

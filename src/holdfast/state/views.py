@@ -27,7 +27,7 @@ from holdfast.datastream.state import (
 )
 from holdfast.state.tables import ListTable, MapTable, Table, ValueTable
 
-__all__ = ["KeyContext", "make_view"]
+__all__ = ["KeyContext", "KeyedMarks", "checked_elements", "make_view", "no_accumulator"]
 
 _ABSENT: Final = object()
 _REPLACED: Final = -1
@@ -180,7 +180,7 @@ class _AggregatingView(_Accumulating, AggregatingState[Any, Any]):
         accumulator = self._get(key)
         accumulator = self._add(value, self._create() if accumulator is None else accumulator)
         if accumulator is None:
-            raise _no_accumulator(self._function, "add")
+            raise no_accumulator(self._function, "add")
         self._entries[key] = accumulator
         self._mark(key)
 
@@ -206,7 +206,7 @@ class _FoldingView(_Accumulating, FoldingState[Any, Any]):
         current = self._get(key)
         folded = self._fold(copy.deepcopy(self._initial) if current is None else current, value)
         if folded is None:
-            raise _no_accumulator(self._fold, "fold")
+            raise no_accumulator(self._fold, "fold")
         self._entries[key] = folded
         self._mark(key)
 
@@ -237,10 +237,10 @@ class _ListView(ListState[Any]):
             values.append(value)
 
     def add_all(self, values: Iterable[Any]) -> None:
-        self._append(self._context.key, _checked(values))
+        self._append(self._context.key, checked_elements(values))
 
     def update(self, values: Iterable[Any]) -> None:
-        checked = _checked(values)
+        checked = checked_elements(values)
         if not checked:
             return self.clear()
         key = self._context.key
@@ -336,6 +336,35 @@ class _MapView(MapState[Any, Any]):
             changed.add(key)  # type: ignore[attr-defined]
 
 
+class KeyedMarks:
+    """A state of marks, each a key and a namespace: the set of those that there are."""
+
+    __slots__ = ("_entries", "_mark", "_pop")
+
+    def __init__(self, table: ValueTable) -> None:
+        self._entries = table.entries
+        self._pop = table.entries.pop
+        self._mark = table.dirty.add
+
+    def add(self, mark: tuple[Any, Any]) -> bool:
+        """Add a mark; returns whether it is new."""
+        if mark in self._entries:
+            return False
+        self._entries[mark] = True
+        self._mark(mark)
+        return True
+
+    def remove(self, mark: tuple[Any, Any]) -> bool:
+        """Remove a mark; returns whether it was there."""
+        if self._pop(mark, None) is None:
+            return False
+        self._mark(mark)
+        return True
+
+    def __contains__(self, mark: tuple[Any, Any]) -> bool:
+        return mark in self._entries
+
+
 def make_view(descriptor: StateDescriptor, table: Table[Any], context: KeyContext) -> State:
     """Return the state that a function works with."""
     keyed: _Keyed = _Scoped(context) if table.namespaced else context
@@ -361,7 +390,8 @@ def _is_immutable(value: Any) -> bool:
     return type(value) in _IMMUTABLE
 
 
-def _checked(values: Iterable[Any]) -> list[Any]:
+def checked_elements(values: Iterable[Any]) -> list[Any]:
+    """Return the elements of a list state; raise a TypeError if None is among them."""
     if values is None:
         raise _no_none()
     checked = list(values)
@@ -377,5 +407,6 @@ def _no_none() -> TypeError:
     )
 
 
-def _no_accumulator(function: Any, method: str) -> TypeError:
+def no_accumulator(function: Any, method: str) -> TypeError:
+    """Return the error of a function that forgot to return its accumulator."""
     return TypeError(f"{method} of {function!r} returned None; it must return the accumulator")

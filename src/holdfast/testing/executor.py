@@ -263,6 +263,7 @@ class LocalExecutor:
         entries: dict[Any, Any] = {}
         for chain in self._book.chains[op.level]:
             backend = HeapKeyedStateBackend(range(0), 1)
+            backend.use_clock(self.clock)
             for number in self.plan.levels[op.level].operators:
                 other = self.plan.operators[number]
                 share = KeyGroupShare(range(other.max_parallelism), other.max_parallelism)

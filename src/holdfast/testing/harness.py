@@ -129,6 +129,7 @@ class Harness:
         self._storage = MemoryStateStorage()
         groups = key_group_range(subtask, parallelism, max_parallelism)
         self._backend = HeapKeyedStateBackend(groups, max_parallelism)
+        self._backend.use_clock(self.clock)
         self._instance = self._make_instance()
         self._process = self._make_process()
         self._opened = False
@@ -149,6 +150,7 @@ class Harness:
         first = len(self.outputs)
         for record in records:
             self._call(self._process, record)
+        self._backend.processed(self._settings["name"], len(records))
         return self.outputs[first:]
 
     def close(self) -> None:

@@ -81,6 +81,16 @@ def test_what_was_seen_is_known_after_a_restart() -> None:
     assert restored.process(event("created", 1), event("paid", 2)) == [event("paid", 2)]
 
 
+def test_an_event_is_forgotten_after_its_time() -> None:
+    harness = dedup()
+    created = event("created", 1)
+    harness.process(created)
+    harness.clock.advance("59 min")
+    assert harness.process(created) == []
+    harness.clock.advance("2 min")
+    assert harness.process(created) == [created]
+
+
 # Tracking
 
 

@@ -1,0 +1,228 @@
+"""Removes what is over from the states of a backend, besides what reads find.
+
+All of it is done at the end of an epoch, before state is written:
+
+- incrementally: as many entries are looked at as the setting says for each access since (and for
+  each record, if it says so), but none twice. The next epoch goes on where this one stopped.
+- whenever a base is written, which is what compaction is here: all entries are looked at, and
+  the clock is read again after as many of them as the setting says.
+- with a checkpoint, if the full snapshot is to be rid of what is over: the same, and a backend
+  writes a base (see `TtlStates.in_snapshots`), so that it is also gone from the bytes.
+
+An entry here is a value, an accumulator, an element of a list, or an entry of a map.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from holdfast.datastream.state import State, StateDescriptor, StateTtlConfig
+from holdfast.state.ttl import Aside, Clock, Lifetime, stamped
+from holdfast.state.ttl_views import make_ttl_view
+from holdfast.state.views import KeyContext
+
+__all__ = ["Scan", "TtlStates"]
+
+#: operator, state, namespaced
+_TableId = tuple[str, str, bool]
+#: starts a walk over (key, namespace, entry) of a state, which goes on whatever changes meanwhile
+Scan = Callable[[], Iterator[tuple[Any, Any, Any]]]
+
+
+class _Sweeper(ABC):
+    """Walks over a state and removes what is over.
+
+    NB: what a walk finds may be older than the state, so it is looked up before it is removed.
+    """
+
+    def __init__(self, scan: Scan, aside: Aside) -> None:
+        self._scan = scan
+        self._aside = aside
+        #: stamps up to this are over
+        self.deadline = 0
+
+    @abstractmethod
+    def walk(self) -> Iterator[Any]:
+        """Look at one entry with each step."""
+
+    @abstractmethod
+    def visible(self, entry: Any) -> Any:
+        """Return the values of an entry that are not over, without stamps; None if all are."""
+
+
+class _ValueSweeper(_Sweeper):
+    def walk(self) -> Iterator[Any]:
+        for key, namespace, (_, stamp) in self._scan():
+            if stamp <= self.deadline:
+                pairs = self._aside.at(key, namespace)
+                if self.visible(pairs.value()) is None:
+                    pairs.clear()
+            yield
+
+    def visible(self, entry: Any) -> Any:
+        return entry[0] if entry is not None and entry[1] > self.deadline else None
+
+
+class _ListSweeper(_Sweeper):
+    def walk(self) -> Iterator[Any]:
+        for key, namespace, found in self._scan():
+            steps = range(len(found))
+            if any(stamp <= self.deadline for _, stamp in found):
+                pairs = self._aside.at(key, namespace)
+                pairs.update([pair for pair in pairs.get() if pair[1] > self.deadline])
+            yield from steps
+
+    def visible(self, entry: Any) -> Any:
+        return [value for value, stamp in entry if stamp > self.deadline] or None
+
+
+class _MapSweeper(_Sweeper):
+    def walk(self) -> Iterator[Any]:
+        for key, namespace, found in self._scan():
+            for name, (_, stamp) in list(found.items()):
+                if stamp <= self.deadline:
+                    pairs = self._aside.at(key, namespace)
+                    pair = pairs.get(name)
+                    if pair is not None and pair[1] <= self.deadline:
+                        pairs.remove(name)
+                yield
+
+    def visible(self, entry: Any) -> Any:
+        kept = {name: value for name, (value, stamp) in entry.items() if stamp > self.deadline}
+        return kept or None
+
+
+_SWEEPERS: dict[str, type[_Sweeper]] = {"list": _ListSweeper, "map": _MapSweeper}
+
+
+class _TtlState:
+    """One state with a time-to-live."""
+
+    def __init__(
+        self, kind: str, config: StateTtlConfig, clock: Clock, scan: Scan, aside: Aside
+    ) -> None:
+        self.config = config
+        self.aside = aside
+        self.life = Lifetime(config, clock)
+        self.records = 0
+        self._sweeper = _SWEEPERS.get(kind, _ValueSweeper)(scan, aside)
+        #: the round that the last incremental clean-up did not finish
+        self._walk: Iterator[Any] | None = None
+        cleanups = config.get_cleanup_strategies()
+        self._incremental = cleanups.get_incremental_cleanup_strategy()
+        self._compaction = cleanups.get_rocksdb_compact_filter_cleanup_strategy()
+        self.in_snapshots = cleanups.in_full_snapshot()
+        self._swept = clock()
+
+    def end_epoch(self) -> None:
+        """Look at the entries that are owed; at all, if that was too long ago."""
+        owed = self._owed()
+        if self._is_overdue():
+            self.sweep()
+        elif owed > 0:
+            walk = self._walk or self._sweeper.walk()
+            self._walk = walk if self._step(walk, owed) else None
+
+    def sweep(self) -> None:
+        """Look at all entries."""
+        often = self._compaction.get_query_time_after_num_entries() if self._compaction else 1000
+        walk = self._sweeper.walk()
+        while self._step(walk, max(often, 1)):
+            pass
+        self._walk = None
+        self._swept = self.life.clock()
+
+    @property
+    def in_bases(self) -> bool:
+        """Return whether to look at all entries when a base is written."""
+        return self.in_snapshots or self._compaction is not None
+
+    def visible(self, entry: Any) -> Any:
+        """Return what functions see of an entry; None if that is nothing."""
+        self._sweeper.deadline = -1 << 63 if self.life.returns_expired else self.life.deadline()
+        return self._sweeper.visible(entry)
+
+    def _step(self, walk: Iterator[Any], entries: int) -> bool:
+        """Look at so many entries; return whether there were as many."""
+        self._sweeper.deadline = self.life.deadline()
+        return sum(1 for _ in islice(walk, entries)) == entries
+
+    def _owed(self) -> int:
+        accesses, self.life.accesses = self.life.accesses, 0
+        records, self.records = self.records, 0
+        if self._incremental is None:
+            return 0
+        every_record = self._incremental.run_cleanup_for_every_record()
+        return self._incremental.get_cleanup_size() * (accesses + records * every_record)
+
+    def _is_overdue(self) -> bool:
+        if self._compaction is None:
+            return False
+        period = self._compaction.get_periodic_compaction_time().to_millis()
+        return 0 < period <= self.life.clock() - self._swept
+
+
+class TtlStates:
+    """The states of a backend that have a time-to-live."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._states: dict[_TableId, _TtlState] = {}
+
+    def view(
+        self,
+        table_id: _TableId,
+        descriptor: StateDescriptor,
+        context: KeyContext,
+        plain: Callable[[StateDescriptor, KeyContext], State],
+        scan: Scan,
+    ) -> State:
+        """Return the state that a function works with.
+
+        ``plain`` makes a backend's own view of the pairs, ``scan`` walks over its entries.
+        """
+        config = descriptor.ttl_config
+        assert config is not None
+        pairs = stamped(descriptor)
+        view = plain(pairs, context)
+        state = self._states.get(table_id)
+        if state is None or state.config != config:
+            aside = Aside(lambda other: plain(pairs, other))
+            state = _TtlState(descriptor.kind, config, self.clock, scan, aside)
+            self._states[table_id] = state
+        return make_ttl_view(descriptor, view, state.aside, state.life)
+
+    @property
+    def in_snapshots(self) -> bool:
+        """Return whether a checkpoint must not contain what is over, so that it needs a base."""
+        return any(state.in_snapshots for state in self._states.values())
+
+    def processed(self, operator: str, records: int) -> None:
+        """Count records of an operator."""
+        for (owner, _, _), state in self._states.items():
+            if owner == operator:
+                state.records += records
+
+    def end_epoch(self) -> None:
+        """Clean up incrementally."""
+        for state in self._states.values():
+            state.end_epoch()
+
+    def before_base(self) -> None:
+        """Clean up completely, as far as that was asked for."""
+        for state in self._states.values():
+            if state.in_bases:
+                state.sweep()
+
+    def visible(
+        self, table_id: _TableId, entries: Iterator[tuple[Any, Any, Any]]
+    ) -> Iterator[tuple[Any, Any, Any]]:
+        """Return the entries as functions see them."""
+        state = self._states.get(table_id)
+        if state is None:
+            return entries
+        seen = ((key, space, state.visible(entry)) for key, space, entry in entries)
+        return (entry for entry in seen if entry[2] is not None)
