@@ -14,7 +14,7 @@ from holdfast.common import Configuration
 from holdfast.datastream import StreamExecutionEnvironment
 
 #: stock of which there is soon too little
-STOCK = 25
+STOCK = 15
 SMALL = Shop(seed=5, slices=70, duplicates=0.2, disorder=True, lateness=0.05)
 
 
@@ -34,12 +34,19 @@ def job(
     more: Callable[[Outputs], None] = lambda outputs: None,
 ) -> StreamExecutionEnvironment:
     """The job as `examples.orders.job.prepare` makes it; from a savepoint, or with more to it."""
-    start = {} if savepoint is None else {"execution.state-recovery.path": savepoint}
-    env = environment(chosen, Configuration(start))
+    env = environment(chosen, Configuration({} if savepoint is None else recovery(savepoint)))
     outputs = build(events(env, chosen), chosen.pipeline)
     attach(outputs, chosen.sink, chosen.output)
     more(outputs)
     return env
+
+
+def recovery(savepoint: str) -> dict[str, str]:
+    """Settings to go on from a savepoint; the transactions of sinks are pickled in it."""
+    return {
+        "execution.state-recovery.path": savepoint,
+        "holdfast.state-recovery.allow-pickled-state": "true",
+    }
 
 
 def check(chosen: JobSettings, subtasks: int) -> list[Check]:

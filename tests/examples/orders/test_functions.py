@@ -36,6 +36,7 @@ from holdfast.testing import (
     LocalExecutor,
     ScriptedSource,
 )
+from tests.examples.orders.running import recovery
 
 LAMP = OrderItem("P1", "home", 2, Decimal("19.99"))
 BOOK = OrderItem("P2", "books", 1, Decimal("7.50"))
@@ -318,8 +319,7 @@ def test_buffers_of_more_subtasks_than_before_make_whole_batches(tmp_path: Path)
         run.epoch()
         savepoint = run.savepoint(tmp_path / "savepoints", stop=True)
     assert batches(tmp_path / "batches") == []
-    recovery = {"execution.state-recovery.path": savepoint}
-    with batch_job(tmp_path, script, parallelism=1, **recovery) as run:
+    with batch_job(tmp_path, script, parallelism=1, **recovery(savepoint)) as run:
         run.run_to_end()
     found = batches(tmp_path / "batches")
     assert [len(batch) for batch in found] == [3] * 4
