@@ -178,9 +178,7 @@ def test_a_rescaled_job_may_have_an_incomplete_batch_of_each_subtask(done: JobSe
 
 def test_settings_say_what_the_command_line_says(tmp_path: Path) -> None:
     plain = program.settings_of(program.parse([]), tmp_path)
-    assert plain == replace(JobSettings(tmp_path), pipeline=plain.pipeline), (
-        "without flags, all is as in production"
-    )
+    assert plain == JobSettings(tmp_path)
     assert (plain.backend, plain.checkpoint_interval) == ("rocksdb", 30_000)
     assert (plain.restarts, plain.restart_delay) == (5, 30_000)
 
