@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 from holdfast.testing import LocalExecutor
+from tests.crashing import every_epoch_is_lost_once
 
 REWRITE_GOLDEN = "--rewrite-golden"
 SEED = "--seed"
@@ -23,6 +24,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         SEED, type=int, action="append", help="a seed of the simulation to live through, alone"
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what would be the same again: `every_epoch_is_lost_once` does nothing on Spark."""
+    items[:] = [i for i in items if not (i.get_closest_marker("spark") and "crashing" in i.name)]
 
 
 @pytest.fixture
@@ -131,3 +137,13 @@ def s3(s3_server: str) -> S3:
         "fs.s3a.path.style.access": "true",
     }
     return S3(f"s3a://{bucket}", options)
+
+
+@pytest.fixture(scope="module", params=["undisturbed", "crashing"])
+def disturbance(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs the tests of a module that uses it twice, the second time with crashes everywhere."""
+    if request.param == "undisturbed":
+        yield
+    else:
+        with every_epoch_is_lost_once():
+            yield

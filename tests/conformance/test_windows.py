@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -61,8 +63,17 @@ from tests.conformance.window_model import (
     Windows,
     watermarks,
 )
+from tests.lives import Life, live, lives
 
 LATE = OutputTag("late")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    with patch("os.fsync"):
+        yield
+
+
 Epochs = list[list[Record]]
 
 
@@ -310,6 +321,9 @@ class Case:
     def job(self, epochs: Epochs, parallelism: int, restore: str | None = None) -> DataStream:
         script = [element for epoch in epochs for element in (*epoch, EndOfEpoch())]
         env = StreamExecutionEnvironment(_configuration(restore)).set_parallelism(parallelism)
+        return self.job_in(env, script)
+
+    def job_in(self, env: StreamExecutionEnvironment, script: list[Any]) -> DataStream:
         strategy = WatermarkStrategy.for_bounded_out_of_orderness(self.bound)
         strategy = strategy.with_timestamp_assigner(lambda record, _: record[1])
         records = env.from_source(ScriptedSource(script), strategy).uid("source")
@@ -367,13 +381,17 @@ cases = st.builds(
 
 
 def run_all(
-    run: LocalExecutor, left: int, rerun: bool = False, checkpoint: bool = False
+    run: LocalExecutor,
+    left: int,
+    rerun: bool = False,
+    kill: bool = False,
+    checkpoint: bool = False,
 ) -> list[Counter[Any]]:
     """Run so many epochs; what each of them gave."""
     given = []
     for _ in range(left):
         before = len(run.records)
-        run.epoch(rerun=rerun, checkpoint=checkpoint)
+        run.epoch(rerun=rerun, kill=kill, checkpoint=checkpoint)
         given.append(Counter(map(repr, run.records[before:])))
     return given
 
@@ -384,13 +402,14 @@ def run_all(
     epochs=inputs(),
     parallelism=st.integers(1, 3),
     workers=st.integers(1, 3),
-    rerun=st.booleans(),
+    disturbance=st.sampled_from(["none", "rerun", "kill"]),
 )
 def test_every_epoch_gives_what_the_model_gives(
-    case: Case, epochs: Epochs, parallelism: int, workers: int, rerun: bool
+    case: Case, epochs: Epochs, parallelism: int, workers: int, disturbance: str
 ) -> None:
     with LocalExecutor(case.job(epochs, parallelism), workers=workers, seed=1) as run:
-        assert run_all(run, len(epochs), rerun) == case.expected(epochs)
+        given = run_all(run, len(epochs), disturbance == "rerun", disturbance == "kill")
+    assert given == case.expected(epochs)
 
 
 @settings(max_examples=80, deadline=None)
@@ -431,6 +450,55 @@ def test_a_job_that_goes_on_with_another_parallelism(
         with LocalExecutor(case.job(epochs, after, restore=path)) as run:
             given += run_all(run, last - cut)
     assert given == case.expected(epochs)
+
+
+#: such whose windows end at odd times, so that no session ends where a record may still be
+ODD_ENDS = [
+    *ASSIGNERS[:5],
+    replace(ASSIGNERS[5], name="odd sessions"),
+    Assigner(
+        "odd dynamic sessions",
+        EventTimeSessionWindows.with_dynamic_gap(lambda record: record[2] // 2 * 2 + 1),
+        lambda record: [(record[1], record[1] + record[2] // 2 * 2 + 1)],
+        merging=True,
+    ),
+]
+#: those that do not fire in between by event time, with what is there by then
+PATIENT = [trigger for trigger in TRIGGERS if "continuous" not in trigger.name]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.builds(
+        Case,
+        st.sampled_from(ODD_ENDS),
+        st.sampled_from(PATIENT),
+        st.sampled_from(EVICTORS),
+        st.sampled_from(FUNCTIONS),
+        st.sampled_from([0, 6]),
+        st.just(0),
+    ).filter(lambda case: case.is_allowed),
+    st.lists(records, max_size=30),
+    lives(st.integers(1, 12)),
+)
+def test_the_result_does_not_depend_on_how_the_input_is_cut(
+    case: Case, taken: list[Record], life: Life
+) -> None:
+    """A bounded input without late records, in epochs of any size, through any life."""
+    taken = [(key, 2 * time, value) for key, time, value in taken]
+    case = replace(case, bound=disorder(taken))
+    assert (
+        Counter(map(repr, live(lambda env: case.job_in(env, taken), life)))
+        == (case.expected([taken])[0])
+    )
+
+
+def disorder(taken: list[Record]) -> int:
+    """How far behind another one that came before it a record is."""
+    times = [record[1] for record in taken]
+    return max(
+        (top - time for top, time in zip(accumulate(times, max), times, strict=True)), default=0
+    )
 
 
 @settings(max_examples=80, deadline=None)

@@ -22,10 +22,13 @@ from holdfast.datastream.functions import KeyedStateFunction
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import JobDefinitionError, UserFunctionError
 from holdfast.testing import AdvanceClock, EndOfEpoch, LocalExecutor, ScriptedSource, collect
+from tests.crashing import undisturbed
 from tests.lives import Life, live, lives
 
 if TYPE_CHECKING:
     from tests.conftest import Executor
+
+pytestmark = pytest.mark.usefixtures("disturbance")
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
 OTHERS = MapStateDescriptor("others", Types.STRING(), Types.TUPLE([Types.INT(), Types.INT()]))
@@ -106,6 +109,7 @@ def test_every_subtask_knows_the_rules(env: StreamExecutionEnvironment, executor
 rule = st.tuples(st.sampled_from("xyz"), st.integers(0, 3))
 
 
+@undisturbed
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(rule, max_size=3), max_size=6), lives())
 def test_records_see_the_rules_of_all_epochs_before(
@@ -126,6 +130,7 @@ def test_records_see_the_rules_of_all_epochs_before(
     assert Counter((n, tuple(sorted(seen.items()))) for n, seen in records) == Counter(expected)
 
 
+@undisturbed
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.sampled_from("abcdefgh") | st.integers(0, 3), max_size=14),
@@ -318,6 +323,7 @@ def test_values_of_any_kind_follow_the_subtask(env: StreamExecutionEnvironment) 
     assert collect(stream, workers=3) == [{"nested": ("x", ["x"])}]
 
 
+@undisturbed
 def test_unchanged_rules_are_not_encoded_again(
     env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

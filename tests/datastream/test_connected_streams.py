@@ -24,10 +24,13 @@ from holdfast.datastream import (
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.errors import JobDefinitionError, UserFunctionError
 from holdfast.testing import EndOfEpoch, LocalExecutor, ScriptedSource, collect, run_locally
+from tests.crashing import undisturbed
 from tests.lives import Life, live, lives
 
 if TYPE_CHECKING:
     from tests.conftest import Executor
+
+pytestmark = pytest.mark.usefixtures("disturbance")
 
 
 class Sides(CoMapFunction):
@@ -135,6 +138,7 @@ first_scripts = st.lists(st.tuples(keys, st.integers(0, 9)) | st.just(EndOfEpoch
 second_scripts = st.lists(st.tuples(st.integers(0, 9), keys) | st.just(EndOfEpoch()), max_size=15)
 
 
+@undisturbed
 @settings(max_examples=40, deadline=None)
 @given(first_scripts, second_scripts, lives(st.integers(1, 6)), st.booleans())
 def test_records_of_one_key_share_its_state(
@@ -194,6 +198,7 @@ class Expiring(KeyedCoProcessFunction):
 delays = st.lists(st.integers(0, 20), max_size=8)
 
 
+@undisturbed
 @settings(max_examples=40, deadline=None)
 @given(delays, lives(st.integers(1, 4)))
 def test_a_timer_tells_what_the_other_stream_did_not(delays: list[int], life: Life) -> None:
@@ -308,6 +313,7 @@ def test_a_failure_names_the_record_of_its_side(env: StreamExecutionEnvironment)
         collect(both.map(Fails()))
 
 
+@undisturbed
 def test_calls_of_both_methods_are_counted(env: StreamExecutionEnvironment) -> None:
     both = env.from_collection([1, 2]).connect(env.from_collection(["x"]))
     run = run_locally(both.map(Sides()).name("sides"), count_calls=True)

@@ -25,10 +25,13 @@ from holdfast.datastream import (
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import JobDefinitionError, UserFunctionError
 from holdfast.testing import EndOfEpoch, LocalExecutor, ScriptedSource, collect
+from tests.crashing import undisturbed
 from tests.lives import Life, live, lives
 
 if TYPE_CHECKING:
     from tests.conftest import Executor
+
+pytestmark = pytest.mark.usefixtures("disturbance")
 
 #: key, timestamp, number
 Record = tuple[str, int, int]
@@ -141,6 +144,7 @@ def sides(draw: st.DrawFn) -> list[list[Record]]:
 bounds = st.tuples(st.integers(-10, 10), st.integers(0, 12)).map(lambda b: (b[0], b[0] + b[1]))
 
 
+@undisturbed
 @settings(max_examples=80, deadline=None)
 @given(sides(), sides(), bounds, st.tuples(st.booleans(), st.booleans()), lives())
 def test_the_pairs_of_a_nested_loop(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import count, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.common import Configuration, WatermarkStrategy
+from holdfast.common import WatermarkStrategy
 from holdfast.datastream import (
     CoGroupFunction,
     DataStream,
@@ -32,12 +34,15 @@ from holdfast.datastream.window import (
 from holdfast.errors import JobDefinitionError
 from holdfast.testing import EndOfEpoch, LocalExecutor, ScriptedSource, collect
 from tests.conformance.saved_state import sizes
+from tests.conformance.window_model import END, Windows
+from tests.crashing import undisturbed
+from tests.lives import Life, live, lives
 
 if TYPE_CHECKING:
     from tests.conftest import Executor
 
-#: key, timestamp
-Record = tuple[str, int]
+pytestmark = pytest.mark.usefixtures("disturbance")
+
 #: no record is late
 PATIENT = WatermarkStrategy.for_bounded_out_of_orderness(10_000).with_timestamp_assigner(
     lambda record, _: record[1]
@@ -111,81 +116,105 @@ def test_co_group(env: StreamExecutionEnvironment, executor: Executor) -> None:
     ]
 
 
-records = st.lists(
-    st.one_of(st.tuples(st.sampled_from("ab"), st.integers(0, 40)), st.just(EndOfEpoch())),
-    max_size=20,
-)
+SIDES = ("left", "right")
+#: of both inputs: how far the watermark is behind the largest timestamp
+BOUND = 3
+#: key, timestamp, side, and a number of its own
+Told = tuple[str, int, str, int]
+#: by epoch
+Input = list[list[Told]]
 
 
-def spans(assigner: str, records: list[Record]) -> list[list[Record]]:
-    """The windows of all records together, each as the records that may be in it."""
-    if assigner == "sessions":
-        sessions: list[list[Record]] = []
-        for record in sorted(records, key=lambda r: r[1]):
-            if sessions and record[1] <= sessions[-1][-1][1] + 5:
-                sessions[-1].append(record)
-            else:
-                sessions.append([record])
-        return sessions
-    size, slide = (10, 10) if assigner == "tumbling" else (10, 4)
-    starts = range(-12, 41, 1)
-    return [
-        [r for r in records if start <= r[1] < start + size]
-        for start in starts
-        if start % slide == 0
-    ]
+@st.composite
+def inputs(draw: st.DrawFn) -> tuple[Input, Input]:
+    """Two streams; some of their records come too late."""
+    numbers = count()
+    entry = st.tuples(st.sampled_from("ab"), st.integers(0, 25))
+    epochs = st.lists(st.lists(entry, min_size=1, max_size=4), min_size=1, max_size=5)
+
+    def tell(side: str) -> Input:
+        return [
+            [(key, time + 8 * place, side, next(numbers)) for key, time in epoch]
+            for place, epoch in enumerate(draw(epochs))
+        ]
+
+    return tell("left"), tell("right")
 
 
-ASSIGNERS = {
-    "tumbling": TumblingEventTimeWindows.of(10),
-    "sliding": SlidingEventTimeWindows.of(10, 4),
-    "sessions": EventTimeSessionWindows.with_gap(5),
+def aligned(size: int, slide: int, record: Any) -> list[tuple[int, int]]:
+    starts = range(record[1] - size + 1, record[1] + 1)
+    return [(start, start + size) for start in starts if start % slide == 0]
+
+
+#: each with what the model makes of it, and whether its windows merge
+ASSIGNERS: dict[str, tuple[WindowAssigner[Any, Any], Any, bool]] = {
+    "tumbling": (TumblingEventTimeWindows.of(10), partial(aligned, 10, 10), False),
+    "sliding": (SlidingEventTimeWindows.of(10, 4), partial(aligned, 10, 4), False),
+    "sessions": (EventTimeSessionWindows.with_gap(5), lambda r: [(r[1], r[1] + 5)], True),
 }
 
 
+def windows_of(assigner: str, left: Input, right: Input) -> list[tuple[list[Told], list[Told]]]:
+    """What both streams have in each window of each key, without what is late."""
+    model = Windows(ASSIGNERS[assigner][1], merging=ASSIGNERS[assigner][2])
+    found = []
+    for number, both in enumerate(zip_longest(left, right, fillvalue=[])):
+        # the model is told whole records as their values
+        records: Any = [(record[0], record[1], record) for side in both for record in side]
+        watermark = min(watermark_after(number, epochs) for epochs in (left, right))
+        for fired in model.epoch(records, watermark)[0]:
+            values: Any = fired.values
+            found.append(tuple(sorted(v for v in values if v[2] == side) for side in SIDES))
+    return found  # type: ignore[return-value]
+
+
+def watermark_after(number: int, epochs: Input) -> int:
+    if number + 1 >= len(epochs):
+        return END
+    seen = [record[1] for epoch in epochs[: number + 1] for record in epoch]
+    return max(seen) - BOUND - 1
+
+
+def both(env: StreamExecutionEnvironment, left: Input, right: Input) -> tuple[DataStream, ...]:
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(BOUND).with_timestamp_assigner(
+        lambda record, _: record[1]
+    )
+    streams = []
+    for epochs in (left, right):
+        script = [element for epoch in epochs for element in (EndOfEpoch(), *epoch)]
+        streams.append(env.from_source(ScriptedSource(script[1:]), strategy))
+    return tuple(streams)
+
+
+@undisturbed
 @settings(max_examples=60, deadline=None)
-@given(
-    left=records,
-    right=records,
-    assigner=st.sampled_from(sorted(ASSIGNERS)),
-    parallelism=st.integers(1, 3),
-    workers=st.integers(1, 2),
-    crash=st.booleans(),
-)
+@given(inputs(), st.sampled_from(sorted(ASSIGNERS)), lives())
 def test_joins_are_loops_within_loops(
-    left: list[Any],
-    right: list[Any],
-    assigner: str,
-    parallelism: int,
-    workers: int,
-    crash: bool,
+    streams: tuple[Input, Input], assigner: str, life: Life
 ) -> None:
-    configuration = Configuration()
-    configuration.set_string("execution.checkpointing.interval", "1 h")
-    env = StreamExecutionEnvironment(configuration).set_parallelism(parallelism)
-    # each record is told apart by its place
-    first = [(*r, f"l{n}") if isinstance(r, tuple) else r for n, r in enumerate(left)]
-    second = [(*r, f"r{n}") if isinstance(r, tuple) else r for n, r in enumerate(right)]
-    joined = stream(env, first, "left").join(stream(env, second, "right"))
-    windows = joined.where(lambda r: r[0]).equal_to(lambda r: r[0]).window(ASSIGNERS[assigner])
-    pairs = windows.apply(Pairs()).uid("join")
-    expected: Counter[Any] = Counter()
-    for key in "ab":
-        both = [r for r in (*first, *second) if isinstance(r, tuple) and r[0] == key]
-        for window in spans(assigner, both):
-            expected.update(
-                (a, b) for a in window for b in window if a[2][0] == "l" and b[2][0] == "r"
-            )
-    with LocalExecutor(pairs, workers=workers) as run:
-        run.epoch(checkpoint=True)
-        kept = len(run.records)
-        while not run.finished:
-            run.epoch()
-            if crash and not run.finished:
-                crash = False
-                run.recover()
-                del run.records[kept:]
-    assert Counter(run.records) == expected
+    def build(env: StreamExecutionEnvironment) -> DataStream:
+        first, second = both(env, *streams)
+        joined = first.join(second).where(lambda r: r[0]).equal_to(lambda r: r[0])
+        return joined.window(ASSIGNERS[assigner][0]).apply(Pairs())
+
+    windows = windows_of(assigner, *streams)
+    expected = Counter((a, b) for left, right in windows for a in left for b in right)
+    assert Counter(live(build, life)) == expected
+
+
+@undisturbed
+@settings(max_examples=40, deadline=None)
+@given(inputs(), st.sampled_from(sorted(ASSIGNERS)), lives())
+def test_co_groups_are_windows_of_both(
+    streams: tuple[Input, Input], assigner: str, life: Life
+) -> None:
+    def build(env: StreamExecutionEnvironment) -> DataStream:
+        first, second = both(env, *streams)
+        grouped = first.co_group(second).where(lambda r: r[0]).equal_to(lambda r: r[0])
+        return grouped.window(ASSIGNERS[assigner][0]).apply(Groups())
+
+    expected = windows_of(assigner, *streams)
+    assert Counter(map(repr, live(build, life))) == Counter(map(repr, expected))
 
 
 class FirstLetter(KeySelector):
@@ -205,6 +234,7 @@ class CountsCalls(JoinFunction[Any, Any, Any]):
         return self.calls
 
 
+@undisturbed
 def test_functions_of_a_join_are_functions(env: StreamExecutionEnvironment) -> None:
     """A selector may be an object; the fields of the join function follow it."""
     env.set_parallelism(1)

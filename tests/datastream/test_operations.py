@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.common import Row, Types
 from holdfast.datastream import (
@@ -21,12 +23,14 @@ from holdfast.datastream import (
     ProcessFunction,
     ReduceFunction,
     RuntimeContext,
+    RuntimeExecutionMode,
     SinkFunction,
     StreamExecutionEnvironment,
 )
 from holdfast.datastream.connectors.base import Sink
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.testing import CollectingSink, Harness, LocalExecutor, collect
+from tests.lives import Life, live, lives
 
 if TYPE_CHECKING:
     from tests.conftest import Executor
@@ -228,6 +232,19 @@ def test_field_of_a_basic_value(env: StreamExecutionEnvironment) -> None:
     keyed = env.from_collection([1, 2]).key_by(lambda _: 0)
     with pytest.raises(Exception, match="field 1 was selected, but the records are basic values"):
         collect(keyed.max(1))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 20), max_size=20), lives(st.integers(1, 6)))
+def test_in_batch_mode_every_key_gives_its_last_value(numbers: list[int], life: Life) -> None:
+    def build(env: StreamExecutionEnvironment) -> DataStream:
+        env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+        keyed = env.from_collection(numbers).key_by(lambda number: number % 3)
+        return keyed.reduce(lambda a, b: a + b).union(keyed.max())
+
+    by_key = [[number for number in numbers if number % 3 == key] for key in range(3)]
+    expected = [result for key in by_key if key for result in (sum(key), max(key))]
+    assert sorted(live(build, life)) == sorted(expected)
 
 
 def test_reduce_by_class_with_a_key_selector_class(

@@ -20,10 +20,14 @@ from holdfast.datastream import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     OutputTag,
+    ProcessAllWindowFunction,
     ProcessFunction,
+    ProcessJoinFunction,
+    ProcessWindowFunction,
     StreamExecutionEnvironment,
 )
 from holdfast.datastream.state import MapStateDescriptor
+from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import JobDefinitionError, UserFunctionError
 from holdfast.testing import EndOfEpoch, ScriptedSource, collect
 from tests.lives import Life, live, lives
@@ -114,6 +118,41 @@ class KeyedBroadcast(KeyedBroadcastProcessFunction[int, int, int, Any]):
         yield from sort_out(timestamp)
 
 
+class Windowed(ProcessWindowFunction[int, Any, int, Any]):
+    def process(
+        self, key: int, context: ProcessWindowFunction.Context[Any], elements: Iterable[int]
+    ) -> Iterable[Any]:
+        for number in elements:
+            yield from sort_out(number)
+
+
+class WindowedTogether(ProcessAllWindowFunction[int, Any, Any]):
+    def process(
+        self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[int]
+    ) -> Iterable[Any]:
+        for number in elements:
+            yield from sort_out(number)
+
+
+class Joined(ProcessJoinFunction[int, int, Any]):
+    def process_element(
+        self, left: int, right: int, ctx: ProcessJoinFunction.Context
+    ) -> Iterable[Any]:
+        yield from sort_out(left)
+
+
+def timed(stream: DataStream) -> DataStream:
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(100).with_timestamp_assigner(
+        lambda number, _: number
+    )
+    return stream.assign_timestamps_and_watermarks(strategy)
+
+
+def with_itself(stream: DataStream) -> DataStream:
+    keyed = timed(stream).key_by(itself)
+    return keyed.interval_join(keyed).between(0, 0).process(Joined())
+
+
 def itself(number: int) -> int:
     return number
 
@@ -129,6 +168,19 @@ KINDS: dict[str, Callable[[DataStream, DataStream], DataStream]] = {
     "keyed broadcast": lambda a, b: (
         a.key_by(itself).connect(b.broadcast(RULES)).process(KeyedBroadcast()).set_parallelism(1)
     ),
+    "window": lambda a, b: (
+        timed(a.union(b)).key_by(itself).window(TumblingEventTimeWindows.of(5)).process(Windowed())
+    ),
+    "window of all": lambda a, b: (
+        timed(a.union(b)).window_all(TumblingEventTimeWindows.of(5)).process(WindowedTogether())
+    ),
+    "reduced window": lambda a, b: (
+        timed(a.union(b))
+        .key_by(itself)
+        .window(TumblingEventTimeWindows.of(5))
+        .reduce(max, window_function=Windowed())
+    ),
+    "interval join": lambda a, b: with_itself(a.union(b)),
 }
 
 

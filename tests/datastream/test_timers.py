@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from types import FrameType
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -23,10 +21,11 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import UserFunctionError
-from holdfast.runtime.timers import TimerQueue
-from holdfast.state.backend import HeapKeyedStateBackend, KeyContext
 from holdfast.testing import AdvanceClock, EndOfEpoch, LocalExecutor, ScriptedSource, collect
+from tests.crashing import undisturbed
 from tests.lives import Life, live, lives
+
+pytestmark = pytest.mark.usefixtures("disturbance")
 
 MIN = -(2**63)
 MAX = 2**63 - 1
@@ -99,6 +98,7 @@ commands = st.tuples(
 )
 
 
+@undisturbed
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.one_of(commands, commands, st.just(EndOfEpoch())), max_size=30), lives())
 def test_timers_do_what_a_sorted_list_does(script: list[Any], life: Life) -> None:
@@ -154,6 +154,7 @@ def test_timers_fire_in_the_order_of_their_times(env: StreamExecutionEnvironment
     assert [time for _, time, _ in collect(alarms(env, script))] == [1, 2, 4, 7, 9]
 
 
+@undisturbed
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
@@ -233,99 +234,3 @@ def test_a_failure_in_a_timer_says_where(env: StreamExecutionEnvironment) -> Non
     stream = env.from_collection([1]).key_by(lambda n: n).process(FailsInTimer()).name("fails")
     with pytest.raises(UserFunctionError, match=r"ZeroDivisionError.*on_timer(.|\n)*'fails'"):
         collect(stream)
-
-
-# What they cost
-
-
-def lines_run(call: Callable[[], object]) -> int:
-    """How many lines of Python a call runs through."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return count
-
-
-def queue_of(timers: int) -> tuple[TimerQueue, KeyContext]:
-    context = KeyContext()
-    backend = HeapKeyedStateBackend(range(128), 128)
-    queue = TimerQueue(TimeDomain.EVENT_TIME, "operator", backend, context)
-    for number in range(timers):
-        context.key = number % 1000
-        queue.register(1_000_000 + number)
-    return queue, context
-
-
-def test_a_watermark_that_fires_nothing_costs_the_same_for_a_million_timers() -> None:
-    few, _ = queue_of(10)
-    many, _ = queue_of(1_000_000)
-    assert len(many) == 1_000_000
-    assert lines_run(lambda: list(many.due(999_999))) == lines_run(lambda: list(few.due(999_999)))
-
-
-def test_a_watermark_costs_in_proportion_to_what_it_fires() -> None:
-    queue, _ = queue_of(100_000)
-    one = lines_run(lambda: list(queue.due(1_000_000)))
-    ten = lines_run(lambda: list(queue.due(1_000_010)))
-    assert ten <= 10 * one
-
-
-def test_deleted_timers_do_not_pile_up() -> None:
-    queue, context = queue_of(0)
-    for number in range(100_000):
-        context.key = "a"
-        queue.register(number)
-        queue.delete(number)
-    assert len(queue) < 5000
-    assert context.key == "a"
-    assert list(queue.due(1_000_000)) == []
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 5000), st.integers(1, 7))
-def test_a_sweep_loses_no_timer(timers: int, kept: int) -> None:
-    queue, context = queue_of(timers)
-    for number in range(timers):
-        if number % kept:
-            context.key = number % 1000
-            queue.delete(1_000_000 + number)
-    for number in range(2000):
-        context.key = "new"
-        queue.register(number)
-    wanted = [*range(2000), *(1_000_000 + n for n in range(timers) if n % kept == 0)]
-    assert [timer.timestamp for timer in queue.due(9_000_000)] == wanted
-
-
-class Waits(KeyedProcessFunction):
-    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> None:
-        ctx.timer_service().register_event_time_timer(10_000_000 + value)
-
-
-def epoch_cost(timers: int) -> int:
-    """The lines that an epoch runs through which moves the watermark and fires nothing."""
-    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
-    script = [*range(timers), EndOfEpoch(), timers + 10, EndOfEpoch(), timers + 20, timers + 21]
-    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
-        lambda number, _: number
-    )
-    stream = env.from_source(ScriptedSource(script)).assign_timestamps_and_watermarks(strategy)
-    waiting = stream.key_by(lambda number: number % 50).process(Waits())
-    with LocalExecutor(waiting, quota=timers) as run:
-        run.epoch()
-        run.epoch()  # the first with a changed watermark and one timer
-        return lines_run(run.epoch)
-
-
-def test_an_epoch_that_fires_nothing_costs_the_same_with_many_timers() -> None:
-    few, many = epoch_cost(500), epoch_cost(20_000)
-    assert many < 1.2 * few

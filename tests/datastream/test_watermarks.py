@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.common import WatermarkStrategy
+from holdfast.common import Configuration, WatermarkStrategy
 from holdfast.common.watermark_generators import WatermarkGenerator, WatermarkOutput
 from holdfast.datastream import (
     CoProcessFunction,
     DataStream,
     KeyedCoProcessFunction,
+    KeyedProcessFunction,
     ProcessFunction,
     StreamExecutionEnvironment,
 )
 from holdfast.runtime.event_time import Watermark, combine
 from holdfast.testing import AdvanceClock, EndOfEpoch, LocalExecutor, ScriptedSource
+from tests.crashing import undisturbed
 from tests.lives import Life, live, lives
+
+pytestmark = pytest.mark.usefixtures("disturbance")
 
 MIN = -(2**63)
 MAX = 2**63 - 1
@@ -109,6 +114,7 @@ timestamps = st.integers(0, 50) | st.just(IDLE)
 subtask = st.lists(st.lists(timestamps, min_size=1, max_size=3), min_size=1, max_size=5)
 
 
+@undisturbed
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(subtask, min_size=2, max_size=4),
@@ -183,6 +189,59 @@ def test_an_idle_operator_says_so_to_those_behind_it(env: StreamExecutionEnviron
     assert sorted(run.records) == [(0, MIN), (1, 1), (2, 6), (3, 7)]
 
 
+class Punctuated(WatermarkGenerator):
+    """Records of odd timestamps say that nothing before them is to come."""
+
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        if event_timestamp % 2:
+            output.emit_watermark(event_timestamp)
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        pass
+
+
+@pytest.mark.parametrize("on_source", [True, False])
+def test_a_generator_that_speaks_when_it_sees_a_record(
+    env: StreamExecutionEnvironment, on_source: bool
+) -> None:
+    strategy = WatermarkStrategy.for_generator(Punctuated).with_timestamp_assigner(
+        lambda record, _: record[1]
+    )
+    script = [(0, 5), (0, 8), EndOfEpoch(), (1, 10), EndOfEpoch(), (2, 7), (2, 3), EndOfEpoch()]
+    source = ScriptedSource([*script, (3, 12)])
+    if on_source:
+        stream = env.from_source(source, strategy)
+    else:
+        stream = env.from_source(source).assign_timestamps_and_watermarks(strategy)
+    with LocalExecutor(stream.rebalance().process(Probe()), workers=2) as run:
+        run.run_to_end()
+    assert sorted(run.records) == [(0, MIN), (0, MIN), (1, 5), (2, 5), (2, 5), (3, 7)]
+
+
+class AtTheEnd(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        ctx.timer_service().register_event_time_timer(MAX)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
+        yield timestamp, ctx.timer_service().current_watermark()
+
+
+@pytest.mark.parametrize(
+    "strategy", [WatermarkStrategy.no_watermarks(), WatermarkStrategy.for_generator(Punctuated)]
+)
+def test_the_end_of_the_input_brings_the_last_watermark(
+    env: StreamExecutionEnvironment, strategy: WatermarkStrategy
+) -> None:
+    """Whatever the generator says: every timer fires, in the epoch of the last record."""
+    strategy = strategy.with_timestamp_assigner(lambda record, _: record[1])
+    stream = env.from_source(ScriptedSource([(0, 5), EndOfEpoch(), (1, 6)]), strategy)
+    with LocalExecutor(stream.key_by(lambda record: record[0]).process(AtTheEnd())) as run:
+        run.epoch()
+        assert run.records == []
+        run.epoch()
+        assert run.records == [(MAX, MAX)] * 2
+
+
 def test_a_generator_that_was_made_on_the_spot(env: StreamExecutionEnvironment) -> None:
     """Such classes cannot be pickled by name."""
 
@@ -195,6 +254,49 @@ def test_a_generator_that_was_made_on_the_spot(env: StreamExecutionEnvironment) 
     with LocalExecutor(probe, workers=2) as run:
         run.run_to_end()
     assert run.records == [(0, MIN), (1, 7)]
+
+
+class Gone(Obedient):
+    """A generator that the job has no more when it goes on."""
+
+
+@undisturbed
+@pytest.mark.parametrize("before", ["none", "gone", "idle", "bounded"])
+@pytest.mark.parametrize("after", ["none", "obedient", "bounded"])
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_job_that_goes_on_with_another_strategy(
+    before: str, after: str, parallelism: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watermark stays where it was until the new one is ahead."""
+    strategies = {
+        "none": None,
+        "gone": WatermarkStrategy.for_generator(Gone),
+        "idle": WatermarkStrategy.for_generator(Gone).with_idleness(1000),
+        "obedient": WatermarkStrategy.for_generator(Obedient),
+        "bounded": WatermarkStrategy.for_bounded_out_of_orderness(2),
+    }
+    reached = {"none": MIN, "gone": 7, "idle": 7, "bounded": 4}[before]
+
+    def job(strategy: str, restore: str | None, parallelism: int) -> DataStream:
+        settings = {"execution.savepoint.path": restore} if restore else {}
+        env = StreamExecutionEnvironment(Configuration(settings)).set_parallelism(parallelism)
+        script = [(0, 7), EndOfEpoch(), (1, 3), EndOfEpoch(), (2, 20), EndOfEpoch(), (3, 30)]
+        chosen = strategies[strategy]
+        if chosen is not None:
+            chosen = chosen.with_timestamp_assigner(lambda record, _: record[1])
+        source = env.from_source(ScriptedSource(script), chosen).uid("source")
+        return source.rebalance().process(Probe()).uid("probe")
+
+    with LocalExecutor(job(before, None, 1)) as run:
+        run.epoch()
+        path = run.savepoint(tmp_path, stop=True)
+        assert run.records == [(0, MIN), (1, reached)]
+    monkeypatch.delattr("tests.datastream.test_watermarks.Gone")
+    with LocalExecutor(job(after, path, parallelism)) as run:
+        run.run_to_end()
+    assert run.records[0] == (2, reached)
+    assert run.records[1][0] == 3
+    assert run.records[1][1] == {"none": reached, "obedient": 20, "bounded": 17}[after]
 
 
 def test_a_timestamp_that_is_no_int(env: StreamExecutionEnvironment) -> None:

@@ -62,9 +62,13 @@ from holdfast.datastream.window import (
 from holdfast.errors import JobDefinitionError, UserFunctionError
 from holdfast.testing import AdvanceClock, EndOfEpoch, LocalExecutor, ScriptedSource, collect
 from tests.conformance.saved_state import saved, sizes
+from tests.crashing import undisturbed
+from tests.lives import Life, live, lives
 
 if TYPE_CHECKING:
     from tests.conftest import Executor
+
+pytestmark = pytest.mark.usefixtures("disturbance")
 
 LATE = OutputTag("late")
 BY_TIME = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
@@ -130,25 +134,25 @@ def test_windows_of_event_time(env: StreamExecutionEnvironment, executor: Execut
 # Count windows.
 
 
+@undisturbed
 @settings(max_examples=60, deadline=None)
 @given(
-    script=st.lists(st.one_of(st.integers(0, 50), st.just(EndOfEpoch())), max_size=40),
-    size=st.integers(1, 5),
-    slide=st.integers(0, 6),
-    workers=st.integers(1, 3),
+    st.lists(st.integers(0, 50), max_size=40),
+    st.integers(1, 5),
+    st.integers(0, 6),
+    lives(st.integers(1, 10)),
 )
-def test_count_windows(script: list[Any], size: int, slide: int, workers: int) -> None:
-    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
-    by_key = env.from_source(ScriptedSource(script)).key_by(lambda number: number % 3)
-    windows = by_key.count_window(size, slide).apply(Lists())
+def test_count_windows(numbers: list[int], size: int, slide: int, life: Life) -> None:
+    def build(env: StreamExecutionEnvironment) -> DataStream:
+        by_key = env.from_collection(numbers).key_by(lambda number: number % 3)
+        return by_key.count_window(size, slide).apply(Lists())
+
     expected = []
     for key in range(3):
-        of_key = [n for n in script if isinstance(n, int) and n % 3 == key]
+        of_key = [number for number in numbers if number % 3 == key]
         starts = range(0, len(of_key) - size + 1, slide or size)
         expected += [(key, of_key[start : start + size]) for start in starts]
-    with LocalExecutor(windows, workers=workers) as run:
-        run.run_to_end()
-    assert sorted(run.records) == sorted(expected)
+    assert sorted(live(build, life)) == sorted(expected)
 
 
 def test_full_count_windows_are_gone(env: StreamExecutionEnvironment) -> None:
@@ -249,6 +253,43 @@ def test_window_all_with_other_functions() -> None:
     assert collect(windows().apply(Spans()))[1] == (10, ("c", 11, 3))
 
 
+class Fired(ProcessAllWindowFunction[Any, Any, Any]):
+    """How often this window fired, kept in its state."""
+
+    times = ValueStateDescriptor("times", int)
+
+    def process(
+        self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[Any]
+    ) -> Iterator[Any]:
+        times = context.window_state().get_state(self.times)
+        times.update((times.value() or 0) + 1)
+        yield context.window().start, times.value(), [element[-1] for element in elements]
+
+    def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:
+        context.window_state().get_state(self.times).clear()
+
+
+def test_window_all_has_what_other_windows_have(env: StreamExecutionEnvironment) -> None:
+    """A trigger, an evictor, lateness, a side output of late records, state of the window."""
+    script = [
+        *(("a", 1, 1), ("b", 2, 2), ("c", 12, 3), EndOfEpoch()),
+        *(("d", 3, 4), ("e", 19, 5), ("f", 27, 6), EndOfEpoch(), ("g", 4, 7)),
+    ]
+    windows = timed(env, script).window_all(TumblingEventTimeWindows.of(10))
+    windows.trigger(PurgingTrigger.of(EventTimeTrigger())).evictor(CountEvictor.of(2))
+    results = windows.allowed_lateness(5).side_output_late_data(LATE).process(Fired()).uid("all")
+    with LocalExecutor(results.union(results.get_side_output(LATE))) as run:
+        run.run_to_end()
+        assert run.records == [
+            (0, 1, [1, 2]),
+            (0, 2, [4]),  # late: it fires again, without what was purged
+            (10, 1, [3, 5]),
+            ("g", 4, 7),
+            (20, 1, [6]),
+        ]
+        assert sizes(run, "all") == Counter()
+
+
 def test_window_all_cannot_be_made_parallel(env: StreamExecutionEnvironment) -> None:
     result = all_windows(env).reduce(max).set_parallelism(2)
     with pytest.raises(JobDefinitionError, match="parallelism 2, above its max parallelism 1"):
@@ -296,6 +337,13 @@ def test_sessions_of_processing_time(env: StreamExecutionEnvironment) -> None:
         assert sizes(run, "windows") == Counter()
 
 
+def test_windows_whose_end_has_not_come_when_the_input_ends(
+    env: StreamExecutionEnvironment,
+) -> None:
+    records = env.from_collection([("a", 0, 1)]).key_by(lambda record: record[0])
+    assert collect(records.window(TumblingProcessingTimeWindows.of(10)).process(Sums())) == []
+
+
 def test_early_results_by_the_clock(env: StreamExecutionEnvironment) -> None:
     script = [
         *(("a", 1, 1), AdvanceClock(6), ("a", 2, 2), AdvanceClock(6), AdvanceClock(1)),
@@ -333,6 +381,7 @@ class Visits(ProcessWindowFunction[Any, Any, str, Any]):
         state.clear()
 
 
+@undisturbed
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("fails", [False, True])
 def test_window_state_and_global_state_of_one_name(workers: int, fails: bool) -> None:
@@ -494,13 +543,30 @@ def test_a_session_that_fired_grows(env: StreamExecutionEnvironment) -> None:
             run.epoch()
             given.append(run.records[before:])
         assert sizes(run, "windows") == Counter()
-    assert given == [
+    assert given[:5] == [
         [("a", 0, 5, 1)],
         [("a", 0, 9, 5)],
         [],
         [("a", 0, 14, 21)],
         [("a", 0, 25, 63), ("a", 90, 95, 0)],
     ]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"),
+    [
+        (1, [("a", 0, 10, 3), ("b", 5, 10, 0)]),
+        (2, [("a", 0, 5, 1), ("a", 5, 10, 2), ("b", 5, 10, 0)]),
+    ],
+)
+def test_a_record_exactly_a_gap_after_the_last_one(
+    env: StreamExecutionEnvironment, epochs: int, expected: list[Any]
+) -> None:
+    """It is not late, and its session has fired or not: the one case in which that shows."""
+    script = [("a", 0, 1), ("b", 5, 0), *[EndOfEpoch()] * (epochs - 1), ("a", 5, 2)]
+    windows = keyed(env, script).window(EventTimeSessionWindows.with_gap(5))
+    late = windows.side_output_late_data(LATE).process(Sums())
+    assert sorted(collect(late.union(late.get_side_output(LATE)))) == expected
 
 
 def test_durations_of_any_kind(env: StreamExecutionEnvironment) -> None:
@@ -710,6 +776,7 @@ class CountsOpens(ReduceFunction, CheckpointedFunction):
         self.restored = list(self.state.get())
 
 
+@undisturbed
 @pytest.mark.parametrize("workers", [1, 3])
 def test_fields_and_operator_state_of_a_function_of_windows(workers: int) -> None:
     configuration = Configuration()

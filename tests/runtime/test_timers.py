@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from holdfast.common import WatermarkStrategy
+from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.runtime.timers import Timer, TimerQueue
 from holdfast.state.backend import Chain, HeapKeyedStateBackend, KeyContext
-from holdfast.testing import MemoryStateStorage
+from holdfast.testing import EndOfEpoch, LocalExecutor, MemoryStateStorage, ScriptedSource
 
 KEYS = st.sampled_from("abc")
 TIMES = st.integers(0, 20)
@@ -117,3 +122,116 @@ def test_timers_that_are_set_and_deleted_meanwhile() -> None:
             queue.register(9)
     assert taken == [1, 3, 4]
     assert [timer.timestamp for timer in queue.due(9)] == [9]
+
+
+# What they cost
+
+
+def lines_run(call: Callable[[], object]) -> int:
+    """How many lines of Python a call runs through."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def queue_of(timers: int) -> tuple[TimerQueue, KeyContext]:
+    context = KeyContext()
+    backend = HeapKeyedStateBackend(range(128), 128)
+    queue = TimerQueue(TimeDomain.EVENT_TIME, "operator", backend, context)
+    for number in range(timers):
+        context.key = number % 1000
+        queue.register(1_000_000 + number)
+    return queue, context
+
+
+def test_a_watermark_that_fires_nothing_costs_the_same_for_a_million_timers() -> None:
+    few, _ = queue_of(10)
+    many, _ = queue_of(1_000_000)
+    assert len(many) == 1_000_000
+    assert lines_run(lambda: list(many.due(999_999))) == lines_run(lambda: list(few.due(999_999)))
+
+
+def test_a_watermark_costs_in_proportion_to_what_it_fires() -> None:
+    queue, _ = queue_of(100_000)
+    one = lines_run(lambda: list(queue.due(1_000_000)))
+    ten = lines_run(lambda: list(queue.due(1_000_010)))
+    assert ten <= 10 * one
+
+
+def size_of(timers: int) -> int:
+    """The bytes that so many timers take, those of their state among them."""
+    tracemalloc.start()
+    try:
+        queue, _ = queue_of(timers)
+        assert len(queue) == timers
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_is_in_proportion_to_what_waits() -> None:
+    few, many = size_of(10_000), size_of(100_000)
+    assert many < 15 * few
+    assert many < 100_000 * 1000, "some hundred bytes each"
+
+
+def test_of_timers_that_were_deleted_nothing_is_left() -> None:
+    """Whether others are set meanwhile, or not."""
+    queue, context = queue_of(100_000)
+    for number in range(100_000):
+        context.key = number % 1000
+        queue.delete(1_000_000 + number)
+    assert len(queue) < 3_000
+    assert context.key == 999, "a sweep leaves the current key as it was"
+    assert list(queue.due(9_000_000)) == []
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 5000), st.integers(1, 7))
+def test_a_sweep_loses_no_timer(timers: int, kept: int) -> None:
+    queue, context = queue_of(timers)
+    for number in range(timers):
+        if number % kept:
+            context.key = number % 1000
+            queue.delete(1_000_000 + number)
+    for number in range(2000):
+        context.key = "new"
+        queue.register(number)
+    wanted = [*range(2000), *(1_000_000 + n for n in range(timers) if n % kept == 0)]
+    assert [timer.timestamp for timer in queue.due(9_000_000)] == wanted
+
+
+class Waits(KeyedProcessFunction):
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> None:
+        ctx.timer_service().register_event_time_timer(10_000_000 + value)
+
+
+def epoch_cost(timers: int) -> int:
+    """The lines that an epoch runs through which moves the watermark and fires nothing."""
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+    script = [*range(timers), EndOfEpoch(), timers + 10, EndOfEpoch(), timers + 20, timers + 21]
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda number, _: number
+    )
+    stream = env.from_source(ScriptedSource(script)).assign_timestamps_and_watermarks(strategy)
+    waiting = stream.key_by(lambda number: number % 50).process(Waits())
+    with LocalExecutor(waiting, quota=timers) as run:
+        run.epoch()
+        run.epoch()  # the first with a changed watermark and one timer
+        return lines_run(run.epoch)
+
+
+def test_an_epoch_that_fires_nothing_costs_the_same_with_many_timers() -> None:
+    few, many = epoch_cost(500), epoch_cost(20_000)
+    assert many < 1.2 * few

@@ -1,9 +1,10 @@
-"""Windows on Spark: over several epochs, with watermarks through exchanges, and after a failure."""
+"""Time on Spark: over several epochs, through exchanges, after a failure, and without data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -11,10 +12,16 @@ import pytest
 from holdfast.common import Configuration, RestartStrategies, WatermarkStrategy
 from holdfast.datastream import (
     AggregateFunction,
+    KeyedProcessFunction,
     OutputTag,
     ProcessWindowFunction,
+    RuntimeContext,
+    SourceFunction,
     StreamExecutionEnvironment,
+    TimeDomain,
 )
+from holdfast.datastream.functions import SourceContext
+from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
 from holdfast.testing import EndOfEpoch, ScriptedSource
 
@@ -98,3 +105,54 @@ def test_sessions_go_on_after_a_failure(spark: Any, tmp_path: Path) -> None:
     given = set(counts.execute_and_collect())
     assert (tmp_path / "failed").exists()
     assert given == {("abc"[time // 20 % 3], time, 3) for time in range(0, 400, 20)}
+
+
+class OneRecord(SourceFunction):
+    """Gives one record, then nothing until somebody has written a file; and ends."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._cancelled = Event()
+
+    def run(self, ctx: SourceContext) -> None:
+        ctx.collect("record")
+        while not self._file.exists() and not self._cancelled.wait(0.01):
+            pass
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+
+class Alarm(KeyedProcessFunction):
+    """Sets a timer, which sets another one, which writes the file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._fired = runtime_context.get_state(ValueStateDescriptor("fired", int))
+
+    def process_element(self, value: str, ctx: KeyedProcessFunction.Context) -> None:
+        now = ctx.timer_service().current_processing_time()
+        ctx.timer_service().register_processing_time_timer(now + 50)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
+        assert ctx.time_domain() is TimeDomain.PROCESSING_TIME
+        assert timestamp <= ctx.timer_service().current_processing_time()
+        self._fired.update((self._fired.value() or 0) + 1)
+        yield ctx.get_current_key(), self._fired.value()
+        if self._fired.value() == 1:
+            ctx.timer_service().register_processing_time_timer(timestamp + 300)
+        else:
+            self._file.touch()
+
+
+def test_processing_time_timers_fire_without_data(
+    spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    """The source says nothing until a second timer has fired, so data cannot have woken it."""
+    file = tmp_path / "fired"
+    alarms = env.add_source(OneRecord(file)).key_by(lambda name: name).process(Alarm(file))
+    assert list(alarms.execute_and_collect()) == [("record", 1), ("record", 2)]

@@ -31,6 +31,7 @@ from holdfast.datastream.interval_join import IntervalJoin
 from holdfast.datastream.joined_streams import CoGroupedStreams, JoinedStreams
 from holdfast.datastream.keyed_functions import (
     FilterWithState,
+    FinalReduce,
     FlatMapWithState,
     MapWithState,
     Reduce,
@@ -489,30 +490,32 @@ class KeyedStream(_Stream):
         return self.window(_count_windows(size, slide))
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
-        """A rolling reduction: every record gives the new value of its key."""
+        """A rolling reduction: every record gives the new value of its key.
+
+        In batch mode every key gives its value once, when the input has ended.
+        """
         _check_function("reduce", func, ReduceFunction)
-        type_info = self._type()
-        return self._apply("reduce", "Reduce", Style.PROCESS, Reduce(func, type_info), type_info)
+        return self._reduce("reduce", func)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream:
         """The running sum of a field; the other fields are those of the key's first record."""
-        return self._aggregate("sum", position_to_sum)
+        return self._reduce("sum", field_reducer("sum", position_to_sum))
 
     def min(self, position_to_min: int | str = 0) -> DataStream:
         """The running minimum of a field; the other fields are those of the first record."""
-        return self._aggregate("min", position_to_min)
+        return self._reduce("min", field_reducer("min", position_to_min))
 
     def max(self, position_to_max: int | str = 0) -> DataStream:
         """The running maximum of a field; the other fields are those of the first record."""
-        return self._aggregate("max", position_to_max)
+        return self._reduce("max", field_reducer("max", position_to_max))
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
         """The record with the smallest value of a field so far; the first of equal ones."""
-        return self._aggregate("min_by", position_to_min_by)
+        return self._reduce("min_by", field_reducer("min_by", position_to_min_by))
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
         """The record with the largest value of a field so far; the first of equal ones."""
-        return self._aggregate("max_by", position_to_max_by)
+        return self._reduce("max_by", field_reducer("max_by", position_to_max_by))
 
     def map_with_state(
         self,
@@ -550,11 +553,11 @@ class KeyedStream(_Stream):
         wrapped = function(func, type_info_of(state))
         return self._apply(kind, name, Style.PROCESS, wrapped, output_type)
 
-    def _aggregate(self, kind: str, position: int | str) -> DataStream:
+    def _reduce(self, kind: str, function: Any) -> DataStream:
         type_info = self._type()
-        function = Reduce(field_reducer(kind, position), type_info)
+        reduction = FinalReduce if self._environment._is_batch else Reduce
         name = kind.replace("_", " ").title()
-        return self._apply(kind, name, Style.PROCESS, function, type_info)
+        return self._apply(kind, name, Style.PROCESS, reduction(function, type_info), type_info)
 
 
 class DataStreamSink(_OperatorSettings):

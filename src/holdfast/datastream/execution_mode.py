@@ -8,7 +8,10 @@ __all__ = ["RuntimeExecutionMode"]
 
 
 class RuntimeExecutionMode(Enum):
-    """Flink's modes. Holdfast runs every job as a stream; a bounded one ends by itself."""
+    """Flink's modes. Holdfast runs every job as a stream; a bounded one ends by itself.
+
+    In batch mode the rolling reductions of a keyed stream give their last value only.
+    """
 
     STREAMING = "STREAMING"
     BATCH = "BATCH"

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.common import Row
+from holdfast.common.constants import MAX_LONG_VALUE
 from holdfast.datastream.function_base import WrappingFunction
 from holdfast.datastream.functions import KeyedProcessFunction, ReduceFunction, RuntimeContext
 from holdfast.datastream.state import ValueState, ValueStateDescriptor
 
 __all__ = [
     "FilterWithState",
+    "FinalReduce",
     "FlatMapWithState",
     "MapWithState",
     "Reduce",
@@ -69,6 +71,28 @@ class Reduce(_StatefulFunction):
         if isinstance(self._function, ReduceFunction):
             return self._function.reduce
         return self._function  # type: ignore[no-any-return]
+
+
+class FinalReduce(Reduce):
+    """A reduction of all records of a key: it gives its value when the input has ended."""
+
+    def process_element(
+        self, value: Any, ctx: KeyedProcessFunction.Context
+    ) -> Iterable[Any] | None:
+        """Fold the record into the value so far."""
+        so_far = self._state.value()
+        if so_far is None:
+            ctx.timer_service().register_event_time_timer(MAX_LONG_VALUE)
+        else:
+            value = self._call(so_far, value)
+        self._state.update(value)
+        return None
+
+    def on_timer(
+        self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
+    ) -> Iterable[Any] | None:
+        """Give the value, at the end of time."""
+        return (self._state.value(),)
 
 
 class MapWithState(_StatefulFunction):

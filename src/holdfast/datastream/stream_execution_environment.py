@@ -121,9 +121,17 @@ class StreamExecutionEnvironment:
         return default_parallelism()
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        """Noted; a bounded job gives the same results in every mode."""
+        """Set it before the streams: in batch mode reductions give their last value only.
+
+        Every job runs as a stream; ``AUTOMATIC`` is taken for ``STREAMING``.
+        """
         self._configuration.set_string("execution.runtime-mode", execution_mode.value)
         return self
+
+    @property
+    def _is_batch(self) -> bool:
+        mode = self._configuration.get_string("execution.runtime-mode", "STREAMING")
+        return mode.upper() == RuntimeExecutionMode.BATCH.value
 
     def set_buffer_timeout(self, timeout_millis: int | Duration) -> StreamExecutionEnvironment:
         """The interval of epochs in milliseconds: how long a record waits at most for the next."""

@@ -126,15 +126,17 @@ class StampingTime(OperatorTime):
     def dump(self) -> bytes:
         """The watermark, the last one that the generator gave, and the generator.
 
-        While the input is idle, the generator may be ahead of the watermark.
+        While the input is idle, the generator may be ahead of the watermark. The generator is in an
+        envelope of its own: who only needs the watermarks must not need its class.
         """
-        # NB: by itself, since a start from elsewhere reads the times and leaves the generator
+        return pickle.dumps((*self.watermark, self._output.watermark, self._packed()), 5)
+
+    def _packed(self) -> bytes:
         try:
-            generator = pickle.dumps(self._generator, 5)
+            return pickle.dumps(self._generator, 5)
         except (pickle.PicklingError, AttributeError, TypeError):
             # its class lives in the main program, or in a function
-            generator = cloudpickle.dumps(self._generator, 5)
-        return pickle.dumps((*self.watermark, self._output.watermark, generator), 5)
+            return cloudpickle.dumps(self._generator, 5)  # type: ignore[no-any-return]
 
     def load(self, data: bytes | None) -> None:
         """Go to what was saved."""
@@ -142,8 +144,8 @@ class StampingTime(OperatorTime):
             self.watermark = Watermark()
             self._begin()
             return
-        time, idle, given, generator = pickle.loads(data)
-        self._generator = pickle.loads(generator)
+        time, idle, given, packed = pickle.loads(data)
+        self._generator = pickle.loads(packed)
         self.watermark = Watermark(time, idle)
         self._output = CurrentWatermark(given, idle)
         if isinstance(self._generator, WatermarksWithIdleness):
@@ -152,13 +154,14 @@ class StampingTime(OperatorTime):
     def take_over(self, saved: Iterable[bytes]) -> None:
         """Begin where the last of several subtasks stood, with a generator of its own.
 
-        That of before may be one that the job has no more.
+        That of before may be one that the job has no more, or there may have been none.
         """
         saved = list(saved)
         super().take_over(saved)
         self._begin()
-        if saved:
-            self._output = CurrentWatermark(min(pickle.loads(data)[2] for data in saved))
+        given = [time for data in saved for time in pickle.loads(data)[2:3]]
+        if given:
+            self._output = CurrentWatermark(min(given))
 
 
 class Timekeeping(TimerService):

@@ -74,9 +74,11 @@ class TimerQueue:
         The key of each is the current one while the caller has it.
         """
         self._firing = True
-        while self._times and self._times[0] <= until:
-            yield from self._first()
-        self._firing = False
+        try:
+            while self._times and self._times[0] <= until:
+                yield from self._first()
+        finally:
+            self._firing = False
 
     def _first(self) -> Iterator[Timer]:
         """Take out timers of the first time."""
