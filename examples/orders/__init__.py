@@ -2,6 +2,6 @@
 
 ``python -m examples.orders --help`` says how to run it; ``make demo`` is its proof. To read it,
 begin with `pipeline`, which is the whole job on one page; the functions are in `dedup`, `tracking`,
-`statistics`, `inventory` and `batch_sink`, what they pass on in `events`. `generator` makes the
-events, `reference` computes from them what must come out, and `verify` compares.
+`statistics`, `inventory` and `batch_sink`, what they pass on in `events`. `shop` makes the events,
+`reference` computes from them what must come out, and `verify` compares.
 """

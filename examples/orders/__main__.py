@@ -15,11 +15,11 @@ import msgspec
 from examples.orders.chaos import DriverFailed, Supervisor, this_program
 from examples.orders.faults import FailOnce
 from examples.orders.files import write
-from examples.orders.generator import Shop
 from examples.orders.job import Backend, JobSettings
 from examples.orders.pipeline import PipelineSettings
 from examples.orders.progress import Progress
 from examples.orders.runner import run
+from examples.orders.shop import Shop
 from examples.orders.sinks import SinkKind
 from examples.orders.verify import table, verify
 from examples.orders.view import make_view

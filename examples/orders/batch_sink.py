@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from examples.orders.events import OrderEvent, encode_event
+from examples.orders.events import OrderEvent
+from examples.orders.files import encode_event
 from holdfast.datastream import RuntimeContext, SinkFunction, TwoPhaseCommitSinkFunction
 from holdfast.datastream.functions import FunctionInitializationContext, FunctionSnapshotContext
 from holdfast.datastream.state import ListState, ListStateDescriptor

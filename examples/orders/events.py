@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
-import msgspec
-
 __all__ = [
     "CANCELLED",
     "CREATED",
@@ -28,8 +26,6 @@ __all__ = [
     "Step",
     "StockChange",
     "StockLevel",
-    "decode_event",
-    "encode_event",
 ]
 
 Step = Literal["created", "paid", "shipped", "delivered", "cancelled"]
@@ -76,19 +72,6 @@ class OrderEvent(NamedTuple):
     def pieces(self) -> int:
         """How many pieces were ordered."""
         return sum(item.quantity for item in self.items)
-
-
-def encode_event(event: OrderEvent) -> bytes:
-    """An event as a line of JSON."""
-    items = [item._asdict() for item in event.items]
-    return msgspec.json.encode({**event._asdict(), "items": items}) + b"\n"
-
-
-def decode_event(line: str) -> OrderEvent:
-    """The event in a line of JSON."""
-    fields = msgspec.json.decode(line)
-    items = [OrderItem(**{**item, "price": Decimal(item["price"])}) for item in fields.pop("items")]
-    return OrderEvent(**fields, items=tuple(items))
 
 
 @dataclass(frozen=True, slots=True)

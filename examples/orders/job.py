@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from examples.orders.events import decode_event
-from examples.orders.generator import PARTITIONS, GeneratorSource, Shop
+from examples.orders.files import decode_event
+from examples.orders.generator import GeneratorSource
 from examples.orders.pipeline import PipelineSettings, build, watermarks
+from examples.orders.shop import PARTITIONS, Shop
 from examples.orders.sinks import SinkKind, attach
 from holdfast.common import Configuration, RestartStrategies, Time, WatermarkStrategy
 from holdfast.datastream import (

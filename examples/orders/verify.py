@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from examples.orders.events import OrderEvent
-from examples.orders.generator import PARTITIONS, Shop, deliveries
 from examples.orders.reference import Expected, Row, expect, purchases
+from examples.orders.shop import Shop, all_deliveries
 
-__all__ = ["Check", "read", "table", "verify", "verify_events"]
+__all__ = ["Check", "read", "table", "verify"]
 
 _LOW = 10
 _BATCH = 100
@@ -52,21 +52,7 @@ class Check(NamedTuple):
 
 def verify(shop: Shop, directory: Path, *, initial_stock: int, subtasks: int) -> list[Check]:
     """Compare all outputs of a job that has read a whole shop."""
-    assert shop.slices is not None, "a shop that never closes cannot be verified"
-    events = (
-        event
-        for number in range(shop.slices)
-        for partition in range(PARTITIONS)
-        for event in deliveries(shop, partition, number)
-    )
-    return verify_events(events, directory, initial_stock=initial_stock, subtasks=subtasks)
-
-
-def verify_events(
-    events: Iterable[OrderEvent], directory: Path, *, initial_stock: int, subtasks: int
-) -> list[Check]:
-    """Compare all outputs of a job that has read these events."""
-    expected = expect(events)
+    expected = expect(all_deliveries(shop))
     late = read(directory / "late")
     stock = sorted(read(directory / "stock"), key=lambda row: (row["product"], row["number"]))
     statistics = purchases(expected.created.values(), {row["order_id"] for row in late})

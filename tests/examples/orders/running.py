@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from examples.orders.generator import Shop
 from examples.orders.job import JobSettings, environment, events
 from examples.orders.pipeline import Outputs, PipelineSettings, build
+from examples.orders.shop import Shop
 from examples.orders.sinks import attach
 from examples.orders.verify import Check, verify
 from holdfast.common import Configuration

@@ -21,9 +21,8 @@ from examples.orders.events import (
     Step,
     StockChange,
     StockLevel,
-    decode_event,
-    encode_event,
 )
+from examples.orders.files import decode_event, encode_event
 from examples.orders.inventory import LOW_STOCK, Inventory
 from examples.orders.statistics import SumPurchases
 from examples.orders.tracking import REJECTED, STOCK_CHANGES, OrderTracking

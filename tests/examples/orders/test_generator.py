@@ -10,20 +10,15 @@ from hypothesis import strategies as st
 
 from examples.orders.events import OrderEvent
 from examples.orders.files import write
-from examples.orders.generator import PARTITIONS, GeneratorSource, Shop, deliveries
+from examples.orders.generator import GeneratorSource
 from examples.orders.job import JobSettings, environment, events
+from examples.orders.shop import Shop, all_deliveries, deliveries
 from holdfast.testing import collect
 from tests.examples.orders.running import SMALL
 
 
 def everything(shop: Shop) -> list[OrderEvent]:
-    assert shop.slices is not None
-    return [
-        event
-        for number in range(shop.slices)
-        for partition in range(PARTITIONS)
-        for event in deliveries(shop, partition, number)
-    ]
+    return list(all_deliveries(shop))
 
 
 def drain(readers: list[Any], limit: int) -> list[OrderEvent]:

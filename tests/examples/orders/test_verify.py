@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import examples.orders.__main__ as program
-from examples.orders.generator import PARTITIONS, deliveries
 from examples.orders.job import JobSettings
 from examples.orders.reference import expect, purchases
+from examples.orders.shop import all_deliveries, deliveries
 from examples.orders.verify import Check, table, verify
 from holdfast.testing import LocalExecutor
 from tests.examples.orders.running import STOCK, job
@@ -89,12 +89,7 @@ def test_a_late_order_that_is_lost_is_missed_in_the_statistics(
 
 
 def test_an_order_that_was_in_time_is_not_late(done: JobSettings, output: Path) -> None:
-    expected = expect(
-        event
-        for number in range(done.shop.slices or 0)
-        for partition in range(PARTITIONS)
-        for event in deliveries(done.shop, partition, number)
-    )
+    expected = expect(all_deliveries(done.shop))
     order = next(o for o in expected.created.values() if o.order_id not in expected.behind)
     row = {"order_id": order.order_id, "user_id": order.user_id, "timestamp": order.timestamp}
     change(output / "late", lambda rows: rows.append({**row, "total": str(order.total)}))
