@@ -149,7 +149,7 @@ def _steps(shop: Shop, partition: int, number: int) -> Iterator[tuple[_Order, in
                 yield order, step
 
 
-@lru_cache(maxsize=PARTITIONS * (max(LAGS) + max(REPEATS) + 10))
+@lru_cache(maxsize=2 * PARTITIONS * (max(LAGS) + max(REPEATS)))
 def _orders(shop: Shop, partition: int, number: int) -> tuple[_Order, ...]:
     """The orders that begin in a slice of a partition."""
     if number < 0:
