@@ -26,9 +26,9 @@
 `recovery`
     Holdfast alone. How long a job is away after a failure, with little and with much state.
 `orders`
-    The order system of ``examples/orders`` as fast as it goes; on PyFlink, what can be written of it
-    there. A record is an event. Holdfast also at half of its rate: how long an event waits for its
-    output.
+    The order system of ``examples/orders`` as fast as it goes; on PyFlink, what can be written of
+    it there. A record is an event. Holdfast also at half of its rate: how long an event waits for
+    its output.
 `increments`
     Holdfast alone. What a checkpoint writes, by changed keys and by keys in the state.
 

@@ -1,7 +1,7 @@
 """The order system of ``examples/orders``: its rate at saturation, and its latency at half of that.
 
-Latency is from the moment at which an event could be read to the end of the epoch that read it: then
-the epoch was accepted, and its output is there for all who do not wait for a checkpoint.
+Latency is from the moment at which an event could be read to the end of the epoch that read it:
+then the epoch was accepted, and its output is there for all who do not wait for a checkpoint.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from examples.orders.runner import run
 from examples.orders.shop import Shop
 from examples.orders.sinks import SinkKind
 from examples.orders.verify import table, verify
-from examples.orders.view import make_view
+from examples.orders.view import View, make_view
 from holdfast.common import Duration
 
 _INTERRUPTED = 130
@@ -149,7 +149,8 @@ def _do(options: argparse.Namespace, settings: JobSettings, arguments: Sequence[
     view = make_view()
     try:
         if options.chaos:
-            _supervise(settings, arguments, options.events).run(kill_after=options.events // 2)
+            supervisor = _supervise(settings, arguments, options.events, view)
+            supervisor.run(kill_after=options.events // 2)
         else:
             run(settings, view.update)
     finally:
@@ -157,7 +158,9 @@ def _do(options: argparse.Namespace, settings: JobSettings, arguments: Sequence[
     return _prove(settings) if options.chaos or options.verify else 0
 
 
-def _supervise(settings: JobSettings, arguments: Sequence[str], events: int) -> Supervisor:
+def _supervise(
+    settings: JobSettings, arguments: Sequence[str], events: int, view: View
+) -> Supervisor:
     """A supervisor for this very command, which is to fail when a sixth of the events are read."""
     kept = [argument for argument in arguments if argument not in ("--chaos", "--verify")]
     directory = str(settings.directory)
@@ -165,7 +168,7 @@ def _supervise(settings: JobSettings, arguments: Sequence[str], events: int) -> 
     fail_at = str(max(1, events // 6 // parallelism))
     command = [*kept, "--directory", directory, "--progress", "json", "--fail-at", fail_at]
     log = settings.directory / "driver.log"
-    return Supervisor(this_program(command), log, make_view())
+    return Supervisor(this_program(command), log, view)
 
 
 def _print_json(progress: Progress) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +20,7 @@ import msgspec
 from examples.orders.progress import Incident, Progress
 from examples.orders.view import View
 
-__all__ = ["DriverFailed", "Supervisor"]
+__all__ = ["DriverFailed", "Supervisor", "this_program"]
 
 #: how long a program may take to end when it is asked to
 _PATIENCE = 20.0
@@ -52,8 +52,8 @@ class Supervisor:
         """Run the program to its end.
 
         Args:
-            kill_after: kill it once, when it has read so many events, has a checkpoint to go on
-                from, and has got over a failure of its own if it is to have one.
+            kill_after: kill it once, when it has read so many events and has a checkpoint to go on
+                from.
 
         Raises:
             DriverFailed: when it ends with an error.
@@ -110,27 +110,26 @@ class Supervisor:
 
 def _is_ready(progress: Progress, kill_after: int) -> bool:
     """Whether a kill would now be a good test."""
-    complete = [one for one in progress.checkpoints if one.status == "COMPLETED"]
-    return progress.status == "RUNNING" and progress.events >= kill_after and len(complete) > 1
+    complete = any(one.status == "COMPLETED" for one in progress.checkpoints)
+    return progress.status == "RUNNING" and progress.events >= kill_after and complete
 
 
 def _end(program: "subprocess.Popen[bytes]") -> None:
-    """Wait for the program, and for all that it started."""
-    try:
-        program.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        program.kill()
-        program.wait()
+    """Wait for the program and for all that it started; not for ever."""
     if program.stdout is not None:
         program.stdout.close()
     deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
-        try:
+    try:
+        while time.monotonic() < deadline:
+            program.poll()
             os.killpg(program.pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    os.killpg(program.pid, signal.SIGKILL)
+            time.sleep(0.05)
+    except ProcessLookupError:
+        return
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
 
 
 def this_program(arguments: Sequence[str]) -> list[str]:

@@ -80,7 +80,7 @@ class OrderStatus:
 
     order_id: str
     user_id: str
-    status: Step
+    status: str
     created: int | None = None
     paid: int | None = None
     shipped: int | None = None
@@ -94,7 +94,7 @@ class RejectedStep:
 
     event_id: str
     order_id: str
-    step: Step
+    step: str
     timestamp: int
     reason: str
 

@@ -21,7 +21,7 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
 
-__all__ = ["NAME", "Backend", "JobSettings", "environment", "prepare"]
+__all__ = ["NAME", "Backend", "JobSettings", "environment", "events", "prepare"]
 
 NAME = "orders"
 

@@ -19,6 +19,7 @@ from examples.orders.events import (
     StockChange,
 )
 from examples.orders.tallies import Tally, show
+from holdfast.common import Duration
 from holdfast.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 from holdfast.datastream.functions import (
     CheckpointedFunction,
@@ -28,11 +29,15 @@ from holdfast.datastream.functions import (
 from holdfast.datastream.state import (
     ListState,
     ListStateDescriptor,
+    StateTtlConfig,
     ValueState,
     ValueStateDescriptor,
 )
 
-__all__ = ["REJECTED", "STOCK_CHANGES", "OrderState", "OrderTracking"]
+__all__ = ["KEPT", "REJECTED", "STOCK_CHANGES", "OrderState", "OrderTracking"]
+
+#: how long an order is kept to which nothing happens
+KEPT = Duration.of_days(90)
 
 #: steps that cannot be
 REJECTED = OutputTag("rejected", RejectedStep)
@@ -68,7 +73,9 @@ class OrderTracking(KeyedProcessFunction, CheckpointedFunction):
     late finds the watermark past it, and does not wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Duration = KEPT) -> None:
+        """Forget an order when nothing has happened to it for this time."""
+        self._ttl = StateTtlConfig.new_builder(keep).cleanup_full_snapshot().build()
         self._by_status = Tally(*STEPS)
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
@@ -78,9 +85,9 @@ class OrderTracking(KeyedProcessFunction, CheckpointedFunction):
         self._by_status.snapshot_state()
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        self._order: ValueState[OrderState] = runtime_context.get_state(
-            ValueStateDescriptor("order", OrderState)
-        )
+        descriptor = ValueStateDescriptor("order", OrderState)
+        descriptor.enable_time_to_live(self._ttl)
+        self._order: ValueState[OrderState] = runtime_context.get_state(descriptor)
         self._waiting: ListState[OrderEvent] = runtime_context.get_list_state(
             ListStateDescriptor("waiting", OrderEvent)
         )

@@ -185,6 +185,15 @@ def test_waiting_events_and_counts_survive_a_restart_with_more_subtasks() -> Non
     assert counts["orders.created"] == 0
 
 
+def test_an_order_is_forgotten_when_nothing_happens_to_it() -> None:
+    harness = tracking()
+    harness.advance_watermark(100)
+    harness.process(event("created", 1))
+    harness.clock.advance("91 d")
+    harness.process(event("paid", 2))
+    assert [step.reason for step in harness.side_outputs[REJECTED]] == ["paid before created"]
+
+
 # Inventory
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,19 +13,34 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import examples.orders.tracking
-from examples.orders.events import DELIVERED, OrderItem, OrderStatus, Step
+from examples.orders.events import (
+    DELIVERED,
+    LateOrder,
+    LowStock,
+    OrderItem,
+    OrderStatus,
+    PurchaseStatistics,
+    RejectedStep,
+    Step,
+    StockLevel,
+)
 from examples.orders.files import write
 from examples.orders.pipeline import Outputs
+from examples.orders.tracking import KEPT
 from examples.orders.verify import read
 from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.events import CheckpointStatus
 from holdfast.common import Types
+from holdfast.common.typeinfo import type_info_of
 from holdfast.datastream import KeyedProcessFunction, RuntimeContext
-from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.datastream.state import StateTtlConfig, ValueStateDescriptor
+from holdfast.runtime.staging import schema_of
 from holdfast.testing import CollectingSink, LocalExecutor
 from tests.examples.orders.running import SMALL, check, job
 from tests.examples.orders.running import settings as job_settings
 from tests.lives import CHECKPOINT, CRASH, EPOCH, Life, lives
+
+RESULTS = [OrderStatus, RejectedStep, PurchaseStatistics, LateOrder, StockLevel, LowStock]
 
 #: an event of a life: the driver is killed, and the same program started again
 KILL = "kill"
@@ -110,6 +125,13 @@ def test_files_give_the_same(tmp_path: Path) -> None:
     assert check(chosen, 2) == []
 
 
+@pytest.mark.parametrize("result", RESULTS, ids=lambda cls: cls.__name__)
+def test_every_result_can_be_a_row_of_a_table(result: type) -> None:
+    """For ``--sink parquet``, which needs Spark."""
+    names = schema_of(type_info_of(result)).names
+    assert names == [field.name for field in fields(result)]
+
+
 @dataclass(frozen=True)
 class GrownOrderState:
     """`OrderState` as it may be in the next version of the program."""
@@ -154,7 +176,9 @@ def test_a_changed_program_goes_on_from_a_savepoint(
 
     with LocalExecutor(job(chosen, savepoint, more), quota=500) as run:
         run.epoch()
-        orders = run.state("tracking", ValueStateDescriptor("order", GrownOrderState))
+        descriptor = ValueStateDescriptor("order", GrownOrderState)
+        descriptor.enable_time_to_live(StateTtlConfig.new_builder(KEPT).build())
+        orders = run.state("tracking", descriptor)
         run.run_to_end()
     assert check(chosen, 2) == []
     assert {order.warehouse for order in orders.values()} == {"main"}
