@@ -44,6 +44,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         description="Runs the same work on Holdfast and on its peers and compares their rates.",
     )
     parser.add_argument(
+        "workloads",
+        nargs="?",
+        type=_names(list(WORKLOADS), "workload"),
+        metavar="A,B",
+        help="the same as --only",
+    )
+    parser.add_argument(
         "--only",
         type=_names(list(WORKLOADS), "workload"),
         metavar="A,B",
@@ -81,7 +88,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a bar is not reached")
     parser.add_argument("--list", action="store_true", help="show what there is to run, and end")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    options.only = options.workloads or options.only
+    return options
 
 
 def selected(only: Sequence[str], peers: Sequence[str]) -> list[tuple[Workload, Program]]:

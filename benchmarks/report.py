@@ -86,6 +86,9 @@ def _workload(name: str, results: Sequence[Result]) -> str:
         f"{OURS} is, with",
         "after",
     )
+    failures = [f"  {result.program}: {result.failure}" for result in results if result.failure]
+    if name in WORKLOADS and WORKLOADS[name].figures_are_rates:
+        return "\n".join([name, _rates(results), *failures])
     ours = next((r.measurement for r in results if r.program == OURS), None)
     rows = [_row(result, ours) for result in results]
     text = f"{name}\n{_table([head, *rows])}"
@@ -95,8 +98,24 @@ def _workload(name: str, results: Sequence[Result]) -> str:
         if result.measurement is not None
         for key, value in result.measurement.figures.items()
     ]
-    failures = [f"  {result.program}: {result.failure}" for result in results if result.failure]
     return "\n".join([text, *figures, *failures])
+
+
+def _rates(results: Sequence[Result]) -> str:
+    """A table of figures that are rates: one row each, the first program against the others."""
+    figures = [r.measurement.figures if r.measurement else {} for r in results]
+    peers = [f"{results[0].program} is" for _ in results[1:]]
+    head = ("", *(f"{result.program}, /s" for result in results), *peers)
+    rows = []
+    for name in dict.fromkeys(name for each in figures for name in each):
+        rates = [each.get(name) for each in figures]
+        cells = ["" if rate is None else f"{rate:,.0f}" for rate in rates]
+        rows.append((name, *cells, *(_times(rates[0], rate) for rate in rates[1:])))
+    return _table([head, *rows])
+
+
+def _times(ours: float | None, theirs: float | None) -> str:
+    return f"{ours / theirs:.2f} ×" if ours is not None and theirs else ""
 
 
 def _row(result: Result, ours: Measurement | None) -> tuple[str, ...]:

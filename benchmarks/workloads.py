@@ -31,6 +31,11 @@
     its output.
 `increments`
     Holdfast alone. What a checkpoint writes, by changed keys and by keys in the state.
+`one_window`
+    Holdfast alone. Does memory stay as small while ten million records go into one window?
+`nexmark`
+    The auction benchmark of streaming systems: sixteen queries, one after another in one process
+    of each system, over the same files; see `benchmarks.nexmark`. A figure is the rate of a query.
 
 Slow systems get fewer records, a share of what the fast ones get, so that the comparison ends
 within minutes; each still runs for many times its warm-up.
@@ -40,7 +45,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["BARS", "PROGRAMS", "WORKLOADS", "Bar", "Program", "Workload"]
+__all__ = ["BARS", "NEXMARK_QUERIES", "PROGRAMS", "WORKLOADS", "Bar", "Program", "Workload"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,10 @@ PROGRAMS = {
         Program("increments", "benchmarks.own.increments_job"),
         Program("orders", "benchmarks.own.orders_job"),
         Program("orders-pyflink", "benchmarks.peers.pyflink_orders_job", "pyflink", "thread", 0.05),
+        Program("one-window", "benchmarks.own.window_job"),
+        Program("nexmark-holdfast", "benchmarks.nexmark.job"),
+        Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.5),
+        Program("nexmark-pyflink", "benchmarks.nexmark.pyflink_job", "pyflink", share=0.04),
     )
 }
 
@@ -87,6 +96,14 @@ SIDE_BY_SIDE = (
     "pyflink-process",
     "pyspark",
     "bytewax",
+)
+
+
+#: The programs of NEXMark, Holdfast's first, and its queries.
+NEXMARK = ("nexmark-holdfast", "nexmark-flink-sql", "nexmark-pyflink")
+NEXMARK_QUERIES = (
+    *("q0", "q1", "q2", "q3", "q4", "q5", "q7", "q8", "q9"),
+    *("q11", "q12", "q13", "q17", "q18", "q19", "q20"),
 )
 
 
@@ -103,6 +120,8 @@ class Workload:
     unit: str = "records"
     #: A program that runs longer than this many seconds is stopped.
     timeout: float = 600.0
+    #: Whether the figures of its programs are rates of the same things, to be compared one by one.
+    figures_are_rates: bool = False
 
 
 WORKLOADS = {
@@ -135,8 +154,18 @@ WORKLOADS = {
             programs=("recovery-100k", "recovery-1m", "recovery-5m"),
             unit="keys at most",
         ),
-        Workload("orders", 400_000, 20_000, programs=("orders", "orders-pyflink")),
+        Workload("orders", 400_000, 20_000, programs=("orders", "orders-pyflink"), unit="events"),
         Workload("increments", 1_000_000, 50_000, programs=("increments",), unit="keys"),
+        Workload("one_window", 10_000_000, 2_000_000, programs=("one-window",)),
+        Workload(
+            "nexmark",
+            4_000_000,
+            200_000,
+            programs=NEXMARK,
+            unit="events",
+            timeout=1200.0,
+            figures_are_rates=True,
+        ),
     )
 }
 
@@ -236,5 +265,25 @@ BARS = (
         "increments",
         "large_to_small_state",
         at_most=1.5,
+    ),
+    Bar(
+        "one_window",
+        "memory of the workers, last quarter to the end of the first",
+        "one-window",
+        "workers_last_mb",
+        at_most=1.2,
+        by="one-window",
+        by_figure="workers_early_mb",
+    ),
+    *(
+        Bar("nexmark", f"{query}: times PyFlink DataStream", ours, query, 20, by=pyflink)
+        for ours, _, pyflink in [NEXMARK]
+        for query in NEXMARK_QUERIES
+        if query != "q8"  # not feasible there
+    ),
+    *(
+        Bar("nexmark", f"{query}: to Flink SQL (an aim)", ours, query, 0.5, by=sql)
+        for ours, sql, _ in [NEXMARK]
+        for query in NEXMARK_QUERIES
     ),
 )

@@ -28,7 +28,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what would be the same again: `every_epoch_is_lost_once` does nothing on Spark."""
-    items[:] = [i for i in items if not (i.get_closest_marker("spark") and "crashing" in i.name)]
+    items[:] = [item for item in items if not (_is_crashing(item) and _is_on_spark(item))]
+
+
+def _is_crashing(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    return call is not None and call.params.get("disturbance") == "crashing"
+
+
+def _is_on_spark(item: pytest.Item) -> bool:
+    return item.get_closest_marker("spark") is not None
 
 
 @pytest.fixture
@@ -147,3 +156,15 @@ def disturbance(request: pytest.FixtureRequest) -> Iterator[None]:
     else:
         with every_epoch_is_lost_once():
             yield
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
+    """The address of a real HDFS, in a process of its own."""
+    from tests.hdfs import NoHdfsError, running
+
+    try:
+        with running(tmp_path_factory.mktemp("hdfs"), pytestconfig.cache.mkdir("hdfs")) as address:
+            yield address
+    except NoHdfsError as error:
+        pytest.skip(str(error))

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -25,21 +26,87 @@ from holdfast.checkpoint.errors import (
 from holdfast.checkpoint.metadata import CheckpointMetadata, LevelImage, OperatorImage, encode
 from holdfast.checkpoint.savepoints import copy_savepoint, dispose_savepoint, read_savepoint
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.filesystem import FileSystem, configure, file_system_of, join
+from holdfast.filesystem.local import LOCAL
 from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import StateStorageError
 from holdfast.state.files import StateFile, encode_file
-from holdfast.state.filesystem import LOCAL
 from holdfast.testing import MemoryFileSystem
 
 CONTENTS = encode_file(StateFile([], {("op", "blob"): b"some state"}))
 
 
+class Place(NamedTuple):
+    """A file system, and the address of a directory in it that is not there yet."""
+
+    files: FileSystem
+    address: str
+    path: str
+
+    def read(self, name: str) -> bytes:
+        return self.files.read(join(self.path, name))
+
+    def write(self, name: str, data: bytes) -> None:
+        self.files.write(join(self.path, name), data)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy a directory, as somebody may who moves a savepoint."""
+        self.files.make_directories(join(self.path, target))
+        for status in self.files.list_directory(join(self.path, source)):
+            if status.is_directory:
+                self.copy(join(source, status.name), join(target, status.name))
+            else:
+                self.write(join(target, status.name), self.read(join(source, status.name)))
+
+    def tree(self, below: str = "") -> set[str]:
+        """All files."""
+        found: set[str] = set()
+        for status in self.files.list_directory(join(self.path, below)):
+            name = join(below, status.name).lstrip("/")
+            found |= self.tree(name) if status.is_directory else {name}
+        return found
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[CheckpointStore]:
-    store = CheckpointStore(tmp_path / "job")
+def local(tmp_path: Path) -> Place:
+    return Place(LOCAL, str(tmp_path / "top"), str(tmp_path / "top"))
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Every file system that checkpoints are tested on."""
+    if request.param == "memory":
+        yield Place(MemoryFileSystem(), "/top", "/top")
+    elif request.param == "local":
+        yield request.getfixturevalue("local")
+    else:
+        s3 = request.getfixturevalue("s3")
+        configure(s3.options)
+        address = f"{s3.uri}/top"
+        files, path = file_system_of(address)
+        yield Place(files, address, path)
+        configure({})
+
+
+@pytest.fixture
+def store(place: Place, tmp_path: Path) -> Iterator[CheckpointStore]:
+    store = CheckpointStore(join(place.path, "job"), place.files, tmp_path / "scratch")
     store.acquire("words")
     yield store
     store.release()
+
+
+@pytest.fixture
+def local_store(local: Place) -> Iterator[CheckpointStore]:
+    store = CheckpointStore(join(local.path, "job"))
+    store.acquire("words")
+    yield store
+    store.release()
+
+
+def again(store: CheckpointStore) -> CheckpointStore:
+    """The same directory, seen by a driver that knows of nothing."""
+    return CheckpointStore(store.directory, store.state.files)
 
 
 def image(checkpoint: int, *files: str, job: str = "words") -> CheckpointMetadata:
@@ -61,13 +128,13 @@ def save(store: CheckpointStore, checkpoint: int, *files: str) -> CheckpointMeta
         if not store.storage.exists(name):
             store.storage.write(name, CONTENTS)
     metadata = image(checkpoint, *files)
-    assert store.write(metadata) == store.directory / f"chk-{checkpoint}"
+    store.write(metadata)
     return metadata
 
 
 def listing(store: CheckpointStore) -> set[str]:
-    files = (path for path in store.directory.rglob("*") if path.is_file())
-    return {path.relative_to(store.directory).as_posix() for path in files} - {"lock"}
+    path = str(store.directory)
+    return Place(store.state.files, path, path).tree() - {"lock"}
 
 
 def test_write_and_read(store: CheckpointStore) -> None:
@@ -79,14 +146,18 @@ def test_write_and_read(store: CheckpointStore) -> None:
     assert store.latest(deep=True) == two
     assert store.read(9) == one
     assert listing(store) == {"chk-9/_metadata", "chk-10/_metadata", "state/a", "state/b"}
-    assert CheckpointStore(store.directory).latest() == two
-    assert pickle.loads(pickle.dumps(store.storage)).read("a") == CONTENTS
+    assert again(store).latest(deep=True) == two
+
+
+def test_the_storage_can_be_sent_to_workers(local_store: CheckpointStore) -> None:
+    local_store.storage.write("a", CONTENTS)
+    assert pickle.loads(pickle.dumps(local_store.storage)).read("a") == CONTENTS
 
 
 def test_other_things_in_the_directory_do_not_matter(store: CheckpointStore) -> None:
     save(store, 1, "a")
-    (store.directory / "chk-x").mkdir()
-    (store.directory / "spark").mkdir()
+    for name in ("chk-x", "spark"):
+        store.state.files.make_directories(str(store.directory / name))
     assert store.completed() == [1]
 
 
@@ -104,9 +175,10 @@ def test_ids_are_never_given_twice(store: CheckpointStore) -> None:
     assert store.next_id() == 2
     save(store, 2, "a")
     store.begin(3)
-    assert CheckpointStore(store.directory).next_id() == 4
+    assert again(store).next_id() == 4
     save(store, 4, "a")
-    assert sorted(path.name for path in store.directory.glob("chk-*")) == ["chk-2", "chk-4"]
+    names = {status.name for status in store.state.files.list_directory(str(store.directory))}
+    assert names - {"lock", "state"} == {"chk-2", "chk-4"}
     store.discard(4)
     store.discard(2)
     assert store.completed() == []
@@ -116,14 +188,15 @@ def test_ids_are_never_given_twice(store: CheckpointStore) -> None:
 # Damage
 
 
-def damage(path: Path, how: str) -> None:
-    data = path.read_bytes()
+def damage(store: CheckpointStore, name: str, how: str) -> None:
+    files, path = store.state.files, str(store.directory / name)
+    data = files.read(path)
     if how == "gone":
-        path.unlink()
+        files.delete(path)
     elif how == "cut short":
-        path.write_bytes(data[:-1])
+        files.write(path, data[:-1])
     else:
-        path.write_bytes(bytes([*data[:40], data[40] ^ 1, *data[41:]]))
+        files.write(path, bytes([*data[:40], data[40] ^ 1, *data[41:]]))
 
 
 @pytest.mark.parametrize(
@@ -141,11 +214,11 @@ def test_a_damaged_checkpoint_is_passed_over(
 ) -> None:
     one = save(store, 1, "a")
     save(store, 2, "a", "b")
-    damage(store.directory / file, how)
+    damage(store, file, how)
     with caplog.at_level(logging.WARNING):
         assert store.latest(deep=True) == one
     (warning,) = caplog.messages
-    assert str(store.directory / file) in warning
+    assert f"{store.address}/{file}" in warning
     assert warning.endswith("; going back to checkpoint 1 instead")
     assert re.search(found, warning)
 
@@ -153,8 +226,8 @@ def test_a_damaged_checkpoint_is_passed_over(
 def test_if_all_are_damaged_the_user_decides(store: CheckpointStore) -> None:
     save(store, 1, "a")
     save(store, 2, "b")
-    damage(store.directory / "state" / "a", "gone")
-    damage(store.directory / "state" / "b", "gone")
+    damage(store, "state/a", "gone")
+    damage(store, "state/b", "gone")
     expected = (
         r"(?s)no checkpoint in '.*' can be used:\n  checkpoint 2 .*\n  checkpoint 1 cannot be "
     )
@@ -164,7 +237,8 @@ def test_if_all_are_damaged_the_user_decides(store: CheckpointStore) -> None:
 
 def test_metadata_in_the_wrong_place(store: CheckpointStore) -> None:
     save(store, 1, "a")
-    os.rename(store.directory / "chk-1", store.directory / "chk-3")
+    files, home = store.state.files, store.directory
+    files.move(str(home / "chk-1" / "_metadata"), str(home / "chk-3" / "_metadata"))
     with pytest.raises(
         CheckpointCorruptionError, match="expected checkpoint 3, found checkpoint 1"
     ):
@@ -179,8 +253,9 @@ def test_no_such_checkpoint(store: CheckpointStore) -> None:
 
 
 def test_storage_that_does_not_answer_is_no_damage(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+    local_store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = local_store
     save(store, 1, "a")
     save(store, 2, "a")
 
@@ -200,9 +275,10 @@ def test_storage_that_does_not_answer_is_no_damage(
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 @pytest.mark.parametrize("succeed", [0, 1, 2, 3])
 def test_a_full_disk_loses_nothing(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, call: str, succeed: int
+    local_store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, call: str, succeed: int
 ) -> None:
     """Fail at each call of its kind, one after another."""
+    store = local_store
     one = save(store, 1, "a")
     store.storage.write("b", CONTENTS)
     before = listing(store)
@@ -229,7 +305,7 @@ def test_a_full_disk_loses_nothing(
 
 
 def test_a_state_file_that_is_missing_makes_no_checkpoint(store: CheckpointStore) -> None:
-    with pytest.raises(StateStorageError, match=r"cannot sync state file '.*state/a'"):
+    with pytest.raises(StateStorageError, match=r"cannot sync state file '(.*state/)?a'"):
         store.write(image(1, "a"))
     assert store.completed() == []
 
@@ -243,14 +319,15 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 def test_only_new_state_files_are_made_durable(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+    local_store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = local_store
     save(store, 1, "a", "b")
     synced: list[str] = []
     monkeypatch.setattr(type(store.storage), "sync", lambda _, names: synced.extend(names))
     save(store, 2, "a", "b", "c")
     assert synced == ["c"]
-    CheckpointStore(store.directory).write(image(3, "a"))
+    again(store).write(image(3, "a"))
     assert synced == ["c", "a"]
 
 
@@ -262,20 +339,22 @@ def test_a_state_file_goes_after_the_last_one_that_needs_it(store: CheckpointSto
     save(store, 2, "a", "c")
     store.storage.write("live", CONTENTS)
     store.storage.write("zombie", CONTENTS)
+    store.storage.upload(["live", "zombie"])
     assert store.unreferenced({"live"}) == {"zombie"}
     store.discard(1)
     assert store.collect({"live"}) == {"b", "zombie"}
     # by a driver that knows of nothing yet
-    again = CheckpointStore(store.directory)
-    assert again.collect({"live"}) == set()
-    again.discard(2)
-    assert again.unreferenced({"live", "c"}) == {"a"}
+    other = again(store)
+    assert other.collect({"live"}) == set()
+    other.discard(2)
+    assert other.unreferenced({"live", "c"}) == {"a"}
 
 
-def test_files_of_the_running_epoch_can_be_left_alone(store: CheckpointStore) -> None:
+def test_files_of_the_running_epoch_can_be_left_alone(local_store: CheckpointStore) -> None:
+    store = local_store
     save(store, 1, "a")
     store.storage.write("old", CONTENTS)
-    os.utime(store.storage.directory / "old", (1, 1))
+    os.utime(store.state.directory / "old", (1, 1))
     store.storage.write("new", CONTENTS)
     assert store.unreferenced((), before=time.time() - 100) == {"old"}
 
@@ -285,12 +364,12 @@ def test_nothing_is_deleted_while_a_checkpoint_cannot_be_read(
 ) -> None:
     save(store, 1, "a")
     save(store, 2, "b")
-    damage(store.directory / "chk-1" / "_metadata", "changed")
-    again = CheckpointStore(store.directory)
-    assert again.collect(()) == set()
+    damage(store, "chk-1/_metadata", "changed")
+    other = again(store)
+    assert other.collect(()) == set()
     assert "no state file is deleted while this is so: checkpoint file" in caplog.text
-    again.discard(1)
-    assert again.collect(()) == {"a"}
+    other.discard(1)
+    assert other.collect(()) == {"a"}
 
 
 def test_discarding_twice(store: CheckpointStore) -> None:
@@ -311,7 +390,7 @@ def test_retention_never_deletes_what_is_needed(
 ) -> None:
     """A chain that grows and folds; any checkpoint of it stays whole until it is discarded."""
     store = CheckpointStore(tmp_path_factory.mktemp("job"))
-    LOCAL.make_directories(str(store.storage.directory))
+    LOCAL.make_directories(str(store.state.directory))
     live: list[str] = []
     written: dict[int, CheckpointMetadata] = {}
     for number, action in enumerate(actions):
@@ -326,9 +405,9 @@ def test_retention_never_deletes_what_is_needed(
         elif action == "collect":
             store.collect(live)
             needed = set(live).union(*(metadata.files() for metadata in written.values()))
-            assert {path.name for path in store.storage.directory.iterdir()} == needed
+            assert {file.name for file in store.state.list()} == needed
         elif action == "restart":
-            store = CheckpointStore(store.directory)
+            store = again(store)
         assert store.completed() == sorted(written)
         assert store.latest(deep=True) == written.get(max(written, default=0))
         assert all(store.storage.exists(name) for name in live)
@@ -367,8 +446,8 @@ def test_a_directory_in_use_by_another_process_is_refused(tmp_path: Path) -> Non
     store.release()
 
 
-def test_a_directory_in_use_by_this_process_is_refused(store: CheckpointStore) -> None:
-    other = CheckpointStore(store.directory)
+def test_a_directory_in_use_by_this_process_is_refused(local_store: CheckpointStore) -> None:
+    store, other = local_store, again(local_store)
     with pytest.raises(DirectoryInUseError, match=f"'words', process {os.getpid()} on host"):
         other.acquire()
     store.acquire()
@@ -377,10 +456,10 @@ def test_a_directory_in_use_by_this_process_is_refused(store: CheckpointStore) -
     other.release()
 
 
-def test_a_lock_file_that_says_nothing(store: CheckpointStore) -> None:
-    (store.directory / "lock").write_bytes(b"")
+def test_a_lock_file_that_says_nothing(local_store: CheckpointStore) -> None:
+    Path(local_store.directory / "lock").write_bytes(b"")
     with pytest.raises(DirectoryInUseError, match="is in use by another live job; stop that job"):
-        CheckpointStore(store.directory).acquire()
+        again(local_store).acquire()
 
 
 # The end of the job
@@ -402,101 +481,112 @@ def test_a_finished_job_has_nothing_to_recover(store: CheckpointStore) -> None:
 # Savepoints
 
 
-def test_a_savepoint_is_self_contained_and_movable(store: CheckpointStore, tmp_path: Path) -> None:
+def test_a_savepoint_is_self_contained_and_movable(place: Place, store: CheckpointStore) -> None:
     metadata = save(store, 7, "a", "b")
     store.storage.write("other", CONTENTS)
-    path = copy_savepoint(metadata, store.storage, tmp_path / "deep" / "savepoints")
-    assert path == tmp_path / "deep" / "savepoints" / "savepoint-words-7"
+    savepoint = copy_savepoint(metadata, store.storage, f"{place.address}/deep/sp", place.files)
+    name = savepoint.removeprefix(f"{place.address}/")
+    assert re.fullmatch(r"deep/sp/savepoint-words-7-\w{8}", name)
     store.discard(7)
     store.collect(())
-    moved = path.rename(tmp_path / "elsewhere")
-    for place in (moved, moved / "_metadata"):
-        saved = read_savepoint(place)
-        assert saved.path == moved
+    place.copy(name, "elsewhere")
+    place.files.delete_tree(join(place.path, "deep"))
+    moved = f"{place.address}/elsewhere"
+    for address in (moved, f"{moved}/_metadata"):
+        saved = read_savepoint(address, place.files)
+        assert saved.address == moved
         assert saved.metadata.savepoint
         assert saved.metadata.levels == metadata.levels
         assert saved.storage.read("a") == CONTENTS
-    assert sorted(file.name for file in (moved / "state").iterdir()) == ["a", "b"]
-    assert [file.name for file in path.parent.iterdir()] == []
+        assert store.storage.elsewhere(saved.storage.address).read("b") == CONTENTS
+    assert [file.name for file in saved.storage.list()] == ["a", "b"]
 
 
-def test_a_retained_checkpoint_can_be_read_like_a_savepoint(store: CheckpointStore) -> None:
+def test_a_retained_checkpoint_can_be_read_like_a_savepoint(
+    place: Place, store: CheckpointStore
+) -> None:
     metadata = save(store, 7, "a")
-    saved = read_savepoint(store.directory / "chk-7")
+    saved = read_savepoint(f"{store.address}/chk-7", place.files)
     assert saved.metadata == metadata
-    assert saved.storage.directory == store.storage.directory
+    assert saved.storage.address == store.state.address
 
 
-def test_savepoints_of_one_name(store: CheckpointStore, tmp_path: Path) -> None:
-    save(store, 7, "a")
+def test_savepoints_never_have_one_name(local_store: CheckpointStore, tmp_path: Path) -> None:
+    save(local_store, 7, "a")
     metadata = image(7, "a", job="The job: über/all")
-    names = [copy_savepoint(metadata, store.storage, tmp_path / "sp").name for _ in range(3)]
-    assert names == [f"savepoint-The-job-ber-all-7{n}" for n in ("", "-2", "-3")]
+    made = {copy_savepoint(metadata, local_store.storage, tmp_path / "sp") for _ in range(3)}
+    assert len(made) == 3
+    assert all(re.match("savepoint-The-job-ber-all-7-", Path(path).name) for path in made)
 
 
-def test_a_savepoint_of_a_damaged_file(store: CheckpointStore, tmp_path: Path) -> None:
-    metadata = save(store, 7, "a")
-    damage(store.directory / "state" / "a", "changed")
+def test_a_savepoint_of_a_damaged_file(place: Place, store: CheckpointStore) -> None:
+    metadata, target = save(store, 7, "a"), f"{place.address}/sp"
+
+    def copy() -> None:
+        copy_savepoint(metadata, store.state, target, place.files)
+
+    damage(store, "state/a", "changed")
     with pytest.raises(
         CheckpointCorruptionError, match="state file 'a' cannot be used: expected c"
     ):
-        copy_savepoint(metadata, store.storage, tmp_path / "sp")
-    damage(store.directory / "state" / "a", "cut short")
+        copy()
+    damage(store, "state/a", "cut short")
     with pytest.raises(
         CheckpointCorruptionError, match=r"'a' cannot be saved: expected \d+ bytes, f"
     ):
-        copy_savepoint(metadata, store.storage, tmp_path / "sp")
-    damage(store.directory / "state" / "a", "gone")
+        copy()
+    damage(store, "state/a", "gone")
     with pytest.raises(
-        CheckpointStorageError, match="savepoint-words-7': StateStorageError: cannot"
+        CheckpointStorageError, match=r"savepoint-words-7-\w+': StateStorageError: cannot"
     ):
-        copy_savepoint(metadata, store.storage, tmp_path / "sp")
-    assert list((tmp_path / "sp").iterdir()) == []
+        copy()
+    assert place.tree("sp") == set()
 
 
 def test_a_savepoint_on_a_full_disk(
-    store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local_store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metadata = save(store, 7, "a")
+    metadata = save(local_store, 7, "a")
 
     def full(source: object, target: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "rename", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(
-        CheckpointStorageError, match=r"cannot write savepoint '.*': OSError: No space"
+        CheckpointStorageError, match=r"cannot write savepoint '.*': .*: No space left"
     ):
-        copy_savepoint(metadata, store.storage, tmp_path / "sp")
+        copy_savepoint(metadata, local_store.storage, tmp_path / "sp")
     assert list((tmp_path / "sp").iterdir()) == []
 
 
-def test_what_is_no_savepoint(store: CheckpointStore, tmp_path: Path) -> None:
+def test_what_is_no_savepoint(place: Place, store: CheckpointStore) -> None:
     with pytest.raises(
         CheckpointStorageError, match=r"there is no savepoint or checkpoint in '.*no'"
     ):
-        read_savepoint(tmp_path / "no")
-    path = copy_savepoint(save(store, 7, "a"), store.storage, tmp_path)
-    damage(path / "state" / "a", "gone")
+        read_savepoint(f"{place.address}/no", place.files)
+    made = copy_savepoint(save(store, 7, "a"), store.storage, place.address, place.files)
+    place.files.delete(join(place.path, made.removeprefix(place.address), "state/a"))
     with pytest.raises(
-        CheckpointCorruptionError, match="savepoint 7 cannot be used: its state file"
+        CheckpointCorruptionError, match=f"savepoint 7 cannot be used: its state file '{made}/st"
     ):
-        read_savepoint(path)
+        read_savepoint(made, place.files)
 
 
-def test_dispose(store: CheckpointStore, tmp_path: Path) -> None:
-    path = copy_savepoint(save(store, 7, "a"), store.storage, tmp_path)
-    dispose_savepoint(path)
-    assert not path.exists()
-    with pytest.raises(CheckpointStorageError, match="No such file"):
-        dispose_savepoint(path)
+def test_dispose(place: Place, store: CheckpointStore) -> None:
+    made = copy_savepoint(save(store, 7, "a"), store.storage, f"{place.address}/sp", place.files)
+    dispose_savepoint(made, place.files)
+    assert place.tree("sp") == set()
+    with pytest.raises(CheckpointStorageError, match="cannot read checkpoint"):
+        dispose_savepoint(made, place.files)
     with pytest.raises(CheckpointError, match="chk-7' is a checkpoint of a job, not a savepoint"):
-        dispose_savepoint(store.directory / "chk-7")
+        dispose_savepoint(f"{store.address}/chk-7", place.files)
     assert store.latest() is not None
 
 
 def test_what_is_written_is_what_the_format_says(store: CheckpointStore) -> None:
     metadata = save(store, 1, "a")
-    assert (store.directory / "chk-1" / "_metadata").read_bytes() == encode(metadata)
+    path = str(store.directory / "chk-1" / "_metadata")
+    assert store.state.files.read(path) == encode(metadata)
 
 
 # A crash of the machine
@@ -537,12 +627,12 @@ def test_a_directory_that_a_dead_process_made_is_durable_before_it_is_used(direc
     assert reopened(files).latest(deep=True) == image(1, "a")
 
 
-def test_a_savepoint_directory_that_a_dead_process_made(store: CheckpointStore) -> None:
-    metadata, files = save(store, 1, "a"), MemoryFileSystem()
+def test_a_savepoint_directory_that_a_dead_process_made(local_store: CheckpointStore) -> None:
+    metadata, files = save(local_store, 1, "a"), MemoryFileSystem()
     die_at(files, "sync", "/")
     with pytest.raises(Death):
-        copy_savepoint(metadata, store.storage, "/sp", files)
-    path = copy_savepoint(metadata, store.storage, "/sp", files)
+        copy_savepoint(metadata, local_store.storage, "/sp", files)
+    path = copy_savepoint(metadata, local_store.storage, "/sp", files)
     files.crash()
     assert read_savepoint(path, files).metadata.levels == metadata.levels
 

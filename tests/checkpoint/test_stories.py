@@ -138,7 +138,7 @@ class Teller:
         for checkpoint in self.store.completed():
             files = (ref.name for ref in self.store.read(checkpoint).levels[0].chains[0].files)
             yield " ".join([f"chk-{checkpoint}:", *files])
-        yield " ".join(["state:", *sorted(p.name for p in self.store.storage.directory.iterdir())])
+        yield " ".join(["state:", *sorted(file.name for file in self.store.state.list())])
 
 
 def blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:

@@ -10,6 +10,7 @@ import copy
 import random
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -672,6 +673,39 @@ def test_values_are_saved_as_pairs_under_their_own_type(in_memory: Subject) -> N
     in_memory.renew()
     with pytest.raises(StateMigrationError, match="'s' of operator 'op' was saved as"):
         in_memory.state(expiring(ValueStateDescriptor("s", Types.STRING()), ttl()))
+
+
+@dataclass
+class Visit:
+    page: str
+
+
+@dataclass
+class LongerVisit:
+    page: str
+    seconds: int = 0
+
+
+def test_types_evolve_with_time_to_live_as_without(subject: Subject) -> None:
+    def descriptors(number: Any, visit: Any) -> list[Any]:
+        return [
+            expiring(ValueStateDescriptor("v", number), ttl()),
+            expiring(ListStateDescriptor("l", visit), ttl()),
+            expiring(MapStateDescriptor("m", Types.STRING(), number), ttl()),
+        ]
+
+    value, visits, counts = map(subject.state, descriptors(Types.INT(), Visit))
+    value.update(7)
+    visits.add(Visit("home"))
+    counts.put("a", None)
+    subject.write()
+    subject.clock.advance(TTL - 1)
+    subject.renew()
+    value, visits, counts = map(subject.state, descriptors(Types.LONG(), LongerVisit))
+    assert (value.value(), visits.get()) == (7, [LongerVisit("home", 0)])
+    assert counts.items() == [("a", None)]
+    subject.clock.advance(1)
+    assert (value.value(), visits.get(), counts.items()) == (None, [], [])
 
 
 # Everything at once, against a dict.

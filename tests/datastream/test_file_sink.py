@@ -502,18 +502,18 @@ def test_publishing_is_durable_step_by_step(local: str, monkeypatch: pytest.Monk
 
         monkeypatch.setattr(LocalFileSystem, name, call)
 
-    for name in ("open_output", "move", "delete", "sync"):
+    for name in ("open_output", "move", "delete", "sync_files"):
         note(name)
     files.publish(transaction)
     assert steps == [
         ("open_output", ".0-0"),
-        ("sync", ".0-0"),
+        ("sync_files", ".0-0"),
         ("move", ".0-0", "segment 0"),
-        ("sync", "segment 0"),
+        ("sync_files", "segment 0"),
         ("delete", ".0-0"),
         ("delete", "segment 1"),
         ("move", "segment 0", "part"),
-        ("sync", "part"),
+        ("sync_files", "part"),
     ]
 
 

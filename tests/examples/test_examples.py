@@ -88,6 +88,10 @@ EXPECTED = {
         "smallest and largest: 40 1200",
     ],
     "state_ttl": ["alarm> cellar: water", "alarm> attic: smoke"],
+    "state_evolution": [
+        "1000 customers have gone on with what they had",
+        "refused: cents: long cannot be read as string",
+    ],
     "state_access": ["('hi', 1)", "('hi', 3)", "('hi', 7)", "('hello', 8)"],
     "checkpoints": ["failed once, restarted at number 3000, and counted 6000 numbers"],
     "streaming_word_count": ["cancelled after 3 s: JobStatus.CANCELED"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,20 @@ def test_hdfs_without_hadoop_says_what_is_missing(
         monkeypatch.setenv(name, str(tmp_path))
     root = uri.removesuffix("/x")
     with pytest.raises(FileSystemError, match=f"cannot connect to '{root}'.*set HADOOP_HOME"):
+        file_system_of(uri)
+
+
+def test_hdfs_over_http_without_its_packages_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec.implementations.webhdfs", None)
+    with pytest.raises(FileSystemError, match=r"pip install 'holdfast\[webhdfs\]'"):
+        file_system_of("webhdfs://node:9870/x")
+
+
+@pytest.mark.parametrize("uri", ["webhdfs://ann@127.0.0.1:1/x", "swebhdfs://127.0.0.1:1/x"])
+def test_hdfs_over_http_that_does_not_answer(uri: str) -> None:
+    with pytest.raises(FileSystemError, match=f"cannot connect to '{uri[:-2]}'.*Connection"):
         file_system_of(uri)
 
 

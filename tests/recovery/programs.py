@@ -124,7 +124,7 @@ class Program:
     """
 
     build: Callable[[StreamExecutionEnvironment], DataStream]
-    directory: Path
+    directory: Path | str
 
     @contextmanager
     def started(

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import HoldfastError
+from holdfast.filesystem import file_system_of, join
 from holdfast.testing import Fault, FaultPlan, LocalExecutor, SimulatedKill
 from tests.recovery.verifying import Settings, make_job, verify
 
@@ -140,6 +141,24 @@ def test_a_crash_while_the_job_closes(
 def test_a_crash_at_every_step_in_a_row(tmp_path: Path, kill: bool) -> None:
     faults = [Fault(step, 2, kill) for step in STEPS]
     expect(check(Settings(tmp_path), faults), faults)
+
+
+@pytest.mark.parametrize("store", ["s3", pytest.param("hdfs", marks=pytest.mark.spark)])
+def test_crashes_with_checkpoints_on_other_machines(
+    tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
+    """The driver dies, and workers do; on HDFS, which is slow, only where files are written."""
+    given = request.getfixturevalue(store)
+    settings = given.options if store == "s3" else {}
+    checkpoints = f"{given.uri if store == 's3' else given}/deep/checkpoints"
+    job = Settings(tmp_path, checkpoints=checkpoints, spark=tuple(settings.items()))
+    steps = STEPS if store == "s3" else (6, 9)
+    faults = [Fault(step, 1 + step % 2, True) for step in steps]
+    expect(check(job, faults), faults)
+    system, path = file_system_of(checkpoints, settings)
+    (home,) = system.list_directory(path)
+    left = [status.name for status in system.list_directory(join(path, home.name, "state"))]
+    assert left == [], "a job that has come to its end leaves no state behind"
 
 
 @kills

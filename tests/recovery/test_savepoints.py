@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.errors import CheckpointError, DirectoryInUseError
 from holdfast.checkpoint.events import CheckpointStatus
 from holdfast.checkpoint.savepoints import dispose_savepoint, read_savepoint
+from holdfast.checkpoint.store import CheckpointStore
 from holdfast.datastream import DataStream, MapFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.functions import (
@@ -21,8 +22,15 @@ from holdfast.datastream.functions import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
 )
-from holdfast.errors import JobDefinitionError, JobExecutionError, UserFunctionError
+from holdfast.errors import (
+    HoldfastError,
+    JobDefinitionError,
+    JobExecutionError,
+    UserFunctionError,
+)
+from holdfast.filesystem import file_system_of
 from holdfast.testing import LocalExecutor
+from tests.conftest import S3
 from tests.recovery.programs import (
     BOARD,
     NUMBERS,
@@ -509,6 +517,121 @@ def test_start_afresh(tmp_path: Path) -> None:
         assert sorted(run.records) == [*range(10), *range(90, 100)]
         records = list(run.records)
     go_on(program, None, records)
+
+
+@pytest.mark.parametrize("claim", ["CLAIM", "NO_CLAIM"])
+def test_a_job_that_died_goes_on_though_it_is_told_again_where_to_begin(
+    tmp_path: Path, claim: str
+) -> None:
+    records, savepoint = stopped(ledger, tmp_path)
+    program = Program(ledger, tmp_path / "job")
+    settings = {"execution.state-recovery.claim-mode": claim}
+    with program.started(2, savepoint, settings) as run:
+        run.epoch()
+    with program.started(2, savepoint, settings) as run:  # there is no checkpoint since
+        run.epoch(checkpoint=True)
+        records += run.records
+    with program.started(2, savepoint, settings) as run:
+        run.epoch(quota=0)
+        assert keyed_states(run, "ledger") == keyed_model(records)
+        run.epoch(checkpoint=True)
+        records += run.records
+    go_on(program, savepoint, records, settings=settings)
+
+
+def test_a_job_that_died_after_a_fresh_start_goes_on(tmp_path: Path) -> None:
+    program, afresh = Program(ledger, tmp_path), {"holdfast.start-afresh": "true"}
+    with program.started(2) as run:
+        run.epoch(checkpoint=True)
+    with program.started(2, settings=afresh) as run:
+        run.epoch(checkpoint=True)
+        records = list(run.records)
+    go_on(program, None, records, settings=afresh)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "told nothing", "told otherwise"])
+def test_whoever_tells_a_job_again_where_to_begin_is_obeyed(tmp_path: Path, end: str) -> None:
+    """If the job has not died meanwhile, but was ended, or run in another way."""
+    records, savepoint = stopped(ledger, tmp_path)
+    program = Program(ledger, tmp_path / "job")
+    keep = {
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+    }
+    with program.started(2, savepoint, keep) as run:
+        run.epoch(checkpoint=True)
+        if end == "cancelled":
+            run.cancel()
+    if end == "told nothing":
+        with program.started(2) as run:
+            run.epoch(checkpoint=True)
+    elif end == "told otherwise":
+        with program.started(2, settings={"holdfast.start-afresh": "true"}) as run:
+            run.epoch(checkpoint=True)
+    go_on(program, savepoint, records)
+
+
+def test_a_savepoint_of_one_file_system_is_restored_on_another(tmp_path: Path, s3: S3) -> None:
+    with Program(ledger, f"{s3.uri}/job").started(2, settings=s3.options) as run:
+        read_to(run, 60)
+        savepoint = run.savepoint(f"{s3.uri}/savepoints")
+        records = list(run.records)
+        assert savepoint.startswith(f"{s3.uri}/savepoints/savepoint-")
+    other = Program(ledger, tmp_path / "job")
+    with other.started(3, savepoint, settings=s3.options) as run:
+        run.epoch(checkpoint=True)
+        records += run.records
+        local = run.savepoint(tmp_path / "savepoints")
+        records += run.records[len(run.records) - 30 :]
+    moved = shutil.move(local, tmp_path / "moved")
+    go_on(Program(ledger, f"{s3.uri}/again"), Path(moved).as_uri(), records, settings=s3.options)
+
+
+def test_a_savepoint_that_cannot_go_where_it_should_leaves_the_job_alone(tmp_path: Path) -> None:
+    with Program(ledger, tmp_path).started(2) as run:
+        with pytest.raises(CheckpointError, match="no savepoint: there is no file system for 'ftp"):
+            run.savepoint("ftp://host/x")
+        with pytest.raises(CheckpointError, match="no savepoint: cannot connect to 'webhdfs://127"):
+            run.savepoint("webhdfs://127.0.0.1:1/x")
+        run.run_to_end()
+        assert sorted(run.records) == ALL
+
+
+def test_a_job_whose_directory_another_one_has_taken_fails_and_touches_nothing(s3: S3) -> None:
+    settings = {"execution.checkpointing.tolerable-failed-checkpoints": "5", **s3.options}
+    home = f"{s3.uri}/job/Holdfast-Streaming-Job"
+    with Program(ledger, f"{s3.uri}/job").started(2, settings=settings) as run:
+        run.epoch(checkpoint=True)
+        store = CheckpointStore(file_system_of(home)[1], file_system_of(home)[0])
+        store.state.files.delete(str(store.directory / "lock"))
+        other = store.state.files.lock(str(store.directory / "lock"), b"")
+        store.state.write("of the other", b"")
+        with pytest.raises(DirectoryInUseError, match=f"taken the checkpoint directory '{home}"):
+            run.epoch(checkpoint=True)
+        with pytest.raises(DirectoryInUseError):
+            run.recover()
+        assert store.completed() == [1]
+        assert other.is_held()
+        assert store.state.exists("of the other")
+        other.release()
+
+
+@pytest.mark.parametrize(
+    ("directory", "problem"),
+    [
+        ("s3a://no-such-bucket/x", "cannot make checkpoint directory 's3a://no-such-bucket/x/H"),
+        ("ftp://host/x", "no file system for 'ftp://host/x'; a path begins with"),
+        ("hdfs://nowhere:1/x", "cannot connect to 'hdfs://nowhere:1'.*libhdfs"),
+    ],
+)
+def test_a_place_that_is_not_to_be_had_is_told_before_anything_runs(
+    s3: S3, directory: str, problem: str
+) -> None:
+    program = Program(ledger, directory)
+    with (
+        pytest.raises((HoldfastError, ValueError), match=problem),
+        program.started(2, settings=s3.options),
+    ):
+        pass
 
 
 def test_a_retained_checkpoint_is_named(tmp_path: Path) -> None:

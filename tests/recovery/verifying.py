@@ -60,6 +60,7 @@ class Settings:
         interval_ms: of checkpoints.
         faults: the directory of a plan of faults.
         spark: settings of Spark.
+        checkpoints: where they are; by default in the folder.
     """
 
     folder: Path
@@ -70,6 +71,7 @@ class Settings:
     interval_ms: int = 3_600_000
     faults: str | None = None
     spark: tuple[tuple[str, str], ...] = ()
+    checkpoints: str | None = None
 
 
 def make_job(settings: Settings) -> StreamExecutionEnvironment:
@@ -77,7 +79,8 @@ def make_job(settings: Settings) -> StreamExecutionEnvironment:
     configuration = Configuration(
         {
             "holdfast.epoch.max-records": str(settings.epoch),
-            "execution.checkpointing.dir": str(settings.folder / "checkpoints"),
+            "execution.checkpointing.dir": settings.checkpoints
+            or str(settings.folder / "checkpoints"),
             **({} if settings.faults is None else {FAULTS_KEY: settings.faults}),
             **dict(settings.spark),
         }
@@ -261,6 +264,7 @@ def main() -> None:
     for name in ("numbers", "ticks", "parallelism", "epoch", "interval_ms"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Settings, name))
     parser.add_argument("--faults")
+    parser.add_argument("--checkpoints")
     parser.add_argument("--spark", action="append", default=[], type=lambda s: s.split("=", 1))
     given = vars(parser.parse_args())
     settings = Settings(**{**given, "spark": tuple((key, value) for key, value in given["spark"])})

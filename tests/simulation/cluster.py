@@ -90,11 +90,12 @@ class Cluster:
         zombies: runs that were given up, and still go on some day.
     """
 
-    def __init__(self, world: World, storage: StateStorage) -> None:
+    _storage: StateStorage
+
+    def __init__(self, world: World) -> None:
         self.world = world
         self.trial: Trial | None = None
         self.zombies: list[Run] = []
-        self._storage = storage
         self._names = (f"worker {number}" for number in count(1))
         self._workers: list[Worker] = []
         self._homes: dict[tuple[int, int], Worker] = {}
@@ -102,9 +103,10 @@ class Cluster:
         self._late: list[Block] = []
         world.disturb = self.stir
 
-    def begin(self, plan: Plan, code: JobCode, job: str) -> None:
+    def begin(self, plan: Plan, code: JobCode, job: str, storage: StateStorage) -> None:
         """A driver starts a job; its workers are new, and zombies of others may be left."""
         self.plan = plan
+        self._storage = storage
         self._code = replace(code, id=job)
         self._workers = [
             Worker(next(self._names)) for _ in range(self.world.random.randrange(1, 4))

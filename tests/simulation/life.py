@@ -79,7 +79,7 @@ class Life:
     def __init__(self, world: World) -> None:
         self.world = world
         self.store = CheckpointStore(DIRECTORY, world.files)
-        self.cluster = Cluster(world, self.store.storage)
+        self.cluster = Cluster(world)
         self.done = False
         self.savepoints: list[str] = []
         self._random = world.random
@@ -157,13 +157,13 @@ class Life:
             prepared.plan,
             name,
             self._configuration(),
-            Path("/scratch"),
+            Path(f"/scratch/{self._drivers}"),
             collected={prepared.results: results},
             clock=world.clock,
             files=world.files,
             simulated=True,
         )
-        self.cluster.begin(driver.plan, prepared.code, name)
+        self.cluster.begin(driver.plan, prepared.code, name, driver.checkpoints.storage)
         return driver
 
     def _configuration(self) -> Configuration:
@@ -231,7 +231,7 @@ class Life:
             return None
         storage = self.store.storage
         if start.directory is not None:
-            storage = storage.elsewhere(str(start.directory))
+            storage = storage.elsewhere(start.directory)
         image = read_image(f"checkpoint {start.metadata.id}", start.metadata, storage)
         check_image(image, self._shape.replayable)
         return image

@@ -18,7 +18,7 @@ from holdfast.state.chain import FileRef
 from holdfast.state.heap import HeapKeyedStateBackend
 from holdfast.state.interface import Restored, RestoredHow
 from holdfast.state.operator_state import ListImage
-from holdfast.state.storage import LocalStateStorage
+from holdfast.state.storage import DirectoryStateStorage
 from holdfast.testing import MemoryFileSystem
 from tests.simulation.life import SeedFailed, simulate
 
@@ -53,7 +53,7 @@ def test_nobody_checks_that_all_have_read_the_same_runs(monkeypatch: pytest.Monk
 def test_metadata_is_written_before_the_state_files_are_durable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(LocalStateStorage, "sync", lambda self, names: None)
+    monkeypatch.setattr(DirectoryStateStorage, "sync", lambda self, names: None)
     assert_found(among=500)
 
 

@@ -75,7 +75,7 @@ def damage_state(directory: Path, checkpoint: int) -> Path:
     store = CheckpointStore(directory)
     others = [store.read(other).files() for other in store.completed() if other != checkpoint]
     own = store.read(checkpoint).files().difference(*others)
-    path = store.storage.directory / min(own)
+    path = Path(store.state.directory / min(own))
     flip_a_byte(path)
     return path
 

@@ -20,9 +20,9 @@ from holdfast.errors import InternalError
 from holdfast.state import heap
 from holdfast.state.backend import (
     Chain,
+    DirectoryStateStorage,
     HeapKeyedStateBackend,
     KeyContext,
-    LocalStateStorage,
     RestoredHow,
     read_blobs,
 )
@@ -42,7 +42,7 @@ SEEN = MapStateDescriptor("seen", Types.STRING(), Types.LONG())
 class Worker:
     """A backend with a context, as one worker process has it."""
 
-    def __init__(self, storage: LocalStateStorage, key_groups: range = range(128)) -> None:
+    def __init__(self, storage: DirectoryStateStorage, key_groups: range = range(128)) -> None:
         self.storage = storage
         self.backend = HeapKeyedStateBackend(key_groups, 128)
         self.context = KeyContext()
@@ -65,12 +65,12 @@ class Worker:
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> LocalStateStorage:
-    return LocalStateStorage(tmp_path)
+def storage(tmp_path: Path) -> DirectoryStateStorage:
+    return DirectoryStateStorage(tmp_path)
 
 
 @pytest.fixture
-def worker(storage: LocalStateStorage) -> Worker:
+def worker(storage: DirectoryStateStorage) -> Worker:
     return Worker(storage)
 
 
@@ -123,7 +123,7 @@ def test_a_delta_holds_only_what_changed(worker: Worker) -> None:
 
 
 @pytest.mark.usefixtures("deltas_only")
-def test_workers_take_turns(storage: LocalStateStorage) -> None:
+def test_workers_take_turns(storage: DirectoryStateStorage) -> None:
     one, two = Worker(storage), Worker(storage)
     one.state(EVENTS, "k").add("a")
     chain = one.persist("a", 0)
@@ -136,7 +136,7 @@ def test_workers_take_turns(storage: LocalStateStorage) -> None:
 
 
 def test_a_folded_file_may_cover_more_than_what_is_missing(
-    storage: LocalStateStorage, monkeypatch: pytest.MonkeyPatch
+    storage: DirectoryStateStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folds = iter([0, 0, 0, 2])
     monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: next(folds))
@@ -158,7 +158,7 @@ def test_a_folded_file_may_cover_more_than_what_is_missing(
     assert two.state(COUNT, "k1").value() is None
 
 
-def test_a_state_nobody_asks_for_is_carried_along(storage: LocalStateStorage) -> None:
+def test_a_state_nobody_asks_for_is_carried_along(storage: DirectoryStateStorage) -> None:
     one = Worker(storage)
     one.state(COUNT, "k").update(1)
     one.state(EVENTS, "k").add("a")
@@ -178,7 +178,7 @@ def test_a_state_nobody_asks_for_is_carried_along(storage: LocalStateStorage) ->
 
 
 def test_a_state_that_is_asked_for_after_its_file_was_folded(
-    storage: LocalStateStorage, monkeypatch: pytest.MonkeyPatch
+    storage: DirectoryStateStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folds = iter([0, 0, 1, 1])
     monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: next(folds))
@@ -199,7 +199,7 @@ def test_a_state_that_is_asked_for_after_its_file_was_folded(
 
 
 def test_an_undecoded_append_to_a_list_that_is_gone(
-    storage: LocalStateStorage, monkeypatch: pytest.MonkeyPatch
+    storage: DirectoryStateStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folds = iter([0, 0, 0, 2])
     monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: next(folds))
@@ -219,7 +219,7 @@ def test_an_undecoded_append_to_a_list_that_is_gone(
 
 def test_a_failed_write_loses_nothing(worker: Worker, tmp_path: Path) -> None:
     worker.state(COUNT, "k").update(1)
-    missing = LocalStateStorage(tmp_path / "gone")
+    missing = DirectoryStateStorage(tmp_path / "gone")
     with pytest.raises(StateStorageError, match="cannot write"):
         worker.backend.persist(missing, "a", 0)
     chain = worker.persist("b", 0)
@@ -272,7 +272,7 @@ def test_another_max_parallelism_is_refused(worker: Worker) -> None:
         other.restore(worker.storage, chain)
 
 
-def test_a_key_of_another_subtask_is_refused(storage: LocalStateStorage) -> None:
+def test_a_key_of_another_subtask_is_refused(storage: DirectoryStateStorage) -> None:
     worker = Worker(storage, range(0, 1))
     for i in range(50):
         worker.state(COUNT, f"k{i}").update(i)
@@ -395,7 +395,7 @@ def test_many_keys_in_many_chunks(worker: Worker) -> None:
     assert sum(p.backend.statistics().entries["op", "count"] for p in parts) == 10_000
 
 
-def test_undecoded_state_of_others_is_not_taken_over_twice(storage: LocalStateStorage) -> None:
+def test_undecoded_state_of_others_is_not_taken_over_twice(storage: DirectoryStateStorage) -> None:
     """Two halves carry the same undecoded chunk; each may count for its own key groups only."""
     whole = Worker(storage)
     for i in range(100):

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.state.errors import StateStorageError
-from holdfast.state.storage import LocalStateStorage
+from holdfast.state.storage import DirectoryStateStorage
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> LocalStateStorage:
-    return LocalStateStorage(tmp_path)
+def storage(tmp_path: Path) -> DirectoryStateStorage:
+    return DirectoryStateStorage(tmp_path)
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_write_read_delete(storage: LocalStateStorage, durable: bool) -> None:
+def test_write_read_delete(storage: DirectoryStateStorage, durable: bool) -> None:
     storage.write("a.state", b"one", durable=durable)
     storage.write("a.state", b"two", durable=durable)
     assert storage.read("a.state") == b"two"
@@ -26,26 +26,26 @@ def test_write_read_delete(storage: LocalStateStorage, durable: bool) -> None:
     storage.delete("a.state")
     storage.delete("a.state")
     assert not storage.exists("a.state")
-    assert list(storage.directory.iterdir()) == []
+    assert storage.list() == []
 
 
-def test_storage_is_picklable(storage: LocalStateStorage) -> None:
+def test_storage_is_picklable(storage: DirectoryStateStorage) -> None:
     assert pickle.loads(pickle.dumps(storage)).directory == storage.directory
 
 
-def test_a_missing_file(storage: LocalStateStorage) -> None:
+def test_a_missing_file(storage: DirectoryStateStorage) -> None:
     with pytest.raises(StateStorageError, match=r"cannot read state file '.*x\.state': FileNotF"):
         storage.read("x.state")
 
 
 def test_a_missing_directory(tmp_path: Path) -> None:
-    storage = LocalStateStorage(tmp_path / "gone")
+    storage = DirectoryStateStorage(tmp_path / "gone")
     with pytest.raises(StateStorageError, match=r"cannot write .*; the directory '.*gone' is miss"):
         storage.write("a.state", b"x")
 
 
 def test_a_full_disk_leaves_nothing_behind(
-    storage: LocalStateStorage, monkeypatch: pytest.MonkeyPatch
+    storage: DirectoryStateStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(source: object, target: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -54,10 +54,10 @@ def test_a_full_disk_leaves_nothing_behind(
     with pytest.raises(StateStorageError, match="OSError: No space left on device") as caught:
         storage.write("a.state", b"x")
     assert isinstance(caught.value, OSError)
-    assert list(storage.directory.iterdir()) == []
+    assert storage.list() == []
 
 
-def test_no_permission(storage: LocalStateStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_permission(storage: DirectoryStateStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(self: Path) -> bytes:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 

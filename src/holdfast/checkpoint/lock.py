@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
-from pathlib import Path
+from pathlib import PurePosixPath
 
 import msgspec
 
 from holdfast.checkpoint import disk
 from holdfast.checkpoint.errors import DirectoryInUseError
-from holdfast.state.filesystem import LOCAL, FileSystem
+from holdfast.filesystem import FileLock, FileSystem, LockedError
 
 __all__ = ["DirectoryLock"]
 
@@ -25,45 +24,59 @@ class _Owner(msgspec.Struct, frozen=True):
 
 
 class DirectoryLock:
-    """A lock that the system lets go of with the process; the file says who holds it.
+    """A lock that ends with the process; the file says who holds it.
 
-    The file stays when the lock is released: only the lock counts. A lock that is neither released
-    nor referred to any more is held nevertheless.
+    On a local file system the system lets go of it, and only the lock counts, not the file. On
+    others it is a lease (`holdfast.filesystem.lease`), which can be lost while the process lives.
     """
 
-    def __init__(self, directory: Path, files: FileSystem = LOCAL) -> None:
-        self._path = directory / _NAME
+    def __init__(self, directory: PurePosixPath, files: FileSystem) -> None:
+        self._directory = directory
         self._files = files
-        self._let_go: Callable[[], None] | None = None
+        self._lock: FileLock | None = None
 
     def acquire(self, job_name: str = "") -> None:
         """Take the lock, or raise a DirectoryInUseError that names who has it."""
-        if self._let_go is not None:
+        if self._lock is not None:
             return
-        owner = _Owner(job_name, os.getpid(), socket.gethostname())
-        with disk.errors("lock checkpoint directory", self._path.parent):
+        owner = msgspec.json.encode(_Owner(job_name, os.getpid(), socket.gethostname()))
+        with disk.errors(self._files, "lock checkpoint directory", self._directory):
             try:
-                self._let_go = self._files.lock(str(self._path), msgspec.json.encode(owner))
-            except BlockingIOError:
-                raise self._in_use(self._owner()) from None
+                self._lock = self._files.lock(str(self._directory / _NAME), owner)
+            except LockedError as error:
+                raise self._in_use(_decode(error.holder)) from None
+
+    def check(self) -> None:
+        """Raise a DirectoryInUseError if the lock was taken, and is not this one's any more."""
+        with disk.errors(self._files, "lock checkpoint directory", self._directory):
+            if self._lock is not None and not self._lock.is_held():
+                raise DirectoryInUseError(
+                    f"another job has taken the checkpoint directory '{self._where}' from this "
+                    "one, which had not renewed its lock in time; this one must not go on"
+                )
 
     def release(self) -> None:
         """Let go of the lock, if it is held."""
-        if self._let_go is not None:
-            self._let_go()
-            self._let_go = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    @property
+    def _where(self) -> str:
+        return self._files.uri(str(self._directory))
 
     def _in_use(self, owner: _Owner | None) -> DirectoryInUseError:
         who = "another live job"
         if owner is not None:
             who += f": {owner.job!r}, process {owner.pid} on host {owner.host!r}"
         return DirectoryInUseError(
-            f"checkpoint directory {str(self._path.parent)!r} is in use by {who}; stop that job, "
+            f"checkpoint directory '{self._where}' is in use by {who}; stop that job, "
             "or give this one another directory or job name"
         )
 
-    def _owner(self) -> _Owner | None:
-        try:
-            return msgspec.json.decode(self._files.read(str(self._path)), type=_Owner)
-        except (OSError, msgspec.MsgspecError):
-            return None
+
+def _decode(owner: bytes) -> _Owner | None:
+    try:
+        return msgspec.json.decode(owner, type=_Owner)
+    except msgspec.MsgspecError:
+        return None

@@ -1,19 +1,17 @@
 """Savepoints: complete, self-contained, movable copies of a checkpoint.
 
-<target>/savepoint-<job>-<id>/_metadata
-<target>/savepoint-<job>-<id>/state/   all state files that it needs, and no others
+<target>/savepoint-<job>-<id>-<random>/_metadata   a savepoint is complete when this is there
+<target>/savepoint-<job>-<id>-<random>/state/      all state files that it needs, and no others
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import uuid
 from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -25,93 +23,107 @@ from holdfast.checkpoint.errors import (
 )
 from holdfast.checkpoint.metadata import CheckpointMetadata, encode
 from holdfast.checkpoint.store import METADATA, STATE, read_metadata, verify_files
+from holdfast.filesystem import FileSystem
+from holdfast.filesystem.local import LOCAL
 from holdfast.state.errors import StateCorruptionError
 from holdfast.state.files import decode_file
-from holdfast.state.filesystem import LOCAL, FileSystem
-from holdfast.state.storage import LocalStateStorage, StateStorage
+from holdfast.state.storage import DirectoryStateStorage, StateStorage
 
 __all__ = ["SavedImage", "copy_savepoint", "dispose_savepoint", "read_savepoint"]
 
 
 @dataclass(frozen=True)
 class SavedImage:
-    """A savepoint, or a retained checkpoint, to start a job from."""
+    """A savepoint, or a retained checkpoint, to start a job from.
 
-    path: Path
+    Attributes:
+        address: that of its directory.
+    """
+
+    address: str
     metadata: CheckpointMetadata
-    storage: LocalStateStorage
+    storage: DirectoryStateStorage
 
 
 def copy_savepoint(
     metadata: CheckpointMetadata,
     storage: StateStorage,
-    target_dir: str | os.PathLike[str],
+    target: str | os.PathLike[str],
     files: FileSystem = LOCAL,
-) -> Path:
-    """Write a savepoint of this checkpoint and return its directory.
+) -> str:
+    """Write a savepoint of this checkpoint below an address, and return its own.
 
-    It appears whole, with every state file read and found right, or not at all. If there is one of
-    that name, of another run of the job, this one's name gets a number.
+    It has its metadata, and is a savepoint, once every state file was read, found right, and
+    written. If this raises, nothing is left of it.
     """
-    target = Path(target_dir)
-    name = f"savepoint-{_slug(metadata.job_name)}-{metadata.id}"
-    draft = target / f".{name}.{uuid.uuid4().hex}.tmp"
-    with disk.errors("write savepoint", target / name):
+    files, above = files.locate(os.fspath(target))
+    name = f"savepoint-{_slug(metadata.job_name)}-{metadata.id}-{uuid.uuid4().hex[:8]}"
+    directory = PurePosixPath(above) / name
+    with disk.errors(files, "write savepoint", directory):
         try:
-            disk.make_home(files, target)
-            _write(msgspec.structs.replace(metadata, savepoint=True), storage, draft, files)
-            return _rename(draft, target, name, files)
-        finally:
+            disk.make_home(files, directory)
+            _write(msgspec.structs.replace(metadata, savepoint=True), storage, directory, files)
+        except Exception:
             with contextlib.suppress(OSError):
-                files.delete_tree(str(draft))
+                files.delete_tree(str(directory))
+            raise
+    return files.uri(str(directory))
 
 
-def read_savepoint(path: str | os.PathLike[str], files: FileSystem = LOCAL) -> SavedImage:
+def read_savepoint(address: str | os.PathLike[str], files: FileSystem = LOCAL) -> SavedImage:
     """Return a savepoint, by its directory or its metadata file; a retained checkpoint likewise.
 
     Every state file is there and has the right size.
     """
-    directory = Path(path)
-    if directory.name == METADATA:
-        directory = directory.parent
-    with disk.errors("read checkpoint", directory):
+    files, directory = _directory(address, files)
+    with disk.errors(files, "read checkpoint", directory):
         status = files.status(str(directory / METADATA))
+    where = files.uri(str(directory))
     if status is None or status.is_directory:
-        message = f"there is no savepoint or checkpoint in {str(directory)!r}: no file {METADATA!r}"
+        message = f"there is no savepoint or checkpoint in '{where}': no file {METADATA!r}"
         raise CheckpointStorageError(message)
     metadata = read_metadata(directory / METADATA, files)
     state = (directory if metadata.savepoint else directory.parent) / STATE
-    storage = LocalStateStorage(state, files)
-    verify_files(metadata, storage, files, deep=False)
-    return SavedImage(directory, metadata, storage)
+    storage = DirectoryStateStorage(state, files)
+    verify_files(metadata, storage, deep=False)
+    return SavedImage(where, metadata, storage)
 
 
-def dispose_savepoint(path: str | os.PathLike[str], files: FileSystem = LOCAL) -> None:
+def dispose_savepoint(address: str | os.PathLike[str], files: FileSystem = LOCAL) -> None:
     """Delete a savepoint; raise a CheckpointError if that is none."""
-    directory = Path(path)
-    if directory.name == METADATA:
-        directory = directory.parent
+    files, directory = _directory(address, files)
     metadata = read_metadata(directory / METADATA, files)
     if not metadata.savepoint:
-        message = (
-            f"{str(directory)!r} is a checkpoint of a job, not a savepoint; nothing is deleted"
-        )
+        where = files.uri(str(directory))
+        message = f"'{where}' is a checkpoint of a job, not a savepoint; nothing is deleted"
         raise CheckpointError(message)
-    with disk.errors("dispose of savepoint", directory):
+    with disk.errors(files, "dispose of savepoint", directory):
         # NB: the metadata first: without it there is no savepoint.
         files.delete(str(directory / METADATA))
         files.delete_tree(str(directory))
 
 
+def _directory(
+    address: str | os.PathLike[str], files: FileSystem
+) -> tuple[FileSystem, PurePosixPath]:
+    files, path = files.locate(os.fspath(address))
+    directory = PurePosixPath(path)
+    return files, directory.parent if directory.name == METADATA else directory
+
+
 def _write(
-    metadata: CheckpointMetadata, storage: StateStorage, draft: Path, files: FileSystem
+    metadata: CheckpointMetadata, storage: StateStorage, directory: PurePosixPath, files: FileSystem
 ) -> None:
-    copies = LocalStateStorage(draft / STATE, files)
+    copies = DirectoryStateStorage(directory / STATE, files)
     files.make_directories(str(copies.directory))
-    for name, size in metadata.file_sizes().items():
-        copies.write(name, _checked(storage.read(name), name, size))
+    sizes = metadata.file_sizes()
+
+    def copy(name: str) -> None:
+        copies.write(name, _checked(storage.read(name), name, sizes[name]))
+
+    files.for_each(copy, sizes)
     copies.sync(metadata.files())
-    files.write(str(draft / METADATA), encode(metadata), durable=True)
+    files.write(str(directory / METADATA), encode(metadata), durable=True)
 
 
 def _checked(data: bytes, name: str, size: int) -> bytes:
@@ -123,20 +135,6 @@ def _checked(data: bytes, name: str, size: int) -> bytes:
     except StateCorruptionError as error:
         raise CheckpointCorruptionError(str(error)) from error
     return data
-
-
-def _rename(draft: Path, target: Path, name: str, files: FileSystem) -> Path:
-    for number in count(1):
-        path = target / (name if number == 1 else f"{name}-{number}")
-        try:
-            files.move(str(draft), str(path))
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise
-        else:
-            files.sync(str(target))
-            return path
-    raise AssertionError("unreachable")
 
 
 def _slug(name: str) -> str:

@@ -4,6 +4,7 @@
     <directory>/chk-8/            one that was begun
     <directory>/state/            the state files of all of them, and of the epochs in between
     <directory>/lock              held by the live job
+    <directory>/told              where the live job was told to begin, if it was
     <directory>/finished          there is nothing to go on from
 
 Invariant: when a metadata file is there, it and every file that it names are whole and durable.
@@ -22,8 +23,11 @@ import logging
 import os
 import re
 from collections.abc import Iterable
-from pathlib import Path
+from contextlib import AbstractContextManager
+from pathlib import PurePosixPath
 from typing import Final
+
+import msgspec
 
 from holdfast.checkpoint import disk
 from holdfast.checkpoint.errors import (
@@ -33,16 +37,19 @@ from holdfast.checkpoint.errors import (
 )
 from holdfast.checkpoint.lock import DirectoryLock
 from holdfast.checkpoint.metadata import CheckpointMetadata, decode, encode
+from holdfast.filesystem import FileStatus, FileSystem, MissingFileError
+from holdfast.filesystem.local import LOCAL
 from holdfast.state.errors import StateCorruptionError
-from holdfast.state.filesystem import LOCAL, FileStatus, FileSystem
 from holdfast.state.interface import read_file
-from holdfast.state.storage import LocalStateStorage
+from holdfast.state.staging import StagedStateStorage, state_storage
+from holdfast.state.storage import DirectoryStateStorage
 
 __all__ = ["METADATA", "CheckpointStore", "read_metadata", "verify_files"]
 
 METADATA: Final = "_metadata"
 STATE: Final = "state"
 _FINISHED: Final = "finished"
+_TOLD: Final = "told"
 _NAME: Final = re.compile(r"chk-(\d+)")
 
 _logger = logging.getLogger(__name__)
@@ -55,12 +62,21 @@ class CheckpointStore:
     the file and the cause. `acquire` comes first: it makes the directory.
 
     Attributes:
-        storage: the state files, for the subtasks; can be pickled if the file system can.
+        state: the state files that are here.
+        storage: the same as the subtasks see them, who write to a stage first if this is on other
+            machines; can be pickled if the file system can.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], files: FileSystem = LOCAL) -> None:
-        self.directory = Path(directory)
-        self.storage = LocalStateStorage(self.directory / STATE, files)
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        files: FileSystem = LOCAL,
+        scratch: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Look at a directory; ``scratch`` is one for the stage, if there is to be any."""
+        self.directory = PurePosixPath(directory)
+        self.state = DirectoryStateStorage(self.directory / STATE, files)
+        self.storage = state_storage(self.state.directory, files, scratch)
         self._system = files
         self._lock = DirectoryLock(self.directory, files)
         #: the state files of complete checkpoints, by id; not all of them need be here
@@ -70,13 +86,27 @@ class CheckpointStore:
 
     def acquire(self, job_name: str = "") -> None:
         """Make the directory, if need be, and lock it; raise a DirectoryInUseError if it is."""
-        with disk.errors("make checkpoint directory", self.directory):
-            disk.make_home(self._system, self.storage.directory)
+        with self._errors("make checkpoint directory", self.directory):
+            disk.make_home(self._system, self.state.directory)
+            if isinstance(self.storage, StagedStateStorage):
+                self.storage.make()
         self._lock.acquire(job_name)
+        self._sweep_drafts()
+
+    def _sweep_drafts(self) -> None:
+        """Remove what a driver had begun to write when it died."""
+        with self._errors("clean up", self.directory):
+            for status in self._system.list_directory(str(self.directory)):
+                if status.name.startswith(".") and status.name.endswith(".tmp"):
+                    self._system.delete(str(self.directory / status.name))
 
     def release(self) -> None:
         """Let go of the lock; the process's end does that too."""
         self._lock.release()
+
+    def check_lock(self) -> None:
+        """Raise a DirectoryInUseError if another job has taken the directory from this one."""
+        self._lock.check()
 
     # Writing
 
@@ -86,27 +116,29 @@ class CheckpointStore:
 
     def begin(self, checkpoint: int) -> None:
         """Take note of an id that is given to a barrier (step 1)."""
+        self._lock.check()
         path = self._directory_of(checkpoint)
-        with disk.errors("make", path):
+        with self._errors("make", path):
             self._system.make_directories(str(path))
 
-    def write(self, metadata: CheckpointMetadata) -> Path:
-        """Write a checkpoint (step 9) and return its directory.
+    def write(self, metadata: CheckpointMetadata) -> None:
+        """Write a checkpoint (step 9).
 
         Its state files are durable before its metadata is there. If this raises, it is not there.
         """
+        self._lock.check()
         path = self._directory_of(metadata.id)
         if self._exists(path / METADATA):
-            message = f"cannot write checkpoint {metadata.id}: {str(path)!r} is complete already"
+            where = self._system.uri(str(path))
+            message = f"cannot write checkpoint {metadata.id}: '{where}' is complete already"
             raise CheckpointStorageError(message)
         files = metadata.files()
         self.storage.sync(sorted(files - self._durable))
-        with disk.errors("write checkpoint", path / METADATA):
+        with self._errors("write checkpoint", path / METADATA):
             self._system.make_directories(str(path))
             self._system.write(str(path / METADATA), encode(metadata), durable=True)
         self._files[metadata.id] = self._durable = files
         self._sweep(metadata.id)
-        return path
 
     def _sweep(self, checkpoint: int) -> None:
         """Remove what is left of checkpoints before this one that never became complete."""
@@ -127,8 +159,8 @@ class CheckpointStore:
         metadata = read_metadata(self._directory_of(checkpoint) / METADATA, self._system)
         if metadata.id != checkpoint:
             what = f"expected checkpoint {checkpoint}, found checkpoint {metadata.id}"
-            path = self._directory_of(checkpoint) / METADATA
-            message = f"checkpoint file {str(path)!r} cannot be used: {what}"
+            path = self._system.uri(str(self._directory_of(checkpoint) / METADATA))
+            message = f"checkpoint file '{path}' cannot be used: {what}"
             raise CheckpointCorruptionError(message)
         self._files[checkpoint] = metadata.files()
         return metadata
@@ -150,7 +182,7 @@ class CheckpointStore:
         for checkpoint in reversed(candidates):
             try:
                 metadata = self.read(checkpoint)
-                verify_files(metadata, self.storage, self._system, deep)
+                verify_files(metadata, self.state, deep)
             except CheckpointCorruptionError as error:
                 damaged.append(error)
                 continue
@@ -159,7 +191,7 @@ class CheckpointStore:
             return metadata
         if damaged:
             problems = "".join(f"\n  {error}" for error in damaged)
-            message = f"no checkpoint in {str(self.directory)!r} can be used:{problems}"
+            message = f"no checkpoint in '{self.address}' can be used:{problems}"
             raise CheckpointCorruptionError(message) from damaged[0]
         return None
 
@@ -167,8 +199,9 @@ class CheckpointStore:
 
     def discard(self, checkpoint: int) -> None:
         """Let go of a checkpoint (step 10); its state files stay until nobody needs them."""
+        self._lock.check()
         path = self._directory_of(checkpoint)
-        with disk.errors("discard checkpoint", path):
+        with self._errors("discard checkpoint", path):
             # NB: the metadata first: without it there is no checkpoint. That is to be durable
             # before its state files go, or a crash would bring it back without them.
             self._system.delete(str(path / METADATA))
@@ -194,16 +227,22 @@ class CheckpointStore:
             except CheckpointError as error:
                 _logger.warning("no state file is deleted while this is so: %s", error)
                 return set()
-        directory = self.storage.directory
-        with disk.errors("list", directory):
-            files = self._system.list_directory(str(directory))
+        files = self.state.list()
         return {f.name for f in files if f.name not in needed and _is_older(f, before)}
 
     def collect(self, keep: Iterable[str], before: float | None = None) -> set[str]:
-        """Delete the files that `unreferenced` returns, and return them."""
-        names = self.unreferenced(keep, before)
-        for name in sorted(names):
-            self.storage.delete(name)
+        """Delete the files that `unreferenced` returns, and return them.
+
+        What is on the stage is there for the live chains only.
+        """
+        self._lock.check()
+        live = set(keep)
+        names = self.unreferenced(live, before)
+        self._system.for_each(self.storage.delete, sorted(names))
+        if isinstance(self.storage, StagedStateStorage):
+            for file in self.storage.staged():
+                if file.name not in live and _is_older(file, before):
+                    self.storage.forget(file.name)
         return names
 
     def _files_of(self, checkpoint: int) -> frozenset[str]:
@@ -211,11 +250,51 @@ class CheckpointStore:
             self.read(checkpoint)
         return self._files[checkpoint]
 
+    # The beginning of the job
+
+    def told_to_begin(self, where: str | None) -> list[int]:
+        """Take note where the job was told to begin; return the checkpoints it has made since.
+
+        There are some if a job that was told the same died before it came to an end that somebody
+        wanted: whoever starts a dead job again with the settings it had wants it to go on.
+        """
+        path = self.directory / _TOLD
+        with self._errors("write", path):
+            told = self._told()
+            if told is not None and told.where == where:
+                return [number for number in self.completed() if number >= told.first]
+            if where is not None:
+                note = msgspec.json.encode(_Told(where, self.next_id()))
+                self._system.write(str(path), note, durable=True)
+            elif told is not None:
+                self.forget_beginning()
+            return []
+
+    def forget_beginning(self) -> None:
+        """The job has come to an end, or goes on: where it was told to begin is of no account."""
+        path = self.directory / _TOLD
+        with self._errors("remove", path):
+            if self._system.exists(str(path)):
+                self._system.delete(str(path))
+                self._system.sync(str(self.directory))
+
+    def _told(self) -> _Told | None:
+        path = self.directory / _TOLD
+        try:
+            return msgspec.json.decode(self._system.read(str(path)), type=_Told)
+        except MissingFileError:
+            return None
+        except msgspec.MsgspecError as error:
+            where = self._system.uri(str(path))
+            message = f"file '{where}' cannot be used: {error}; delete it to start as told"
+            raise CheckpointCorruptionError(message) from error
+
     # The end of the job
 
     def mark_finished(self) -> None:
         """Say that the job came to its end: there is nothing to go on from."""
-        with disk.errors("write", self.directory / _FINISHED):
+        self._lock.check()
+        with self._errors("write", self.directory / _FINISHED):
             self._system.write(str(self.directory / _FINISHED), b"", durable=True)
 
     def clear_finished(self) -> None:
@@ -224,7 +303,7 @@ class CheckpointStore:
             return
         for checkpoint in self.completed():
             self.discard(checkpoint)
-        with disk.errors("remove", self.directory / _FINISHED):
+        with self._errors("remove", self.directory / _FINISHED):
             # NB: once the mark is gone, a crash must not bring back what it stands for.
             for checkpoint in self._ids():
                 self._system.sync(str(self._directory_of(checkpoint)))
@@ -237,59 +316,71 @@ class CheckpointStore:
         return self._exists(self.directory / _FINISHED)
 
     def _ids(self) -> list[int]:
-        with disk.errors("list", self.directory):
+        with self._errors("list", self.directory):
             listed = self._system.list_directory(str(self.directory))
         matches = (_NAME.fullmatch(status.name) for status in listed)
         return sorted(int(match.group(1)) for match in matches if match)
 
-    def _exists(self, path: Path) -> bool:
-        with disk.errors("read", path):
-            return self._system.status(str(path)) is not None
+    def _exists(self, path: PurePosixPath) -> bool:
+        with self._errors("read", path):
+            return self._system.exists(str(path))
 
-    def _directory_of(self, checkpoint: int) -> Path:
+    def _directory_of(self, checkpoint: int) -> PurePosixPath:
         return self.directory / f"chk-{checkpoint}"
 
+    def _errors(self, action: str, path: PurePosixPath) -> AbstractContextManager[None]:
+        return disk.errors(self._system, action, path)
+
+    @property
+    def address(self) -> str:
+        """The directory, with its scheme."""
+        return self._system.uri(str(self.directory))
+
     def __repr__(self) -> str:
-        return f"CheckpointStore({str(self.directory)!r})"
+        return f"CheckpointStore({self.address!r})"
 
 
-def read_metadata(path: Path, files: FileSystem = LOCAL) -> CheckpointMetadata:
+class _Told(msgspec.Struct, frozen=True):
+    """Where a job was told to begin, and the id of the first checkpoint that it makes then."""
+
+    where: str
+    first: int
+
+
+def read_metadata(path: PurePosixPath, files: FileSystem) -> CheckpointMetadata:
     """Return what a metadata file holds."""
-    with disk.errors("read checkpoint", path):
+    with disk.errors(files, "read checkpoint", path):
         data = files.read(str(path))
-    return decode(data, str(path))
+    return decode(data, files.uri(str(path)))
 
 
-def verify_files(
-    metadata: CheckpointMetadata, storage: LocalStateStorage, files: FileSystem, deep: bool
-) -> None:
+def verify_files(metadata: CheckpointMetadata, state: DirectoryStateStorage, deep: bool) -> None:
     """Check that all state files are there with the right size; ``deep``: and checksum."""
-    for name, size in sorted(metadata.file_sizes().items()):
-        found = _size(storage.directory / name, files)
-        if found is None:
-            raise _unusable(metadata, storage, name, f"expected {size} bytes, found no such file")
-        if found != size:
-            raise _unusable(metadata, storage, name, f"expected {size} bytes, found {found}")
-        if deep:
-            try:
-                read_file(storage, name, size)
-            except StateCorruptionError as error:
-                raise _unusable(metadata, storage, name, str(error)) from error
+    sizes = metadata.file_sizes()
+    found = {file.name: file.size for file in state.list()}
+    for name, size in sorted(sizes.items()):
+        if name not in found:
+            raise _unusable(metadata, state, name, f"expected {size} bytes, found no such file")
+        if found[name] != size:
+            raise _unusable(metadata, state, name, f"expected {size} bytes, found {found[name]}")
 
+    def read(name: str) -> None:
+        try:
+            read_file(state, name, sizes[name])
+        except StateCorruptionError as error:
+            raise _unusable(metadata, state, name, str(error)) from error
 
-def _size(path: Path, files: FileSystem) -> int | None:
-    with disk.errors("read", path):
-        status = files.status(str(path))
-    return None if status is None else status.size
+    if deep:
+        state.files.for_each(read, sorted(sizes))
 
 
 def _unusable(
-    metadata: CheckpointMetadata, storage: LocalStateStorage, name: str, problem: str
+    metadata: CheckpointMetadata, state: DirectoryStateStorage, name: str, problem: str
 ) -> CheckpointCorruptionError:
-    path = str(storage.directory / name)
+    path = state.files.uri(str(state.directory / name))
     what = "savepoint" if metadata.savepoint else "checkpoint"
     return CheckpointCorruptionError(
-        f"{what} {metadata.id} cannot be used: its state file {path!r}: {problem}"
+        f"{what} {metadata.id} cannot be used: its state file '{path}': {problem}"
     )
 
 

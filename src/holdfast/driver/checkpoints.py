@@ -7,14 +7,15 @@ only files. This class stands between them and the job's epochs.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from queue import Empty, SimpleQueue
 
 from holdfast.checkpoint.coordinator import Coordinator
-from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.errors import CheckpointError, DirectoryInUseError
 from holdfast.checkpoint.events import (
     AnswerSavepoint,
     AttemptStarting,
@@ -53,17 +54,20 @@ from holdfast.common.recovery_options import (
 from holdfast.common.restart_options import restart_strategy
 from holdfast.common.time import wall_clock
 from holdfast.datastream.checkpoint_config import CheckpointConfig
-from holdfast.datastream.connectors.file_system import local_path
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.driver.start import Start, check_pickles, fit, operator_images
 from holdfast.errors import JobExecutionError
+from holdfast.filesystem import FileSystem, FileSystemError, check_scheme
+from holdfast.filesystem.local import LOCAL
 from holdfast.plan.model import Plan
 from holdfast.runtime.context import Clock
 from holdfast.runtime.epochs import Barrier, EpochBook
 from holdfast.runtime.faults import Faults
 from holdfast.state.errors import StateStorageError
-from holdfast.state.filesystem import LOCAL, FileSystem
 from holdfast.state.storage import StateStorage
+
+#: what a job was told that begins at the beginning; no address
+_AFRESH = ""
 
 _logger = logging.getLogger(__name__)
 
@@ -95,8 +99,8 @@ class JobCheckpoints:
     ) -> None:
         """Read the settings; without a directory in them, checkpoints live as long as the job.
 
-        ``storage``: where the state of a job is that takes no checkpoints. ``files``: where
-        checkpoints and savepoints are.
+        ``scratch``: the job's own directory, which the workers see. ``storage``: where the state
+        of a job is that takes no checkpoints. ``files``: what finds the file systems of addresses.
         """
         config = CheckpointConfig(configuration)
         directory = config.get_checkpoint_directory()
@@ -104,11 +108,12 @@ class JobCheckpoints:
         self.plan = plan
         self._configuration = configuration
         self._clock = clock
-        place = scratch / "checkpoints"
+        place, system = PurePosixPath(scratch / "checkpoints"), files
         if self.enabled and directory is not None:
-            place = Path(local_path(directory)).absolute() / _slug(plan.name)
+            system, path = files.locate(directory)
+            place = PurePosixPath(path) / _slug(plan.name)
         self._files = files
-        self.store = CheckpointStore(place, files)
+        self.store = CheckpointStore(place, system, scratch)
         self._elsewhere = None if self.enabled else storage
         self._savepoints = config.get_savepoint_directory()
         self._settings = _settings(config)
@@ -122,7 +127,7 @@ class JobCheckpoints:
         #: the state files of the checkpoint before
         self._known_files: dict[str, int] = {}
         #: a savepoint that goes once there is a checkpoint
-        self._claimed: Path | None = None
+        self._claimed: str | None = None
 
     def open(self) -> Start | None:
         """Lock the directory, find where to begin (None: the beginning), and fit the plan to it.
@@ -148,7 +153,7 @@ class JobCheckpoints:
                 self.plan.name,
                 "savepoint" if start.metadata.savepoint else "checkpoint",
                 start.metadata.id,
-                start.directory.parent if start.directory else self.store.directory,
+                start.directory.rpartition("/")[0] if start.directory else self.store.address,
             )
         self._coordinator = Coordinator(self._settings, first, self.store.completed())
         self._begin(start)
@@ -156,26 +161,30 @@ class JobCheckpoints:
 
     def _find_start(self) -> Start | None:
         path = restore_path(self._configuration)
-        if path is not None:
-            image = read_savepoint(local_path(path), self._files)
-            if image.storage.directory.resolve() == self.store.storage.directory.resolve():
-                return Start(image.metadata)
-            if claim_mode(self._configuration) is ClaimMode.CLAIM and image.metadata.savepoint:
-                self._claimed = image.path
-            return Start(image.metadata, image.storage.directory, self._trusts(image.path))
-        if not self.enabled or starts_afresh(self._configuration):
-            return None
-        latest = self.store.latest(deep=True)
-        return None if latest is None else Start(latest)
+        told = _AFRESH if path is None and starts_afresh(self._configuration) else path
+        since = self.store.told_to_begin(told) if self.enabled else []
+        if since or (self.enabled and told is None):
+            latest = self.store.latest(deep=True, among=since or None)
+            return None if latest is None else Start(latest)
+        return None if path is None else self._start_from(path)
 
-    def _trusts(self, path: Path) -> bool:
+    def _start_from(self, address: str) -> Start:
+        image = read_savepoint(address, self._files)
+        if _is_same(image.storage.address, self.store.state.address):
+            return Start(image.metadata)
+        if claim_mode(self._configuration) is ClaimMode.CLAIM and image.metadata.savepoint:
+            self._claimed = image.address
+        return Start(image.metadata, image.storage.address, self._trusts(image.address))
+
+    def _trusts(self, address: str) -> bool:
         """Whether a checkpoint may be unpickled: if it is the job's own, or that was asked for."""
         if allows_pickled_state(self._configuration):
             return True
-        own = [self.store.directory]
+        own = [self.store.address]
         if self._savepoints is not None:
-            own.append(Path(local_path(self._savepoints)))
-        return any(path.resolve().is_relative_to(place.resolve()) for place in own)
+            system, path = self._files.locate(self._savepoints)
+            own.append(system.uri(path))
+        return any(_is_within(address, place) for place in own)
 
     @property
     def storage(self) -> StateStorage:
@@ -188,6 +197,7 @@ class JobCheckpoints:
 
     def restart(self) -> Start | None:
         """Where the next attempt begins: the last whole checkpoint, or where this job began."""
+        self.store.check_lock()
         latest = self.store.latest(deep=True, among=self._coordinator.completed)
         start = self._start if latest is None else Start(latest)
         self._begin(start)
@@ -211,7 +221,12 @@ class JobCheckpoints:
                 )
             )
             return answer
-        request = SavepointRequested(local_path(target), stop, drain, str(id(answer)))
+        try:
+            check_scheme(target)
+        except ValueError as error:
+            answer.set_exception(CheckpointError(f"there is no savepoint: {error}"))
+            return answer
+        request = SavepointRequested(target, stop, drain, str(id(answer)))
         self._answers[request.request] = answer
         self._requests.put(request)
         return answer
@@ -257,6 +272,8 @@ class JobCheckpoints:
         if self.enabled:
             try:
                 self.store.begin(checkpoint)
+            except DirectoryInUseError:
+                raise
             except CheckpointError as error:
                 self._unnoted = (str(error),)
         return not self._unnoted
@@ -299,6 +316,8 @@ class JobCheckpoints:
             self._do(JobEnding(self._clock(), outcome))
             if self.enabled:
                 self.store.collect(())  # the live chains end with the job
+                if outcome is not Outcome.FAILED:
+                    self.store.forget_beginning()
         finally:
             self.store.release()
 
@@ -327,10 +346,12 @@ class JobCheckpoints:
         try:
             if order.savepoint is not None:
                 directory = order.savepoint.directory
-                path = str(copy_savepoint(metadata, self.storage, directory, self._files))
+                path = copy_savepoint(metadata, self.storage, directory, self._files)
             if order.in_store:
                 self.store.write(metadata)
-        except (CheckpointError, StateStorageError) as error:
+        except DirectoryInUseError:
+            raise
+        except (CheckpointError, StateStorageError, FileSystemError) as error:
             failed = self._coordinator.handle(
                 MetadataFailed(order.checkpoint_id, self._clock(), str(error))
             )
@@ -427,6 +448,15 @@ def _settings(config: CheckpointConfig) -> CheckpointSettings:
             retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
         ),
     )
+
+
+def _is_same(address: str, other: str) -> bool:
+    """Whether two addresses are those of one directory; local ones may differ by links."""
+    return os.path.realpath(address) == os.path.realpath(other)
+
+
+def _is_within(address: str, directory: str) -> bool:
+    return PurePosixPath(os.path.realpath(address)).is_relative_to(os.path.realpath(directory))
 
 
 def _slug(name: str) -> str:

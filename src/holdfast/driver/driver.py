@@ -24,6 +24,8 @@ from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.driver.checkpoints import Completion, JobCheckpoints
 from holdfast.driver.start import Start
 from holdfast.errors import DisagreementError
+from holdfast.filesystem import FileSystem
+from holdfast.filesystem.local import LOCAL
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.blocks import Block
 from holdfast.runtime.context import Clock
@@ -33,7 +35,6 @@ from holdfast.runtime.failures import to_exception
 from holdfast.runtime.faults import FAULTS_KEY, Faults
 from holdfast.runtime.outcome import EpochOutcome
 from holdfast.runtime.protocol import EpochTask, Failure
-from holdfast.state.filesystem import LOCAL, FileSystem
 from holdfast.state.storage import StateStorage
 
 _logger = logging.getLogger(__name__)
@@ -72,8 +73,8 @@ class JobDriver:
     ) -> None:
         """Lock the checkpoint directory and find where to begin; nothing runs yet.
 
-        ``storage`` has the state of a job without checkpoints, ``files`` the checkpoints of
-        others. ``simulated``: all processes of the job are this one.
+        ``storage`` has the state of a job without checkpoints; ``files`` finds the file systems of
+        addresses. ``simulated``: all processes of the job are this one.
 
         Raises:
             CheckpointError: when the checkpoint directory is in use, or cannot be read.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorImage
 from holdfast.datastream.connectors.base import Source
@@ -26,19 +25,19 @@ class Start:
     """A checkpoint that an attempt begins with.
 
     Attributes:
-        directory: that of its state files; None for the job's own.
+        directory: the address of that of its state files; None for the job's own.
         trusted: whether what is pickled in them may be unpickled.
     """
 
     metadata: CheckpointMetadata
-    directory: Path | None = None
+    directory: str | None = None
     trusted: bool = True
 
     @property
     def origin(self) -> Origin:
         """What the subtasks need to know of it."""
         return Origin(
-            directory="" if self.directory is None else str(self.directory),
+            directory=self.directory or "",
             levels=tuple(level.chains for level in self.metadata.levels),
             operators={
                 uid: SavedOperator(image.level, image.parallelism)

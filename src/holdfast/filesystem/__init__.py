@@ -7,10 +7,13 @@ get there; ``configure`` makes them known to a process.
 """
 
 from holdfast.filesystem.base import (
+    FileLock,
     FileStatus,
     FileSystem,
     FileSystemError,
+    LockedError,
     MissingFileError,
+    cause_of,
     join,
 )
 from holdfast.filesystem.local import LocalFileSystem
@@ -18,11 +21,14 @@ from holdfast.filesystem.options import configure, hadoop_options
 from holdfast.filesystem.schemes import check_scheme, file_system_of
 
 __all__ = [
+    "FileLock",
     "FileStatus",
     "FileSystem",
     "FileSystemError",
     "LocalFileSystem",
+    "LockedError",
     "MissingFileError",
+    "cause_of",
     "check_scheme",
     "configure",
     "file_system_of",

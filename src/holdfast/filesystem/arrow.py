@@ -1,29 +1,40 @@
-"""File systems of other machines, through ``pyarrow.fs``: S3, Google Cloud, Azure, HDFS."""
+"""File systems of other machines, through ``pyarrow.fs``: S3, Google Cloud, Azure, HDFS.
+
+HDFS is reached through Hadoop's own library (``hdfs://``), which must be installed, or over HTTP
+(``webhdfs://``, ``swebhdfs://``), for which fsspec is enough.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import io
+import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, BinaryIO, cast
-from urllib.parse import urlsplit
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO, TypeVar, cast
+from urllib.parse import SplitResult, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
-from holdfast.filesystem.base import FileStatus, FileSystem, FileSystemError
+from holdfast.filesystem.base import FileLock, FileStatus, FileSystem, FileSystemError
+from holdfast.filesystem.lease import Lease
 from holdfast.filesystem.options import configured, s3_arguments
 from holdfast.filesystem.schemes import remote_file_system
 
 __all__ = ["ArrowFileSystem"]
 
+_T = TypeVar("_T")
 _BUFFER = 256 * 1024
+#: calls at a time, for each of which somebody waits
+_AT_A_TIME = 8
 #: whether pyarrow can put a small file to S3 in one request, instead of in three
 _CAN_DELAY = int(pa.__version__.split(".")[0]) >= 21
 #: where directories are real and a file is there as soon as it is opened; the others are object
 #: stores, where a file appears whole
-_WITH_RENAME = ("hdfs", "viewfs", "file")
+_WITH_RENAME = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "file")
 #: where a path begins with the name that stands where a host would
 _IN_PATH = ("s3", "s3a", "gs", "abfs", "abfss")
 
@@ -34,7 +45,9 @@ class ArrowFileSystem(FileSystem):
     Made anew from its address and its options wherever it is unpickled.
     """
 
-    _failures = (OSError, pa.ArrowException)
+    is_remote = True
+    #: the last two are what fsspec raises
+    _failures = (OSError, pa.ArrowException, RuntimeError, ValueError)
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
         """Connect to an address like ``s3a://bucket``; without options, with the process' own.
@@ -62,6 +75,7 @@ class ArrowFileSystem(FileSystem):
     def open_output(self, path: str) -> BinaryIO:
         """A buffered stream; in an object store the file is there once it is closed."""
         with self.errors("write", path):
+            self._make_parent(path)
             return cast(BinaryIO, io.BufferedWriter(self._open(path), _BUFFER))
 
     def open_input(self, path: str) -> BinaryIO:
@@ -83,7 +97,7 @@ class ArrowFileSystem(FileSystem):
         left = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
         try:
             self._write(left, data)
-            self.move(left, path)
+            self._rename(left, path)
         except BaseException:
             with contextlib.suppress(FileSystemError):
                 self.delete(left)
@@ -92,16 +106,25 @@ class ArrowFileSystem(FileSystem):
     def move(self, source: str, target: str) -> None:
         """Rename; in an object store, copy and delete."""
         with self.errors("move", source, target):
+            if self._renames and self.exists(source):
+                self._make_parent(target)
+            self._rename(source, target)
+
+    def _rename(self, source: str, target: str) -> None:
+        with self.errors("move", source, target):
             if self._renames:
-                self.make_directories(target.rpartition("/")[0])
-                if self.exists(source):  # HDFS does not rename over a file
-                    self.delete(target)
+                if not self.exists(source):
+                    raise FileNotFoundError(2, "there is no such file")
+                self.delete(target)  # HDFS does not rename over a file
             try:
                 self._arrow.move(source, target)
             except self._failures as error:
                 if self.exists(source):
                     raise
                 raise FileNotFoundError(2, "there is no such file") from error
+            if self._renames and self.exists(source):  # WebHDFS only says so
+                msg = "the file system has not renamed it"
+                raise OSError(msg)
 
     def delete(self, path: str) -> None:
         """Delete a file, if it is there."""
@@ -129,20 +152,43 @@ class ArrowFileSystem(FileSystem):
         return None if found.type == fs.FileType.NotFound else _status(found)
 
     def make_directories(self, path: str) -> None:
-        """Make them on HDFS; in an object store a directory is only the beginning of names."""
-        if self._renames:
-            with self.errors("make directory", path):
-                self._arrow.create_dir(path or "/", recursive=True)
+        """Make a directory; in an object store, an empty object that stands for it.
 
-    def sync(self, paths: Iterable[str]) -> None:
+        There, only for what is missing: not all that is above need be ours to write.
+        """
+        with self.errors("make directory", path):
+            if self._renames:
+                self._arrow.create_dir(path or "/", recursive=True)
+            elif not self.exists(path):
+                above = path.rpartition("/")[0]
+                if above:
+                    self.make_directories(above)
+                self._arrow.create_dir(path, recursive=False)
+
+    def sync(self, path: str) -> None:
         """Nothing to do: what was closed is stored, on more than one machine where that is set."""
+
+    def for_each(self, call: Callable[[_T], object], items: Iterable[_T]) -> None:
+        """In threads; those that were begun come to their end, whatever fails."""
+        with ThreadPoolExecutor(_AT_A_TIME) as pool:
+            for future in [pool.submit(call, item) for item in items]:
+                future.result()
+
+    def lock(self, path: str, contents: bytes) -> FileLock:
+        """A lease: see there what it guarantees, and what not."""
+        with self.errors("lock", path):
+            return Lease(self, path, contents)
 
     def _write(self, path: str, data: bytes) -> None:
         with self.errors("write", path), self._open(path) as file:
             file.write(data)
 
+    def _make_parent(self, path: str) -> None:
+        """In an object store a directory is only the beginning of names."""
+        if self._renames:
+            self.make_directories(path.rpartition("/")[0])
+
     def _open(self, path: str) -> Any:
-        self.make_directories(path.rpartition("/")[0])
         # NB: left to itself, pyarrow would compress a file by the end of its name
         return self._arrow.open_output_stream(path, compression=None)
 
@@ -163,6 +209,8 @@ class ArrowFileSystem(FileSystem):
 
 def _connect(root: str, options: Mapping[str, str]) -> Any:
     split = urlsplit(root)
+    if split.scheme in ("webhdfs", "swebhdfs"):
+        return _connect_webhdfs(split, secure=split.scheme == "swebhdfs")
     if split.scheme in ("s3", "s3a"):
         return _connect_s3(split.netloc, s3_arguments(options, split.netloc))
     try:
@@ -173,9 +221,26 @@ def _connect(root: str, options: Mapping[str, str]) -> Any:
         msg = (
             f"{str(error).splitlines()[0]}; HDFS is reached through libhdfs: install Hadoop on all "
             "machines and set HADOOP_HOME (or ARROW_LIBHDFS_DIR), JAVA_HOME, and CLASSPATH to what "
-            "'hadoop classpath --glob' prints"
+            "'hadoop classpath --glob' prints; or use an address with webhdfs://, which needs none "
+            "of it"
         )
         raise OSError(msg) from error
+
+
+def _connect_webhdfs(split: SplitResult, secure: bool) -> Any:
+    """HDFS over HTTP, through fsspec; as the user that Hadoop's own tools would be."""
+    try:
+        from fsspec.implementations.webhdfs import WebHDFS
+    except ImportError as error:
+        msg = "webhdfs:// needs fsspec and requests: pip install 'holdfast[webhdfs]'"
+        raise OSError(msg) from error
+    user = split.username or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    port = split.port or (9871 if secure else 9870)
+    connected = WebHDFS(
+        split.hostname or "localhost", port, user=user, use_https=secure, skip_instance_cache=True
+    )
+    connected.info("/")
+    return fs.PyFileSystem(fs.FSSpecHandler(connected))
 
 
 def _connect_s3(bucket: str, arguments: dict[str, Any]) -> Any:

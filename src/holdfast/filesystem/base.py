@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, Protocol, TypeVar
 
 from holdfast.errors import HoldfastError
 
-__all__ = ["FileStatus", "FileSystem", "FileSystemError", "MissingFileError", "join"]
+__all__ = [
+    "FileLock",
+    "FileStatus",
+    "FileSystem",
+    "FileSystemError",
+    "LockedError",
+    "MissingFileError",
+    "cause_of",
+    "join",
+]
+
+
+_T = TypeVar("_T")
 
 
 class FileSystemError(HoldfastError, OSError):
@@ -19,6 +31,28 @@ class FileSystemError(HoldfastError, OSError):
 
 class MissingFileError(FileSystemError, FileNotFoundError):
     """There is no such file."""
+
+
+class LockedError(FileSystemError, BlockingIOError):
+    """Somebody has locked the file.
+
+    Attributes:
+        holder: what they wrote into it.
+    """
+
+    def __init__(self, message: str, holder: bytes = b"") -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
+class FileLock(Protocol):
+    """A file that this process has locked."""
+
+    def is_held(self) -> bool:
+        """Whether nobody else has taken it meanwhile; asks the file system, if that can happen."""
+
+    def release(self) -> None:
+        """Let go of it."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +73,28 @@ class FileStatus:
 class FileSystem(ABC):
     """Files by path, ``/`` between the parts; can be pickled.
 
-    Directories need not be made before a file is written into them. All methods, and reading and
-    writing within ``errors``, raise a ``FileSystemError`` that names the file and the cause.
+    All methods, and reading and writing within ``errors``, raise a ``FileSystemError`` that names
+    the file and the cause.
+
+    Attributes:
+        is_remote: whether every call goes to another machine, and takes its time.
     """
+
+    is_remote: bool = False
 
     @abstractmethod
     def uri(self, path: str) -> str:
-        """The address of a path, with its scheme, for people."""
+        """The address of a path, with its scheme; ``locate`` finds back from it."""
+
+    def locate(self, uri: str) -> tuple[FileSystem, str]:
+        """Where an address leads, seen from here: a file system, and the path in it."""
+        from holdfast.filesystem.schemes import file_system_of
+
+        return file_system_of(uri)
 
     @abstractmethod
     def open_output(self, path: str) -> BinaryIO:
-        """A stream to write a file anew; closed, it is there.
+        """A stream to write a file anew; closed, it is there. Makes its directory, if need be.
 
         Before that it is there in part, or not at all; after a failure anything may be. So whoever
         must not show a half-written file writes under another name and moves it.
@@ -67,12 +112,14 @@ class FileSystem(ABC):
     def write(self, path: str, data: bytes, durable: bool = False) -> None:
         """Write a file: whole or not at all, even if the process dies; replaces one of that name.
 
-        ``durable``: it also survives if the machine dies.
+        Its directory must be there, where directories are real: what writes state into a directory
+        that somebody deleted must hear of it. ``durable``: it also survives if the machine dies. If
+        this raises, no file of that name is there.
         """
 
     @abstractmethod
     def move(self, source: str, target: str) -> None:
-        """Give a file another path, where it replaces what is there.
+        """Give a file another path, where it replaces what is there. Makes the directory.
 
         One step on a local file system, and on HDFS if there is nothing to replace. On an object
         store the target appears whole, and the source goes after that.
@@ -103,11 +150,39 @@ class FileSystem(ABC):
 
     @abstractmethod
     def make_directories(self, path: str) -> None:
-        """Make a directory, and those above it, durably, where the file system has any."""
+        """Make a directory, and those above it, durably, so that it is listed.
+
+        An object store has none, but keeps an object that stands for the directory.
+        """
 
     @abstractmethod
-    def sync(self, paths: Iterable[str]) -> None:
-        """Make files durable that were written, or moved, perhaps by another process."""
+    def sync(self, path: str) -> None:
+        """Make the contents of a file durable, or the names in a directory."""
+
+    def sync_files(self, paths: Iterable[str]) -> None:
+        """Make files durable, and their names; another process may have written or moved them."""
+        folders: dict[str, None] = {}
+        for path in paths:
+            self.sync(path)
+            folders[path.rpartition("/")[0] or "/"] = None
+        for folder in folders:
+            self.sync(folder)
+
+    @abstractmethod
+    def lock(self, path: str, contents: bytes) -> FileLock:
+        """Lock a file, and write into it who has it; the process's end lets go of it.
+
+        Raises:
+            LockedError: when somebody has locked it.
+        """
+
+    def for_each(self, call: Callable[[_T], object], items: Iterable[_T]) -> None:
+        """Call for each; where a call takes its time, for several at a time.
+
+        Raises what the first that fails does.
+        """
+        for item in items:
+            call(item)
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or directory."""
@@ -120,18 +195,25 @@ class FileSystem(ABC):
             yield
         except FileSystemError:
             raise
-        except FileNotFoundError as error:
-            raise MissingFileError(self._message(action, path, target, error)) from error
         except self._failures as error:
-            raise FileSystemError(self._message(action, path, target, error)) from error
+            kind = MissingFileError if isinstance(error, FileNotFoundError) else FileSystemError
+            told = kind(self._message(action, path, target, error))
+            told.errno = getattr(error, "errno", None)
+            raise told from error
 
     #: what the system raises
     _failures: tuple[type[Exception], ...] = (OSError,)
 
     def _message(self, action: str, path: str, target: str | None, error: Exception) -> str:
         to = "" if target is None else f" to '{self.uri(target)}'"
-        cause = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
-        return f"cannot {action} '{self.uri(path)}'{to}: {cause}"
+        return f"cannot {action} '{self.uri(path)}'{to}: {cause_of(error)}"
+
+
+def cause_of(error: BaseException) -> str:
+    """What the system itself said, in few words."""
+    if isinstance(error, FileSystemError) and error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
 
 
 def join(path: str, *names: str) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, Final, TypeVar
 
-from holdfast.filesystem.base import FileStatus, FileSystem
+from holdfast.filesystem.base import FileLock, FileStatus, FileSystem, LockedError
 
-__all__ = ["LocalFileSystem"]
+__all__ = ["LOCAL", "LocalFileSystem"]
 
 _T = TypeVar("_T")
 _BUFFER = 256 * 1024
@@ -49,19 +50,20 @@ class LocalFileSystem(FileSystem):
         left = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         with self.errors("write", path):
             try:
-                _into(path, lambda: _write(left, data, durable))
+                _write(left, data, durable)
                 os.replace(left, target)
+                left = target
+                if durable:
+                    _sync(target.parent)
             except BaseException:
                 with contextlib.suppress(OSError):
                     left.unlink()
                 raise
-            if durable:
-                _sync(target.parent)
 
     def move(self, source: str, target: str) -> None:
         """Rename, in one step."""
         with self.errors("move", source, target):
-            _into(target, lambda: os.replace(source, target))
+            _into(target, lambda: os.replace(source, target), lambda: os.path.lexists(source))
 
     def delete(self, path: str) -> None:
         """Delete a file, if it is there."""
@@ -71,6 +73,8 @@ class LocalFileSystem(FileSystem):
     def delete_tree(self, path: str) -> None:
         """Delete from the leaves up; what vanishes meanwhile is fine."""
         with self.errors("delete", path):
+            if os.path.lexists(path) and not os.path.isdir(path):
+                raise NotADirectoryError(errno.ENOTDIR, f"{path!r} is a file")
             _delete_tree(Path(path))
 
     def delete_if_empty(self, path: str) -> None:
@@ -97,7 +101,7 @@ class LocalFileSystem(FileSystem):
         with self.errors("look at", path):
             try:
                 found = os.stat(path)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return None
             return _status(os.path.basename(path), found)
 
@@ -106,28 +110,60 @@ class LocalFileSystem(FileSystem):
         with self.errors("make directory", path):
             _make_directories(Path(path))
 
-    def sync(self, paths: Iterable[str]) -> None:
-        """Make files durable, and then their names."""
-        folders: dict[Path, None] = {}
-        for path in paths:
-            with self.errors("sync", path):
-                _sync(Path(path))
-            folders[Path(path).parent] = None
-        for folder in folders:
-            with self.errors("sync", str(folder)):
-                _sync(folder)
+    def sync(self, path: str) -> None:
+        """Make the contents of a file durable, or the names in a directory."""
+        with self.errors("sync", path):
+            _sync(Path(path))
+
+    def lock(self, path: str, contents: bytes) -> FileLock:
+        """Lock by the system's own means, which end with the process; the file stays."""
+        with self.errors("lock", path):
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(file, 0)
+                os.write(file, contents)
+            except BlockingIOError as error:
+                os.close(file)
+                raise LockedError(f"'{path}' is locked", Path(path).read_bytes()) from error
+            except BaseException:
+                os.close(file)
+                raise
+        return _Lock(file)
 
     def __repr__(self) -> str:
         return "LocalFileSystem()"
 
 
-def _into(path: str, call: Callable[[], _T]) -> _T:
+#: the one that is used where none is given
+LOCAL: Final[FileSystem] = LocalFileSystem()
+
+
+class _Lock:
+    """A locked file; whoever forgets it holds the lock until the process ends."""
+
+    def __init__(self, file: int) -> None:
+        self._file: int | None = file
+
+    def is_held(self) -> bool:
+        return self._file is not None
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _into(path: str, call: Callable[[], _T], has_source: Callable[[], bool] = lambda: True) -> _T:
     """Make a file; the directories above it where they are missing, or were just deleted."""
-    for turn in range(_TRIES):
-        with contextlib.suppress(FileNotFoundError):
-            if turn:
-                _make_directories(Path(path).parent)
+    for _ in range(_TRIES):
+        try:
             return call()
+        except FileNotFoundError:
+            if not has_source():
+                raise
+            with contextlib.suppress(FileNotFoundError):
+                _make_directories(Path(path).parent)
     return call()
 
 
@@ -153,12 +189,11 @@ def _write(path: Path, data: bytes, durable: bool) -> None:
 
 def _make_directories(path: Path) -> None:
     if not path.is_dir():
+        if path.exists() and not path.is_dir():  # or else another process has made it just now
+            raise NotADirectoryError(errno.ENOTDIR, f"{str(path)!r} is a file")
         _make_directories(path.parent)
-        try:
+        with contextlib.suppress(FileExistsError):  # another process was faster
             path.mkdir()
-        except FileExistsError:  # another process was faster, and may have deleted it again
-            if path.exists() and not path.is_dir():
-                raise
         _sync(path.parent)
 
 

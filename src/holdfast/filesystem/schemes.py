@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast.filesystem.base import FileSystem
-from holdfast.filesystem.local import LocalFileSystem
+from holdfast.filesystem.local import LOCAL
 from holdfast.filesystem.options import configured
 
 if TYPE_CHECKING:
@@ -18,8 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMES", "check_scheme", "file_system_of", "remote_file_system"]
 
 #: what an address may begin with; a path without a scheme is local
-SCHEMES: Final = ("file", "s3", "s3a", "gs", "abfs", "abfss", "hdfs", "viewfs")
-_LOCAL = LocalFileSystem()
+SCHEMES: Final = (
+    "file",
+    "s3",
+    "s3a",
+    "gs",
+    "abfs",
+    "abfss",
+    "hdfs",
+    "viewfs",
+    "webhdfs",
+    "swebhdfs",
+)
 
 
 def file_system_of(uri: str, options: Mapping[str, str] | None = None) -> tuple[FileSystem, str]:
@@ -35,7 +45,7 @@ def file_system_of(uri: str, options: Mapping[str, str] | None = None) -> tuple[
     """
     if check_scheme(uri) == "file":
         is_address = uri.startswith("file:")
-        return _LOCAL, os.path.abspath(unquote(urlsplit(uri).path) if is_address else uri)
+        return LOCAL, os.path.abspath(unquote(urlsplit(uri).path) if is_address else uri)
     split = urlsplit(uri)
     system = remote_file_system(f"{split.scheme}://{split.netloc}", options)
     return system, system.path_of(split.path)

@@ -114,9 +114,12 @@ def encode_records(records: Sequence[Any]) -> bytes:
 
 
 def _is_plain(record: Any) -> bool:
-    if type(record) is tuple:
-        return all(type(field) in _PLAIN for field in record)
-    return type(record) in _PLAIN
+    """Whether a record, or one with its timestamp, is a plain value or a tuple of such."""
+    if type(record) is not tuple:
+        return type(record) in _PLAIN
+    if len(record) == 2 and type(record[0]) is tuple:
+        return all(type(field) in _PLAIN for field in (*record[0], record[1]))
+    return all(type(field) in _PLAIN for field in record)
 
 
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})

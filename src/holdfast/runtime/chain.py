@@ -454,6 +454,8 @@ class Chain:
                 buffer = _result_buffer(operator, subtask, self._directory)
                 self.results.append(buffer)
                 step.take = buffer.emit
+        for router in self.routers:
+            router.accompany(self.routers)
         reached = {(ex.target, ex.input) for ex in plan.exchanges if ex.target_level == level.index}
         reached |= {(number, 0) for number in steps if plan.operators[number].node.is_source}
         entries = {

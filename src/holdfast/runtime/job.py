@@ -30,7 +30,7 @@ class JobCode:
         plan: the plan, without the function objects.
         functions: the pickled function of each operator that has one.
         directory: its own, which goes when it ends.
-        state_directory: where its state files are.
+        state_directory: the address of its state files.
         parameters: the global job parameters.
         main_classes: classes of the user's script, so that their instances can be records.
         one_host: whether all workers are on the driver's machine.

@@ -91,6 +91,10 @@ class WithoutPickles:
         """Nothing is written to somebody else's checkpoint."""
         raise InternalError(f"file '{name}' would be written to '{self._directory}'")
 
+    def upload(self, names: Iterable[str]) -> None:
+        """Nothing is written to somebody else's checkpoint."""
+        raise InternalError(f"files would be written to '{self._directory}'")
+
     def sync(self, names: Iterable[str]) -> None:
         """Nothing is written to somebody else's checkpoint."""
         raise InternalError(f"files would be written to '{self._directory}'")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import singledispatch
 from itertools import cycle
 from typing import Any
@@ -95,6 +95,8 @@ class Router:
         self.buffers: list[list[Any]] = [[] for _ in range(exchange.target_parallelism)]
         self.limit = 256
         self._outbox: Outbox | None = None
+        #: the routers of other exchanges to the same operator
+        self._companions: tuple[Router, ...] = ()
         #: by key: the selector, and the subtask of each key
         self.selector = key_function(getattr(exchange.partitioning, "selector", None))
         self.targets = KeyRouter(exchange.target_parallelism, exchange.max_parallelism)
@@ -117,8 +119,30 @@ class Router:
                 except Exception as error:
                     self.report.during("open", error)
 
+    def accompany(self, routers: Iterable[Router]) -> None:
+        """Get to know the others that send to the same operator."""
+        ours = self.exchange.target
+        self._companions = tuple(
+            other for other in routers if other is not self and other.exchange.target == ours
+        )
+
     def flush(self, target: int) -> None:
-        """Make a block of what is buffered for a target."""
+        """Make a block of what is buffered for a target.
+
+        What the operator's other inputs wait with goes ahead of it. There is no order between
+        inputs, but where two streams meet, records of about the same time should come at about the
+        same time: otherwise the few records of the one would come after all of the other.
+        """
+        for other in self._companions:
+            other._send(target)
+        self._send(target)
+
+    def flush_all(self) -> None:
+        """Make blocks of everything that is buffered."""
+        for target in range(len(self.buffers)):
+            self._send(target)
+
+    def _send(self, target: int) -> None:
         buffer = self.buffers[target]
         if buffer:
             assert self._outbox is not None
@@ -128,11 +152,6 @@ class Router:
                 self.report.sending(buffer, error)
             self._adapt(size, len(buffer))
             buffer.clear()
-
-    def flush_all(self) -> None:
-        """Make blocks of everything that is buffered."""
-        for target in range(len(self.buffers)):
-            self.flush(target)
 
     def _adapt(self, size: int, count: int) -> None:
         """Steer the number of records in a block towards the wanted number of bytes."""

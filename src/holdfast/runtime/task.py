@@ -32,8 +32,9 @@ from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Origi
 from holdfast.runtime.restoring import SavedBlobs, WithoutPickles
 from holdfast.runtime.routing import Outbox
 from holdfast.runtime.sources import POSITION, ReadRequest, SourceAccess, SourceInstance
-from holdfast.state.backend import HeapKeyedStateBackend, StateStorage
+from holdfast.state.backend import FileRef, HeapKeyedStateBackend, StateStorage
 from holdfast.state.catalog import SavedState, merged
+from holdfast.state.errors import StateStorageError
 from holdfast.state.key_groups import KeyGroupShare, key_group_range
 from holdfast.state.operator_state import Image, decode_image, saved_states
 
@@ -135,10 +136,23 @@ class Subtask:
             self._save(task)
             durable = task.checkpoint is not None
             chain = self._backend.persist(self._storage, run.stamp, task.epoch, durable)
+            if durable and run.snapshot_failure is None:
+                run.snapshot_failure = self._upload(chain.files)
             self._head = chain.stamp
         self._reach(7, task)
         acknowledgement = self._acknowledgement(task, run, chain, finished)
         yield from run.finish(acknowledgement, finished)
+
+    def _upload(self, files: Iterable[FileRef]) -> str | None:
+        """Bring state files to where checkpoints are; returns what failed.
+
+        That aborts the checkpoint, not the epoch, whose state is safe where it was written.
+        """
+        try:
+            self._storage.upload(file.name for file in files)
+        except StateStorageError as error:
+            return str(error)
+        return None
 
     def _advance_time(self, run: _Run) -> None:
         """Move the watermarks, and fire what is due."""

@@ -27,6 +27,7 @@ from holdfast.runtime.job import make_job_code, pack
 from holdfast.spark.attempt import Attempt, Machinery
 from holdfast.spark.directory import JobDirectory
 from holdfast.spark.epoch import query_session
+from holdfast.spark.hadoop import hadoop_settings
 from holdfast.spark.offsets import OffsetLog
 from holdfast.spark.rows import RowSources
 from holdfast.spark.session import is_local
@@ -85,8 +86,7 @@ class SparkJob:
         configuration, scratch = settings.configuration, self._directory.path
         context = session.sparkContext
         paths = deliver_shipment(context, settings.shipment, scratch)
-        settings_of_spark = dict(context.getConf().getAll())
-        file_systems = hadoop_options(settings_of_spark | configuration.to_dict())
+        file_systems = hadoop_options(hadoop_settings(context) | configuration.to_dict())
         configure(file_systems)
         driver = JobDriver(
             self.plan, self.job_id, configuration, scratch, collected=self._collected
@@ -100,7 +100,7 @@ class SparkJob:
                 str(scratch),
                 ExecutionConfig(configuration).get_global_job_parameters(),
                 is_local(session),
-                str(driver.checkpoints.store.storage.directory),
+                driver.checkpoints.store.state.address,
                 driver.faults,
                 file_systems,
             )

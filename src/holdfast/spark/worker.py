@@ -17,13 +17,14 @@ import pyarrow as pa
 from pyspark import Broadcast, TaskContext
 
 from holdfast.common.time import wall_clock
+from holdfast.filesystem import file_system_of
 from holdfast.plan.model import ROWS_LEVEL
 from holdfast.runtime.job import JobCode, unpack
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.source_host import HostedSources
 from holdfast.runtime.task import FailedRun, Subtask
 from holdfast.spark.exchange import from_batches, to_batches
-from holdfast.state.storage import LocalStateStorage
+from holdfast.state.staging import state_storage
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(EpochTask).decode
@@ -111,7 +112,8 @@ class _Subtasks:
 
     def _make(self, job: JobCode, task: EpochTask, partition: int) -> Subtask:
         sources = HostedSources(task.attempt)
-        storage = LocalStateStorage(job.state_directory)
+        files, path = file_system_of(job.state_directory)
+        storage = state_storage(path, files, job.directory)
         return Subtask(job, task.level, partition, task.attempt, storage, wall_clock, sources)
 
 

@@ -11,16 +11,16 @@ from holdfast.state.interface import (
     StateStatistics,
     read_blobs,
 )
-from holdfast.state.storage import LocalStateStorage, StateStorage
+from holdfast.state.storage import DirectoryStateStorage, StateStorage
 from holdfast.state.views import KeyContext
 
 __all__ = [
     "Chain",
+    "DirectoryStateStorage",
     "FileRef",
     "HeapKeyedStateBackend",
     "KeyContext",
     "KeyedStateBackend",
-    "LocalStateStorage",
     "Restored",
     "RestoredHow",
     "StateStatistics",

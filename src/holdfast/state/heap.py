@@ -145,6 +145,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def discard(self) -> None:
         """Forget everything; tables and views stay."""
+        self._ttl.forget()
         for table in self._tables.values():
             table.clear()
         for loaded in self._watchers.values():

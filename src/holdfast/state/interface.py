@@ -212,8 +212,8 @@ class KeyedStateBackend(ABC):
         """Return (key, namespace, entry) of a state one by one; None if it is not declared.
 
         The entry is a value or accumulator, a list or a dict, and the caller must not change it.
-        The walk may be taken up again after anything: entries that changed since it began, by
-        functions or by `restore` and `discard`, may or may not show.
+        The walk may be taken up again after changes and `persist`: what changed since it began may
+        or may not show. `TtlStates.forget` ends the walks that are kept.
         """
 
     @abstractmethod

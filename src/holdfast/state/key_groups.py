@@ -106,7 +106,7 @@ def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
 
 
 def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.uint16]:
-    """Return the key group of each key; fast if they are all texts or all integers."""
+    """Return the key group of each key; fast if all are texts, integers, or tuples of such."""
     mixed = _hashes(keys)
     mixed = (mixed ^ mixed >> np.uint32(16)) * np.uint32(_MURMUR_1)
     mixed = (mixed ^ mixed >> np.uint32(13)) * np.uint32(_MURMUR_2)
@@ -169,7 +169,17 @@ def _hashes(keys: Sequence[Any]) -> npt.NDArray[np.uint32]:
     if kinds == {int}:
         numbers = np.fromiter(map(hash, keys), np.int64, len(keys)).view(np.uint64)
         return ((numbers * np.uint64(_MIX)) >> np.uint64(_SHIFT)).astype(np.uint32)
+    if kinds == {tuple} and len(set(map(len, keys))) == 1 and keys[0]:
+        return _hashes_of_rows([_hashes(part) for part in zip(*keys, strict=True)])
     return _from(map(key_hash, keys), len(keys))
+
+
+def _hashes_of_rows(columns: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
+    """The hashes of tuples, by those of their parts."""
+    rows = np.stack(columns, axis=1).astype("<u4").tobytes()
+    width = 4 * len(columns)
+    parts = (rows[start : start + width] for start in range(0, len(rows), width))
+    return _from(map(crc32, parts), len(columns[0]))
 
 
 def _from(hashes: Iterable[int], count: int) -> npt.NDArray[np.uint32]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Protocol
 
+from holdfast.filesystem import FileStatus, FileSystem, FileSystemError, cause_of
+from holdfast.filesystem.local import LOCAL
 from holdfast.state.errors import StateStorageError
-from holdfast.state.filesystem import LOCAL, FileSystem
 
-__all__ = ["LocalStateStorage", "StateStorage"]
+__all__ = ["DirectoryStateStorage", "StateStorage"]
 
 
 class StateStorage(Protocol):
@@ -21,6 +22,12 @@ class StateStorage(Protocol):
         """Write a file: whole or not at all, even if the process dies.
 
         ``durable``: it also survives if the machine dies.
+        """
+
+    def upload(self, names: Iterable[str]) -> None:
+        """Bring files to where checkpoints are, if they were written elsewhere (step 6).
+
+        The subtask that has them does this with a barrier, so that the driver need not.
         """
 
     def sync(self, names: Iterable[str]) -> None:
@@ -36,61 +43,80 @@ class StateStorage(Protocol):
         """Return whether there is such a file."""
 
     def elsewhere(self, directory: str) -> StateStorage:
-        """Return the state files of another directory: those of a savepoint."""
+        """Return the state files of another directory, by its address: those of a savepoint."""
 
 
-class LocalStateStorage:
+class DirectoryStateStorage:
     """A directory, which must exist; can be pickled if its file system can."""
 
     def __init__(self, directory: str | os.PathLike[str], files: FileSystem = LOCAL) -> None:
-        self.directory = Path(directory)
-        self._files = files
+        self.directory = PurePosixPath(directory)
+        self.files = files
+
+    @property
+    def address(self) -> str:
+        """The directory, with its scheme."""
+        return self.files.uri(str(self.directory))
 
     def write(self, name: str, data: bytes, durable: bool = False) -> None:
         """Write a file; whole or not at all."""
         path = self.directory / name
         with self._errors("write", path):
-            self._files.write(str(path), data, durable)
+            self.files.write(str(path), data, durable)
+
+    def upload(self, names: Iterable[str]) -> None:
+        """Nothing: they are there."""
 
     def sync(self, names: Iterable[str]) -> None:
         """Make files durable, and their names."""
         for path in [*(self.directory / name for name in names), self.directory]:
             with self._errors("sync", path):
-                self._files.sync(str(path))
+                self.files.sync(str(path))
 
     def read(self, name: str) -> bytes:
         """Return the contents of a file."""
         path = self.directory / name
         with self._errors("read", path):
-            return self._files.read(str(path))
+            return self.files.read(str(path))
 
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""
         path = self.directory / name
         with self._errors("delete", path):
-            self._files.delete(str(path))
+            self.files.delete(str(path))
 
     def exists(self, name: str) -> bool:
         """Return whether there is such a file."""
-        return self._files.status(str(self.directory / name)) is not None
+        path = self.directory / name
+        with self._errors("look at", path):
+            return self.files.exists(str(path))
 
-    def elsewhere(self, directory: str) -> LocalStateStorage:
-        """Return the state files of another directory of this file system."""
-        return LocalStateStorage(directory, self._files)
+    def list(self) -> list[FileStatus]:
+        """Return what is there, by name."""
+        with self._errors("list", self.directory):
+            return self.files.list_directory(str(self.directory))
+
+    def elsewhere(self, directory: str) -> DirectoryStateStorage:
+        """Return the state files of another directory, on any file system."""
+        files, path = self.files.locate(directory)
+        return DirectoryStateStorage(path, files)
 
     def __repr__(self) -> str:
-        return f"LocalStateStorage({str(self.directory)!r})"
+        return f"DirectoryStateStorage({self.address!r})"
 
     @contextmanager
-    def _errors(self, action: str, path: Path) -> Iterator[None]:
+    def _errors(self, action: str, path: PurePosixPath) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            cause = f"{type(error).__name__}: {error.strerror or error}"
-            message = f"cannot {action} state file {str(path)!r}: {cause}{self._where(path)}"
+            what = f"cannot {action} state file '{self.files.uri(str(path))}'"
+            message = f"{what}: {cause_of(error)}{self._where()}"
             raise StateStorageError(message) from error
 
-    def _where(self, path: Path) -> str:
-        parent = self._files.status(str(path.parent))
-        is_there = parent is not None and parent.is_directory
-        return "" if is_there else f"; the directory {str(path.parent)!r} is missing"
+    def _where(self) -> str:
+        try:
+            status = self.files.status(str(self.directory))
+        except FileSystemError:
+            return ""
+        is_there = status is not None and status.is_directory
+        return "" if is_there else f"; the directory {self.address!r} is missing"

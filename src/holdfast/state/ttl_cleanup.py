@@ -28,7 +28,7 @@ __all__ = ["Scan", "TtlStates"]
 
 #: operator, state, namespaced
 _TableId = tuple[str, str, bool]
-#: starts a walk over (key, namespace, entry) of a state, which goes on whatever changes meanwhile
+#: starts a walk over (key, namespace, entry) of a state; see `KeyedStateBackend._scan`
 Scan = Callable[[], Iterator[tuple[Any, Any, Any]]]
 
 
@@ -135,6 +135,10 @@ class _TtlState:
         self._walk = None
         self._swept = self.life.clock()
 
+    def forget(self) -> None:
+        """Begin anew with the next clean-up."""
+        self._walk = None
+
     @property
     def in_bases(self) -> bool:
         """Return whether to look at all entries when a base is written."""
@@ -216,6 +220,11 @@ class TtlStates:
         for state in self._states.values():
             if state.in_bases:
                 state.sweep()
+
+    def forget(self) -> None:
+        """Let go of walks that are under way: the state is another one."""
+        for state in self._states.values():
+            state.forget()
 
     def visible(
         self, table_id: _TableId, entries: Iterator[tuple[Any, Any, Any]]

@@ -24,6 +24,7 @@ from holdfast.datastream.state import StateDescriptor
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.driver.driver import JobDriver
 from holdfast.errors import InternalError, JobDefinitionError, JobExecutionError
+from holdfast.filesystem import configure, hadoop_options
 from holdfast.graph.nodes import ResultKind, ResultOperation, WriterOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.blocks import Block, decode_header
@@ -109,6 +110,8 @@ class LocalExecutor:
         self._quota = quota
         # NB: made only if the job takes checkpoints and does not say where
         self._scratch = Path(tempfile.gettempdir()) / f"holdfast-local-{uuid.uuid4().hex}"
+        self._file_systems = hadoop_options(self._environment._configuration.to_dict())
+        configure(self._file_systems)
         self._driver = JobDriver(
             self.plan,
             uuid.uuid4().hex,
@@ -134,9 +137,15 @@ class LocalExecutor:
         self._begin_attempt(0)
 
     def _pack(self) -> bytes:
-        parameters = self._environment.get_config().get_global_job_parameters()
-        faults = self._driver.faults
-        return pack(make_job_code(self._book.job, self.plan, "", parameters, faults=faults))
+        code = make_job_code(
+            self._book.job,
+            self.plan,
+            "",
+            self._environment.get_config().get_global_job_parameters(),
+            faults=self._driver.faults,
+            file_systems=self._file_systems,
+        )
+        return pack(code)
 
     def _begin_attempt(self, number: int) -> int | None:
         start = self._driver.begin_attempt(number)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import time
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Final
+from typing import BinaryIO, Final
 
-from holdfast.state.filesystem import FileStatus
+from holdfast.filesystem import FileLock, FileStatus, FileSystem, LockedError
 
 __all__ = ["MemoryFileSystem"]
 
@@ -17,13 +18,13 @@ __all__ = ["MemoryFileSystem"]
 _GROWING: Final = frozenset({"write", "make directory", "lock"})
 
 
-class MemoryFileSystem:
+class MemoryFileSystem(FileSystem):
     """Files and directories in memory; ``crash`` loses what was not made durable.
 
     As strict as a file system may be, and as most are only on a bad day: what a file holds is
     durable after ``sync`` of the file, its name after ``sync`` of its directory. A new name, a
     removed one and a changed one survive a crash independently of each other until then. Only
-    ``move`` within a directory is one step.
+    ``move`` within a directory is one step. All addresses lead here.
 
     >>> files = MemoryFileSystem()
     >>> files.make_directories("/job")
@@ -34,18 +35,22 @@ class MemoryFileSystem:
     {'/job/a': b'one'}
 
     Attributes:
+        is_remote: whether a job treats it as one of another machine, with a stage before it.
         full: whether there is no space left; writing raises then.
         watch: called before each step with what is done and to which path. It may raise: an
             ``OSError`` for a step that fails, anything that is no ``Exception`` for a process that
             dies there.
     """
 
-    def __init__(self, watch: Callable[[str, str], None] | None = None) -> None:
+    def __init__(
+        self, watch: Callable[[str, str], None] | None = None, is_remote: bool = False
+    ) -> None:
         """Begin with an empty root directory."""
+        self.is_remote = is_remote
         self.full = False
         self.watch = watch
         self._root = _Directory()
-        self._locked: set[str] = set()
+        self._locked: dict[str, _Lock] = {}
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -63,81 +68,114 @@ class MemoryFileSystem:
 
     # What `FileSystem` asks for
 
+    def uri(self, path: str) -> str:
+        """The path itself."""
+        return path
+
+    def locate(self, uri: str) -> tuple[FileSystem, str]:
+        """The path of the same name, here."""
+        return self, uri
+
+    def open_output(self, path: str) -> BinaryIO:
+        """A stream whose contents are written when it is closed."""
+        return _Output(self, path)
+
+    def open_input(self, path: str) -> BinaryIO:
+        """A stream over the contents as they are now."""
+        return io.BytesIO(self.read(path))
+
     def read(self, path: str) -> bytes:
-        """Return the contents of a file."""
-        node = self._find(path)
-        if isinstance(node, _Directory):
-            raise _error(errno.EISDIR, path)
-        if node is None:
-            raise _error(errno.ENOENT, path)
-        return node.data
+        """The contents of a file."""
+        with self.errors("read", path):
+            node = self._find(path)
+            if isinstance(node, _Directory):
+                raise _error(errno.EISDIR)
+            if node is None:
+                raise _error(errno.ENOENT)
+            return node.data
 
     def write(self, path: str, data: bytes, durable: bool = False) -> None:
         """Write a file in one step, and make it and its name durable in another."""
-        parent, name = self._parent(path)
-        if isinstance(parent.now.get(name), _Directory):
-            raise _error(errno.EISDIR, path)
-        try:
-            self._happens("write", path)
-        except OSError:
-            raise
-        except BaseException:  # the process dies
-            parent.change({f".{name}.tmp": _File(bytes(data[: len(data) // 2]), False)})
-            raise
-        parent.change({name: _File(bytes(data), durable)})
-        if durable:
+        with self.errors("write", path):
+            parent, name = self._parent(path)
+            if isinstance(parent.now.get(name), _Directory):
+                raise _error(errno.EISDIR)
             try:
-                self._happens("sync", path)
+                self._happens("write", path)
             except OSError:
-                parent.change({name: None})
                 raise
-            parent.sync()
+            except BaseException:  # the process dies
+                parent.change({f".{name}.tmp": _File(bytes(data[: len(data) // 2]), False)})
+                raise
+            parent.change({name: _File(bytes(data), durable)})
+            if durable:
+                try:
+                    self._happens("sync", path)
+                except OSError:
+                    parent.change({name: None})
+                    raise
+                parent.sync()
 
     def sync(self, path: str) -> None:
         """Make the contents of a file durable, or the names in a directory."""
-        node = self._find(path)
-        if node is None:
-            raise _error(errno.ENOENT, path)
-        self._happens("sync", path)
-        node.sync()
+        with self.errors("sync", path):
+            node = self._find(path)
+            if node is None:
+                raise _error(errno.ENOENT)
+            self._happens("sync", path)
+            node.sync()
 
     def move(self, source: str, target: str) -> None:
-        """Give a file or a directory another name in its directory."""
-        parent, old = self._parent(source)
-        other, new = self._parent(target)
-        if parent is not other:
-            raise _error(errno.EXDEV, target)
-        if old not in parent.now:
-            raise _error(errno.ENOENT, source)
-        _check_room(parent.now[old], parent.now.get(new), target)
-        self._happens("move", target)
-        parent.change({old: None, new: parent.now[old]})
+        """Give a file or a directory another name; one step within a directory."""
+        with self.errors("move", source, target):
+            parent, old = self._parent(source)
+            if old not in parent.now:
+                raise _error(errno.ENOENT)
+            self.make_directories(os.path.dirname(target))
+            other, new = self._parent(target)
+            _check_room(parent.now[old], other.now.get(new))
+            self._happens("move", target)
+            node = parent.now[old]
+            if parent is other:
+                parent.change({old: None, new: node})
+            else:
+                other.change({new: node})
+                parent.change({old: None})
 
     def delete(self, path: str) -> None:
         """Delete a file, if it is there."""
-        node = self._find(path)
-        if isinstance(node, _Directory):
-            raise _error(errno.EISDIR, path)
-        if node is not None:
-            self._happens("delete", path)
-            parent, name = self._parent(path)
-            parent.change({name: None})
+        with self.errors("delete", path):
+            node = self._find(path)
+            if isinstance(node, _Directory):
+                raise _error(errno.EISDIR)
+            if node is not None:
+                self._happens("delete", path)
+                parent, name = self._parent(path)
+                parent.change({name: None})
 
     def delete_tree(self, path: str) -> None:
         """Delete a directory from the leaves up, one step each, if it is there."""
-        node = self._find(path)
-        if isinstance(node, _File):
-            raise _error(errno.ENOTDIR, path)
-        if node is not None:
-            for name, child in sorted(node.now.items()):
-                delete = self.delete if isinstance(child, _File) else self.delete_tree
-                delete(f"{path}/{name}")
-            self._happens("delete", path)
-            parent, name = self._parent(path)
-            parent.change({name: None})
+        with self.errors("delete", path):
+            node = self._find(path)
+            if isinstance(node, _File):
+                raise _error(errno.ENOTDIR)
+            if node is not None:
+                for name, child in sorted(node.now.items()):
+                    delete = self.delete if isinstance(child, _File) else self.delete_tree
+                    delete(f"{path}/{name}")
+                self._remove(path)
+
+    def delete_if_empty(self, path: str) -> None:
+        """Delete a directory that has nothing in it."""
+        with self.errors("delete", path):
+            node = self._find(path)
+            if isinstance(node, _File):
+                raise _error(errno.ENOTDIR)
+            if node is not None and not node.now:
+                self._remove(path)
 
     def status(self, path: str) -> FileStatus | None:
-        """Return what is known of a file or directory."""
+        """What is known of a file or directory."""
         try:
             node = self._find(path)
         except NotADirectoryError:
@@ -145,57 +183,96 @@ class MemoryFileSystem:
         return None if node is None else _status(os.path.basename(path), node)
 
     def list_directory(self, path: str) -> list[FileStatus]:
-        """Return what is in a directory; nothing if it is not there."""
-        node = self._find(path)
-        if isinstance(node, _File):
-            raise _error(errno.ENOTDIR, path)
-        return [] if node is None else [_status(name, node.now[name]) for name in sorted(node.now)]
+        """What is in a directory; nothing if it is not there."""
+        with self.errors("list", path):
+            node = self._find(path)
+            if isinstance(node, _File):
+                raise _error(errno.ENOTDIR)
+            found = {} if node is None else node.now
+            return [_status(name, found[name]) for name in sorted(found)]
 
     def make_directories(self, path: str) -> None:
         """Make a directory, and the ones above it, durably."""
-        node = self._find(path)
-        if isinstance(node, _File):
-            raise _error(errno.ENOTDIR, path)
-        if node is None:
-            above = os.path.dirname(path)
-            self.make_directories(above)
-            self._happens("make directory", path)
-            parent, name = self._parent(path)
-            parent.change({name: _Directory()})
-            self._happens("sync", above)
-            parent.sync()
+        with self.errors("make directory", path):
+            node = self._find(path)
+            if isinstance(node, _File):
+                raise _error(errno.ENOTDIR)
+            if node is None:
+                above = os.path.dirname(path)
+                self.make_directories(above)
+                self._happens("make directory", path)
+                parent, name = self._parent(path)
+                parent.change({name: _Directory()})
+                self._happens("sync", above)
+                parent.sync()
 
-    def lock(self, path: str, contents: bytes) -> Callable[[], None]:
+    def lock(self, path: str, contents: bytes) -> FileLock:
         """Lock a file until it is let go of, or until the machine crashes."""
-        if path in self._locked:
-            raise _error(errno.EAGAIN, path)
+        with self.errors("lock", path):
+            if path in self._locked:
+                raise LockedError(f"'{path}' is locked", self.read(path))
+            parent, name = self._parent(path)
+            self._happens("lock", path)
+            parent.change({name: _File(bytes(contents), False)})
+        self._locked[path] = lock = _Lock(self._locked, path)
+        return lock
+
+    def _remove(self, path: str) -> None:
+        self._happens("delete", path)
         parent, name = self._parent(path)
-        self._happens("lock", path)
-        parent.change({name: _File(bytes(contents), False)})
-        self._locked.add(path)
-        return lambda: self._locked.discard(path)
+        parent.change({name: None})
 
     def _happens(self, what: str, path: str) -> None:
         """A step is about to be done."""
         if self.watch is not None:
             self.watch(what, path)
         if self.full and what in _GROWING:
-            raise _error(errno.ENOSPC, path)
+            raise _error(errno.ENOSPC)
 
     def _parent(self, path: str) -> tuple[_Directory, str]:
         above, name = os.path.split(path)
         parent = self._find(above)
         if not isinstance(parent, _Directory):
-            raise _error(errno.ENOENT if parent is None else errno.ENOTDIR, path)
+            raise _error(errno.ENOENT if parent is None else errno.ENOTDIR)
         return parent, name
 
     def _find(self, path: str) -> _File | _Directory | None:
         node: _File | _Directory | None = self._root
         for name in filter(None, path.split("/")):
             if isinstance(node, _File):
-                raise _error(errno.ENOTDIR, path)
+                raise _error(errno.ENOTDIR)
             node = None if node is None else node.now.get(name)
         return node
+
+
+class _Lock:
+    """A locked path."""
+
+    def __init__(self, locked: dict[str, _Lock], path: str) -> None:
+        self._locked = locked
+        self._path = path
+
+    def is_held(self) -> bool:
+        return self._locked.get(self._path) is self
+
+    def release(self) -> None:
+        if self.is_held():
+            del self._locked[self._path]
+
+
+class _Output(io.BytesIO):
+    """What is written into a file once it is closed."""
+
+    def __init__(self, files: MemoryFileSystem, path: str) -> None:
+        super().__init__()
+        self._files = files
+        self._path = path
+        files.make_directories(os.path.dirname(path))
+
+    def close(self) -> None:
+        if not self.closed:
+            self._files.write(self._path, self.getvalue())
+        super().close()
 
 
 class _File:
@@ -251,16 +328,16 @@ class _Directory:
             self.now[name].crash(chance)
 
 
-def _check_room(node: _File | _Directory, there: _File | _Directory | None, path: str) -> None:
+def _check_room(node: _File | _Directory, there: _File | _Directory | None) -> None:
     """Refuse what a rename refuses: only like goes over like, and no directory that has files."""
     if there is None or (isinstance(node, _File) and isinstance(there, _File)):
         return
     if isinstance(there, _File):
-        raise _error(errno.ENOTDIR, path)
+        raise _error(errno.ENOTDIR)
     if isinstance(node, _File):
-        raise _error(errno.EISDIR, path)
+        raise _error(errno.EISDIR)
     if there.now:
-        raise _error(errno.ENOTEMPTY, path)
+        raise _error(errno.ENOTEMPTY)
 
 
 def _apply(
@@ -287,5 +364,5 @@ def _status(name: str, node: _File | _Directory) -> FileStatus:
     return FileStatus(name, len(node.data), node.modified)
 
 
-def _error(number: int, path: str) -> OSError:
-    return OSError(number, os.strerror(number), path)
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.filesystem import file_system_of
 from holdfast.state.errors import StateStorageError
-from holdfast.state.storage import LocalStateStorage, StateStorage
+from holdfast.state.storage import DirectoryStateStorage, StateStorage
 
 __all__ = ["MemoryStateStorage"]
 
@@ -26,6 +27,9 @@ class MemoryStateStorage:
     def write(self, name: str, data: bytes, durable: bool = False) -> None:
         """Keep a file; memory is as durable as it gets."""
         self.files[name] = bytes(data)
+
+    def upload(self, names: Iterable[str]) -> None:
+        """Nothing: they are there."""
 
     def sync(self, names: Iterable[str]) -> None:
         """Check that the files are there."""
@@ -49,5 +53,6 @@ class MemoryStateStorage:
         return name in self.files
 
     def elsewhere(self, directory: str) -> StateStorage:
-        """Return the state files of a savepoint, which are on disk."""
-        return LocalStateStorage(directory)
+        """Return the state files of a savepoint, which are in a directory."""
+        files, path = file_system_of(directory)
+        return DirectoryStateStorage(path, files)

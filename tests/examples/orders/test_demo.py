@@ -23,7 +23,7 @@ def flags() -> list[str]:
 
 @pytest.mark.spark
 def test_the_demonstration(tmp_path: Path) -> None:
-    shorter = ["--events", "9000", "--rate", "1000", "--checkpoint-interval", "0.5"]
+    shorter = ["--events", "6000", "--rate", "1000", "--checkpoint-interval", "0.5"]
     less = ["--restart-delay", "0.1", "--initial-stock", "150", "--directory", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "examples.orders", *flags(), *shorter, *less],

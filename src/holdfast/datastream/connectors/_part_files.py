@@ -150,7 +150,7 @@ class PartFiles:
     def sync(self, transaction: FileTransaction) -> None:
         """Make the segments survive the machine."""
         paths = [path for part in transaction.parts for path in _paths(self._directory, part)]
-        self._system.sync(paths)
+        self._system.sync_files(paths)
 
     def publish(self, transaction: FileTransaction, may_be_gone: bool = False) -> None:
         """Give all parts of a transaction their names, perhaps again.
@@ -220,7 +220,7 @@ class PartFiles:
         for path in others:
             system.delete(path)
         system.move(first, final)
-        system.sync([final])
+        system.sync_files([final])
 
     def _new_name(self) -> str:
         return f"{self._own}{uuid.uuid4().hex}"
@@ -242,9 +242,9 @@ def _concatenate(system: FileSystem, part: Part, paths: list[str], whole: str) -
                 with system.open_input(path) as source:
                     shutil.copyfileobj(source, out, _COPY_BYTES)
         _check_size(system, part, paths, system.status(whole))
-        system.sync([whole])
+        system.sync_files([whole])
         system.move(whole, paths[0])
-        system.sync([paths[0]])
+        system.sync_files([paths[0]])
     finally:
         system.delete(whole)
 

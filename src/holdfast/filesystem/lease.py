@@ -1,0 +1,173 @@
+"""A lock where the file system has none: a file that its holder writes again and again.
+
+The holder renews the file every few seconds. Who finds one looks at it for a while: if it changes,
+somebody is alive; if it does not for the time of a lease, nobody is, and whoever looks writes it
+anew in their own name. Nobody compares clocks of two machines. If the holder's process was on this
+machine and is gone, there is nothing to wait for.
+
+What this gives: of two processes that both believe to have the lease, because they began in the
+same moment or one of them was suspended for longer than a lease, one is told with its next
+``is_held`` that it has lost it, since the file can only have one holder. What it does not give:
+``is_held`` and what comes after it are two steps. Whoever must not do something twice names it so
+that the second time is noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from holdfast.filesystem.base import FileSystem, FileSystemError, LockedError, MissingFileError
+
+__all__ = ["Lease", "Pace"]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast things go, in seconds.
+
+    Attributes:
+        renewal: how often the holder writes.
+        lease: after how long without that the holder counts as dead.
+        look: how often others look.
+    """
+
+    renewal: float = 3.0
+    lease: float = 15.0
+    look: float = 0.5
+
+
+_PACE: Final = Pace()
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """What is in the file."""
+
+    token: str
+    host: str
+    pid: int
+    renewals: int
+    contents: bytes
+
+
+#: what somebody is about to write, or was when they died
+_UNREADABLE: Final = _Record("", "", 0, 0, b"")
+
+
+class Lease:
+    """A lease that this process has, from the moment it is made until it is released or lost."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        path: str,
+        contents: bytes,
+        pace: Pace = _PACE,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Take it; waits to see whether somebody has it.
+
+        Raises:
+            LockedError: when somebody has it.
+        """
+        self._files = files
+        self._path = path
+        self._pace = pace
+        self._record = _Record(
+            uuid.uuid4().hex, socket.gethostname(), os.getpid(), 0, bytes(contents)
+        )
+        self._lost = False
+        self._over = threading.Event()
+        self._at_work = threading.RLock()
+        self._wait_for_others(sleep)
+        self._write()
+        if not self.is_held():
+            raise self._locked(self._read())
+        thread = threading.Thread(target=self._keep, name="holdfast-lease", daemon=True)
+        thread.start()
+
+    def is_held(self) -> bool:
+        """Whether the file is still in this one's name."""
+        with self._at_work:
+            if not self._lost and not self._over.is_set():
+                found = self._read()
+                self._lost = found is None or found.token != self._record.token
+            return not self._lost and not self._over.is_set()
+
+    def release(self) -> None:
+        """Delete the file, if it is still this one's; if that fails, the lease runs out."""
+        with self._at_work:
+            with contextlib.suppress(FileSystemError):
+                if self.is_held():
+                    self._files.delete(self._path)
+            self._over.set()
+
+    def renew(self) -> None:
+        """Write the file again, unless it is somebody else's by now."""
+        with self._at_work:
+            if self.is_held():
+                self._record = msgspec.structs.replace(
+                    self._record, renewals=self._record.renewals + 1
+                )
+                self._write()
+
+    def _keep(self) -> None:
+        """Renew until it is over; a file system that does not answer may do so the next time."""
+        renewed = time.monotonic()
+        while not self._over.wait(self._pace.renewal) and not self._lost:
+            try:
+                self.renew()
+                renewed = time.monotonic()
+            except FileSystemError:
+                self._lost = time.monotonic() - renewed > self._pace.lease
+
+    def _wait_for_others(self, sleep: Callable[[float], None]) -> None:
+        first = self._read()
+        waited = 0.0
+        while first is not None and waited < self._pace.lease and not _is_dead(first):
+            sleep(self._pace.look)
+            waited += self._pace.look
+            now = self._read()
+            if now is not None and now != first:
+                raise self._locked(now)
+            first = now
+
+    def _locked(self, by: _Record | None) -> LockedError:
+        holder = b"" if by is None else by.contents
+        return LockedError(f"'{self._files.uri(self._path)}' is locked", holder)
+
+    def _read(self) -> _Record | None:
+        try:
+            return msgspec.msgpack.decode(self._files.read(self._path), type=_Record)
+        except MissingFileError:
+            return None
+        except msgspec.MsgspecError:
+            return _UNREADABLE
+
+    def _write(self) -> None:
+        # NB: in place. On HDFS, to write a file and rename it would leave a moment without any.
+        data = msgspec.msgpack.encode(self._record)
+        with self._files.errors("write", self._path), self._files.open_output(self._path) as out:
+            out.write(data)
+
+
+def _is_dead(record: _Record) -> bool:
+    """Whether the holder was a process of this machine that is gone."""
+    if record.host != socket.gethostname():
+        return False
+    try:
+        os.kill(record.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
