@@ -64,6 +64,7 @@ class Supervisor:
     def _run_once(self, kill_after: int | None) -> bool:
         """Run the program until it ends or is killed; whether it came to its end."""
         last = Progress("STARTING")
+        self._view.update(last, self.incidents)
         with self._program() as program:
             assert program.stdout is not None
             for line in program.stdout:
