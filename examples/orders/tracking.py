@@ -53,6 +53,8 @@ _NEXT: dict[Step | None, tuple[Step, ...]] = {
     DELIVERED: (),
     CANCELLED: (),
 }
+#: what must have happened to an order before a step
+_NEEDED: dict[Step, Step] = {SHIPPED: PAID, DELIVERED: SHIPPED}
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class OrderTracking(KeyedProcessFunction, CheckpointedFunction):
         order = self._order.value()
         before = None if order is None else order.status
         if event.step not in _NEXT[before]:
-            reason = _reason(before, event.step)
+            reason = _reason(order, event.step)
             yield (
                 REJECTED,
                 RejectedStep(event.event_id, event.order_id, event.step, event.timestamp, reason),
@@ -136,14 +138,14 @@ class OrderTracking(KeyedProcessFunction, CheckpointedFunction):
         self._by_status.add(after, 1)
 
 
-def _reason(before: Step | None, step: Step) -> str:
-    if before is None:
+def _reason(order: OrderState | None, step: Step) -> str:
+    """Why a step cannot be: something is missing before it, or something has happened already."""
+    if order is None:
         return f"{step} before created"
-    needed = [status for status in (CREATED, PAID, SHIPPED) if step in _NEXT[status]][-1:]
-    ended = before in (DELIVERED, CANCELLED)
-    if ended or step == CANCELLED or not needed or STEPS.index(step) <= STEPS.index(before):
-        return f"{step} after {before}"
-    return f"{step} before {needed[0]}"
+    needed = _NEEDED.get(step, CREATED)
+    if needed in order.times or CANCELLED in order.times:
+        return f"{step} after {order.status}"
+    return f"{step} before {needed}"
 
 
 def _stock_changes(event: OrderEvent, order: OrderState) -> Iterator[tuple[OutputTag, StockChange]]:
