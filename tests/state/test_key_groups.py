@@ -128,7 +128,6 @@ def test_hashes_do_not_depend_on_the_process() -> None:
         [Point(1, 2), Point(1, 2)],
         [Plain(1, "x"), Plain(1, "x")],
     ],
-    ids=repr,
 )
 def test_equal_keys_have_equal_hashes(equal: list[Any]) -> None:
     assert all(key == equal[0] for key in equal)
