@@ -266,4 +266,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # What stands in the main program is pickled by value, and types with a Java side cannot be.
+    from benchmarks.peers import pyflink_orders_job
+
+    pyflink_orders_job.main()
