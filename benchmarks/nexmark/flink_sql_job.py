@@ -1,9 +1,8 @@
 """The queries in Flink SQL, one after another in one JVM; the variant names them.
 
 Each runs twice, first on a quarter of the events, so that its code is compiled when it is
-measured. Its rate is that of the whole second run, from its submission to its end: all its events,
-divided by the time. Settings are those of nexmark-flink as far as they are about the work: parallelism 2,
-object reuse, state on the heap, a checkpoint every second.
+measured. Its rate is that of the whole second run: all its events, divided by the time from its
+submission to its end. Parallelism 2, object reuse, state on the heap, a checkpoint every second.
 """
 
 from __future__ import annotations

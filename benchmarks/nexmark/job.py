@@ -22,8 +22,6 @@ from benchmarks.own.jobs import Discard, environment
 from benchmarks.program import PARALLELISM, Task, parse_task
 
 
-
-
 def run(task: Task, query: str, data: Path) -> Measurement:
     """Run one query to its end."""
     started = time.time()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import random
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable
+from itertools import chain, count
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -23,7 +26,7 @@ from holdfast.datastream.state import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from holdfast.state import heap, sections
+from holdfast.state import heap, rocksdb, rocksdb_entries, sections
 from holdfast.state.backend import (
     Chain,
     HeapKeyedStateBackend,
@@ -33,8 +36,25 @@ from holdfast.state.backend import (
 from holdfast.state.errors import StateRegistrationError, StateStorageError
 from holdfast.state.key_groups import key_group as key_group_of
 from holdfast.state.key_groups import key_group_range, subtask_of
+from holdfast.state.rocksdb import RocksDBKeyedStateBackend
+from holdfast.state.rocksdb_home import Home
 
-BACKENDS: dict[str, Callable[[range, int], KeyedStateBackend]] = {"heap": HeapKeyedStateBackend}
+
+def make_rocksdb(
+    key_groups: range, max_parallelism: int, home: Path | None = None
+) -> KeyedStateBackend:
+    """Keep state in that directory; otherwise in a new one, which goes with the process."""
+    home = home or Path(_homes.name) / str(next(_count))
+    return RocksDBKeyedStateBackend(key_groups, max_parallelism, Home(home), 16 << 20)
+
+
+_homes = tempfile.TemporaryDirectory(prefix="holdfast-conformance-")
+_count = count()
+
+BACKENDS: dict[str, Callable[[range, int], KeyedStateBackend]] = {
+    "heap": HeapKeyedStateBackend,
+    "rocksdb": make_rocksdb,
+}
 
 
 class MemoryStorage:
@@ -96,9 +116,9 @@ class Subject:
         return self.backend.keyed_state("op", descriptor, self.context, namespaced)
 
     def reload(self) -> None:
-        chain = self.backend.persist(self.storage, f"s{len(self.storage.files)}", 10)
+        saved = self.backend.persist(self.storage, f"s{len(self.storage.files)}", 10)
         self.backend = self.make(range(128), 128)
-        self.backend.restore(self.storage, chain)
+        self.backend.restore(self.storage, saved)
 
 
 @pytest.fixture(params=sorted(BACKENDS))
@@ -402,11 +422,11 @@ def test_namespaces_can_be_merged(
 def test_views_survive_a_discard(subject: Subject) -> None:
     state = subject.state(ValueStateDescriptor("v"))
     state.update(1)
-    chain = subject.backend.persist(subject.storage, "a", 0)
+    saved = subject.backend.persist(subject.storage, "a", 0)
     state.update(2)
     subject.backend.discard()
     assert state.value() is None
-    subject.backend.restore(subject.storage, chain)
+    subject.backend.restore(subject.storage, saved)
     assert state.value() == 1
 
 
@@ -536,19 +556,24 @@ class Cluster(RuleBasedStateMachine):
     as it must not matter.
     """
 
-    backend = "heap"
-
     def __init__(self) -> None:
         super().__init__()
+        self.workers: list[list[Worker]] = []
         self.storage = MemoryStorage()
         self.stamps = 0
         self.random = random.Random(0)
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(sections, "_CHUNK", 3)
         self.patch.setattr(heap, "files_to_fold", self.files_to_fold)
+        self.patch.setattr(rocksdb, "needs_base", self.needs_base)
+        self.patch.setattr(rocksdb_entries, "_LEAST", 2)
 
     def teardown(self) -> None:
+        self.fire()
         self.patch.undo()
+
+    def needs_base(self, sizes: list[int]) -> bool:
+        return not sizes or self.random.random() < 0.2
 
     def files_to_fold(self, sizes: list[int], new: int) -> int:
         if not sizes or self.random.random() < 0.1:
@@ -564,12 +589,20 @@ class Cluster(RuleBasedStateMachine):
         self.history = [(0, self.model, self.chains)]
         self.hire()
 
+    def fire(self) -> None:
+        for worker in chain.from_iterable(self.workers):
+            worker.backend.close()
+
     def hire(self) -> None:
+        self.fire()
         self.workers = [[self.worker(i) for _ in range(3)] for i in range(len(self.chains))]
 
     def worker(self, subtask: int) -> Worker:
         key_groups = key_group_range(subtask, len(self.chains), MAX_PARALLELISM)
-        return Worker(BACKENDS[self.backend](key_groups, MAX_PARALLELISM))
+        return Worker(self.make(key_groups))
+
+    def make(self, key_groups: range) -> KeyedStateBackend:
+        return HeapKeyedStateBackend(key_groups, MAX_PARALLELISM)
 
     @rule(seed=st.integers(0, 1 << 30), count=st.integers(1, 20))
     def run_epochs(self, seed: int, count: int) -> None:
@@ -629,6 +662,7 @@ class Cluster(RuleBasedStateMachine):
     @rule(subtask=st.integers(0, 2), worker=st.integers(0, 2))
     def replace_worker(self, subtask: int, worker: int) -> None:
         if subtask < len(self.chains):
+            self.workers[subtask][worker].backend.close()
             self.workers[subtask][worker] = self.worker(subtask)
 
     @rule(back=st.integers(0, 4))
@@ -652,7 +686,7 @@ class Cluster(RuleBasedStateMachine):
     def collect_garbage(self) -> None:
         """Delete every file that no retained version names."""
         kept = [chains for _, _, chains in self.history] + [self.imported or []]
-        names = {file.name for chains in kept for chain in chains for file in chain.files}
+        names = {file.name for chains in kept for c in chains for file in c.all_files}
         for name in set(self.storage.files) - names:
             self.storage.delete(name)
 
@@ -662,6 +696,7 @@ class Cluster(RuleBasedStateMachine):
             worker = self.worker(i)
             self.load(i, worker)
             self.check(i, worker)
+            worker.backend.close()
 
     def check(self, i: int, worker: Worker) -> None:
         expected = {
@@ -673,5 +708,29 @@ class Cluster(RuleBasedStateMachine):
         assert worker.contents() == expected
 
 
+class ClusterOnRocksDB(Cluster):
+    """The same, with workers that share the disk of one host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.host = tempfile.TemporaryDirectory(prefix="holdfast-host-")
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.host.cleanup()
+
+    def make(self, key_groups: range) -> KeyedStateBackend:
+        home = Path(self.host.name) / f"{key_groups.start}-{key_groups.stop}"
+        return make_rocksdb(key_groups, MAX_PARALLELISM, home)
+
+
 TestCluster = Cluster.TestCase
 TestCluster.settings = settings(max_examples=50, stateful_step_count=10, deadline=None)
+TestClusterOnRocksDB = ClusterOnRocksDB.TestCase
+TestClusterOnRocksDB.settings = settings(
+    max_examples=10,
+    stateful_step_count=8,
+    deadline=None,
+    # each step opens databases: to shrink a failure would take minutes
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)

@@ -13,7 +13,6 @@ from holdfast.datastream import (
     HashMapStateBackend,
     StreamExecutionEnvironment,
 )
-from holdfast.errors import JobDefinitionError
 
 
 @pytest.fixture
@@ -121,14 +120,15 @@ def test_the_restart_strategy(env):
 
 
 @pytest.mark.parametrize("run", ["execute", "execute_async", "collect"])
-def test_rocksdb_is_refused_and_unknown_keys_are_named_before_anything_runs(env, caplog, run):
+def test_wrong_settings_and_unknown_keys_are_named_before_anything_runs(env, caplog, run):
     env.configure(Configuration({"execution.checkpointing.intervall": "1 s"}))
+    env.configure(Configuration({"state.backend.rocksdb.memory.fixed-per-slot": "1 mb"}))
     env.set_state_backend(EmbeddedRocksDBStateBackend())
     stream = env.from_collection([1])
     start = stream.execute_and_collect if run == "collect" else getattr(env, run)
     with (
         caplog.at_level(logging.WARNING),
-        pytest.raises(JobDefinitionError, match=r"is rocksdb, which this version"),
+        pytest.raises(ValueError, match=r"fixed-per-slot must be at least 16777216; got 1048576"),
     ):
         start()
     assert "did you mean 'execution.checkpointing.interval'?" in caplog.text

@@ -200,6 +200,8 @@ def test_wrong_parallelism(subtask: int, parallelism: int, maximum: int, message
         st.lists(st.text(alphabet=st.characters(exclude_categories=()))),
         st.lists(st.integers()),
         st.lists(st.one_of(st.text(), st.integers(), st.none(), st.floats())),
+        st.lists(st.tuples(st.integers(), st.text(), st.tuples(st.integers()))),
+        st.lists(st.lists(st.integers(), max_size=2).map(tuple)),
     )
 )
 def test_many_keys_at_once_are_the_same(keys: list[Any]) -> None:

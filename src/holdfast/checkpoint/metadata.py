@@ -91,7 +91,7 @@ class CheckpointMetadata(msgspec.Struct, frozen=True):
             ref.name: ref.size
             for level in self.levels
             for chain in level.chains
-            for ref in chain.files
+            for ref in chain.all_files
         }
 
     @property

@@ -80,6 +80,7 @@ KNOWN_KEYS: Final = frozenset(
         "state.backend.incremental",
         "state.backend.rocksdb.checkpoint.transfer.thread.num",
         "state.backend.rocksdb.localdir",
+        "state.backend.rocksdb.memory.fixed-per-slot",
         "state.backend.type",
         "state.changelog.enabled",
         "state.checkpoint-storage",

@@ -18,6 +18,7 @@ from holdfast.datastream.checkpoint_storage import (
     path_of,
     put_storage,
 )
+from holdfast.state.settings import DEFAULT_MEMORY, StateSettings
 
 __all__ = [
     "EmbeddedRocksDBStateBackend",
@@ -27,6 +28,7 @@ __all__ = [
     "RocksDBStateBackend",
     "StateBackend",
     "backend_kind",
+    "state_settings",
 ]
 
 _HASH_MAP: Final = "hashmap"
@@ -34,6 +36,8 @@ _ROCKS_DB: Final = "rocksdb"
 #: names of `state.backend` before storage was a setting of its own
 _OLDER_KINDS: Final = {"jobmanager": _HASH_MAP, "filesystem": _HASH_MAP}
 _DEFAULT_THREADS: Final = 4
+#: with less RocksDB would write a table every few thousand rows
+_LEAST_MEMORY: Final = 16 << 20
 
 _TYPE: Final = Setting(
     ConfigOptions.key("state.backend.type").string_type().default_value(_HASH_MAP),
@@ -51,6 +55,12 @@ _THREADS: Final = Setting(
     .int_type()
     .default_value(_DEFAULT_THREADS),
     least=1,
+)
+_MEMORY: Final = Setting(
+    ConfigOptions.key("state.backend.rocksdb.memory.fixed-per-slot")
+    .memory_type()
+    .default_value(DEFAULT_MEMORY),
+    least=_LEAST_MEMORY,
 )
 CHANGELOG: Final = Setting(
     ConfigOptions.key("state.changelog.enabled").boolean_type().no_default_value(),
@@ -76,8 +86,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
     """State in a RocksDB on the disks of the workers, for more than memory holds.
 
     ``set_state_backend`` takes its settings over; what is not set is as configured, and what is
-    changed later has no effect. This version has the settings only: a job that asks for it is
-    refused when it is executed.
+    changed later has no effect. Its checkpoints are always incremental.
     """
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
@@ -199,6 +208,20 @@ def backend_kind(configuration: Configuration) -> str:
         message = f"state.backend.type: there is no state backend {name!r}; use hashmap or rocksdb"
         raise ValueError(message)
     return kind
+
+
+def state_settings(configuration: Configuration) -> StateSettings:
+    """Return how the workers of a job keep its state."""
+    if backend_kind(configuration) != _ROCKS_DB:
+        return StateSettings()
+    backend = backend_of(configuration)
+    assert isinstance(backend, EmbeddedRocksDBStateBackend)
+    return StateSettings(
+        rocksdb=True,
+        directories=tuple(backend.get_db_storage_paths()),
+        memory=_MEMORY.get(configuration),
+        threads=backend.get_number_of_transfer_threads(),
+    )
 
 
 def put_backend(configuration: Configuration, backend: StateBackend) -> None:

@@ -35,11 +35,10 @@ from holdfast.datastream.shipment import Shipment
 from holdfast.datastream.state_backend import (
     CHANGELOG,
     StateBackend,
-    backend_kind,
     backend_of,
     put_backend,
+    state_settings,
 )
-from holdfast.errors import JobDefinitionError
 from holdfast.graph.graph import Graph
 from holdfast.graph.nodes import Edge, SourceOperation
 from holdfast.plan.explain import explain, to_json
@@ -344,12 +343,7 @@ class StreamExecutionEnvironment:
 
     def _check_configuration(self) -> None:
         warn_unknown_keys(self._configuration)
-        if backend_kind(self._configuration) == "rocksdb":
-            msg = (
-                "the state backend is rocksdb, which this version of Holdfast does not have; "
-                "use HashMapStateBackend(), or set state.backend.type to hashmap"
-            )
-            raise JobDefinitionError(msg)
+        state_settings(self._configuration)  # raises if they are wrong
 
     def _add_source(
         self,

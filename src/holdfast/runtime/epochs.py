@@ -204,9 +204,9 @@ class EpochBook:
     def _advance(self, acks: dict[tuple[int, int], Acknowledgement]) -> list[str]:
         unneeded: list[str] = []
         for (level, subtask), ack in acks.items():
-            before = {ref.name for ref in self.chains[level][subtask].files}
+            before = {ref.name for ref in self.chains[level][subtask].all_files}
             self.chains[level][subtask] = ack.chain
-            unneeded += sorted(before - {ref.name for ref in ack.chain.files})
+            unneeded += sorted(before - {ref.name for ref in ack.chain.all_files})
             for uid, values in ack.metrics.items():
                 self.metrics[uid, subtask] = values
             for uid, time in ack.watermarks.items():
@@ -237,7 +237,7 @@ class EpochBook:
             quota=self.quota,
             steps=steps,
             memory={ack.process: ack.rss for ack in acks.values()},
-            state_bytes=sum(ref.size for ack in acks.values() for ref in ack.chain.files),
+            state_bytes=sum(ack.chain.size for ack in acks.values()),
         )
 
     def _adapt_quota(self, acks: dict[tuple[int, int], Acknowledgement], seconds: float) -> None:

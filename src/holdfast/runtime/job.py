@@ -14,11 +14,13 @@ from typing import Any
 
 import cloudpickle
 
+from holdfast.common._cloudpickle import dumps
 from holdfast.errors import PickleError
 from holdfast.filesystem import configure
 from holdfast.graph.nodes import FunctionOperation, SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.faults import Faults
+from holdfast.state.settings import StateSettings
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class JobCode:
         one_host: whether all workers are on the driver's machine.
         faults: failures on order, for tests.
         file_systems: Hadoop's settings of file systems.
+        state: how its subtasks keep their state.
     """
 
     id: str
@@ -48,6 +51,7 @@ class JobCode:
     one_host: bool = True
     faults: Faults = field(default_factory=Faults)
     file_systems: Mapping[str, str] = field(default_factory=dict)
+    state: StateSettings = field(default_factory=StateSettings)
 
     def new_function(self, operator: int) -> Any:
         """A function object of its own for one subtask."""
@@ -56,7 +60,7 @@ class JobCode:
 
     def main_classes_pickled(self) -> bytes:
         """The script's classes by value, for another process."""
-        return cloudpickle.dumps(dict(self.main_classes))  # type: ignore[no-any-return]
+        return dumps(dict(self.main_classes))
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ def make_job_code(
     state_directory: str = "",
     faults: Faults | None = None,
     file_systems: Mapping[str, str] | None = None,
+    state: StateSettings | None = None,
 ) -> JobCode:
     """Take the functions out of the plan and pickle them.
 
@@ -104,12 +109,13 @@ def make_job_code(
         one_host,
         faults or Faults(),
         dict(file_systems or {}),
+        state or StateSettings(),
     )
 
 
 def pack(job: JobCode, paths: Iterable[str] = ()) -> bytes:
     """The job as bytes; the workers import from these paths too."""
-    return cloudpickle.dumps(_Parcel((*paths, *sys.path), cloudpickle.dumps(job)))  # type: ignore[no-any-return]
+    return dumps(_Parcel((*paths, *sys.path), dumps(job)))
 
 
 def unpack(data: bytes) -> JobCode:
@@ -151,7 +157,7 @@ def _other_parts(op: PlannedOperator) -> Iterator[tuple[str, Any]]:
 
 def _pickle(what: str, value: Any, op: PlannedOperator) -> bytes:
     try:
-        return cloudpickle.dumps(value)  # type: ignore[no-any-return]
+        return dumps(value)
     except Exception as error:
         at_fault = _member_at_fault(value) or repr(value)
         raise PickleError(
@@ -163,7 +169,7 @@ def _pickle(what: str, value: Any, op: PlannedOperator) -> bytes:
 
 def _can_pickle(value: Any) -> bool:
     try:
-        cloudpickle.dumps(value)
+        dumps(value)
     except Exception:
         return False
     return True

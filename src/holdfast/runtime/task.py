@@ -32,7 +32,7 @@ from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Origi
 from holdfast.runtime.restoring import SavedBlobs, WithoutPickles
 from holdfast.runtime.routing import Outbox
 from holdfast.runtime.sources import POSITION, ReadRequest, SourceAccess, SourceInstance
-from holdfast.state.backend import FileRef, HeapKeyedStateBackend, StateStorage
+from holdfast.state.backend import FileRef, StateStorage, make_backend
 from holdfast.state.catalog import SavedState, merged
 from holdfast.state.errors import StateStorageError
 from holdfast.state.key_groups import KeyGroupShare, key_group_range
@@ -61,7 +61,8 @@ class Subtask:
         self._level = job.plan.levels[level]
         self._subtask = subtask
         self._storage = storage
-        self._backend = HeapKeyedStateBackend(range(0), 1)
+        state_files = job.state_directory or job.id
+        self._backend = make_backend(job.state, state_files, level, subtask)
         self._backend.use_clock(clock)
         for op in (self._plan.operators[number] for number in self._level.operators):
             self._backend.assign(op.uid, _share(op, subtask))
@@ -94,8 +95,15 @@ class Subtask:
             self._chain.abandon()
             raise
 
-    def close(self) -> None:
-        """Let go of what the operators hold, without calling users' code."""
+    def close(self, ended: bool = False) -> None:
+        """Let go of what the operators and the state hold, without calling users' code.
+
+        ``ended``: the job has come to its end, and what it left on the host may go.
+        """
+        self._release()
+        self._backend.close(ended)
+
+    def _release(self) -> None:
         for source in self._sources:
             source.close()
         self._chain.release()
@@ -137,7 +145,7 @@ class Subtask:
             durable = task.checkpoint is not None
             chain = self._backend.persist(self._storage, run.stamp, task.epoch, durable)
             if durable and run.snapshot_failure is None:
-                run.snapshot_failure = self._upload(chain.files)
+                run.snapshot_failure = self._upload(chain.all_files)
             self._head = chain.stamp
         self._reach(7, task)
         acknowledgement = self._acknowledgement(task, run, chain, finished)
@@ -200,7 +208,7 @@ class Subtask:
         head = task.chains[self._subtask]
         if self._head is not None and self._head not in head.lineage:
             # what they did since was not accepted, and may be in any field or position of theirs
-            self.close()
+            self._release()
             self._make_operators()
         if task.origin is not None and not head.files:
             self._take_over(task.origin)

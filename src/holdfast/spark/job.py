@@ -16,6 +16,7 @@ from holdfast.checkpoint.restart import GiveUp
 from holdfast.common import CompletableFuture, Configuration, ExecutionConfig
 from holdfast.common.job_status import JobStatus
 from holdfast.datastream.shipment import Shipment
+from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.checkpoints import JobCheckpoints
 from holdfast.driver.driver import JobDriver
 from holdfast.errors import JobCancelledError
@@ -33,7 +34,7 @@ from holdfast.spark.rows import RowSources
 from holdfast.spark.session import is_local
 from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
-from holdfast.state.errors import StateMigrationError
+from holdfast.state.settings import sweep
 
 _logger = logging.getLogger(__name__)
 _DIRECTORY = "holdfast.directory"
@@ -75,6 +76,7 @@ class SparkJob:
         self.attempts: list[AttemptReport] = []
         self._collected = collected or {}
         self._ended = threading.Event()
+        self._state = state_settings(configuration)
         self._directory = JobDirectory(configuration.to_dict().get(_DIRECTORY))
         try:
             self._job = self._prepare(session, settings)
@@ -103,6 +105,7 @@ class SparkJob:
                 driver.checkpoints.store.state.address,
                 driver.faults,
                 file_systems,
+                self._state,
             )
             broadcast = context.broadcast(pack(code, paths))
         except BaseException:
@@ -207,13 +210,8 @@ class SparkJob:
         return driver.cancel_asked.is_set() and not (driver.book.finished or driver.stopped)
 
     def _gives_up(self, failure: BaseException) -> bool:
-        """Ask the restart strategy; waits for as long as it says.
-
-        State that cannot be read will not be readable the next time.
-        """
-        if isinstance(failure, StateMigrationError):
-            return True
-        decision = self._checkpoints.after_failure()
+        """Ask the restart strategy; waits for as long as it says."""
+        decision = self._checkpoints.after_failure(failure)
         if isinstance(decision, GiveUp):
             return True
         self.status = JobStatus.RESTARTING
@@ -257,6 +255,9 @@ class SparkJob:
 
     def _clean_up(self) -> None:
         self._directory.remove()
+        if self._state.rocksdb:
+            for root in self._state.roots():
+                sweep(root)
         try:
             self._job.broadcast.destroy()
         except Exception as error:

@@ -90,6 +90,7 @@ class _Subtasks:
     ) -> Iterator[Any]:
         """Run a subtask; it is kept only if the run came to its end."""
         place = (job.id, task.attempt, task.level, partition)
+        self._forget_earlier(place)
         subtask = self._kept.pop(place, None) or self._make(job, task, partition)
         _quieten_collector()
         try:
@@ -101,7 +102,7 @@ class _Subtasks:
             subtask.close()
             raise
         if task.closing:
-            subtask.close()
+            subtask.close(ended=True)
         else:
             self._kept[place] = subtask
 
@@ -109,6 +110,13 @@ class _Subtasks:
         """Drop the subtasks of a job that has ended."""
         for place in [place for place in self._kept if place[0] == job_id]:
             self._kept.pop(place).close()
+
+    def _forget_earlier(self, place: tuple[str, int, int, int]) -> None:
+        """Drop what this process kept of the subtask in earlier attempts."""
+        job_id, attempt, *where = place
+        for kept in list(self._kept):
+            if kept[0] == job_id and kept[1] < attempt and [*kept[2:]] == where:
+                self._kept.pop(kept).close()
 
     def _make(self, job: JobCode, task: EpochTask, partition: int) -> Subtask:
         sources = HostedSources(task.attempt)

@@ -11,6 +11,7 @@ from holdfast.state.interface import (
     StateStatistics,
     read_blobs,
 )
+from holdfast.state.settings import StateSettings
 from holdfast.state.storage import DirectoryStateStorage, StateStorage
 from holdfast.state.views import KeyContext
 
@@ -23,7 +24,24 @@ __all__ = [
     "KeyedStateBackend",
     "Restored",
     "RestoredHow",
+    "StateSettings",
     "StateStatistics",
     "StateStorage",
+    "make_backend",
     "read_blobs",
 ]
+
+
+def make_backend(settings: StateSettings, job: str, level: int, subtask: int) -> KeyedStateBackend:
+    """Return a backend for a subtask, which is told later what key groups it owns.
+
+    ``job`` is the directory of the job's state files, or else a name that no other job has.
+    """
+    if not settings.rocksdb:
+        return HeapKeyedStateBackend(range(0), 1)
+    # Late, so that a job without RocksDB never loads it.
+    from holdfast.state.rocksdb import RocksDBKeyedStateBackend
+    from holdfast.state.rocksdb_home import Home
+
+    home = Home(settings.home(job, level, subtask), job)
+    return RocksDBKeyedStateBackend(range(0), 1, home, settings.memory, settings.threads)

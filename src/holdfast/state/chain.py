@@ -50,10 +50,14 @@ class Chain(msgspec.Struct, frozen=True, array_like=True):
 
     Invariant: folding replaces files at the end only. Consequence: the files that end before a
     worker's epoch are the ones it knows.
+
+    `tables` belong to the base: database tables that hold the state below what the base itself
+    says (see `holdfast.state.table_files`). Consecutive bases share those that did not change.
     """
 
     files: tuple[FileRef, ...] = ()
     lineage: tuple[str, ...] = ()
+    tables: tuple[FileRef, ...] = ()
 
     @property
     def stamp(self) -> str | None:
@@ -66,9 +70,18 @@ class Chain(msgspec.Struct, frozen=True, array_like=True):
         return self.files[-1].until if self.files else -1
 
     @property
+    def all_files(self) -> tuple[FileRef, ...]:
+        """Return every file that the state needs: tables, base and deltas."""
+        return self.tables + self.files
+
+    @property
     def size(self) -> int:
         """Return the size of all files."""
-        return sum(file.size for file in self.files)
+        return sum(file.size for file in self.all_files)
+
+    def size_from(self, start: int) -> int:
+        """Return the size of what is read to apply the files from one on."""
+        return self.size if start == 0 else sum(file.size for file in self.files[start:])
 
     def since(self, fold: int) -> int:
         """Return the epoch after which a file begins that replaces the last ``fold`` files."""
@@ -78,7 +91,14 @@ class Chain(msgspec.Struct, frozen=True, array_like=True):
     def extended(self, file: FileRef, stamp: str, fold: int = 0) -> Chain:
         """Return the chain with the file at the end, in place of the last ``fold`` files."""
         kept = self.files[: len(self.files) - fold]
-        return Chain((*kept, file), (*self.lineage, stamp)[-LINEAGE:])
+        return Chain((*kept, file), self._lineage(stamp), self.tables if kept else ())
+
+    def rebased(self, file: FileRef, stamp: str, tables: tuple[FileRef, ...]) -> Chain:
+        """Return the chain of a new base that lies on these tables."""
+        return Chain((file,), self._lineage(stamp), tables)
+
+    def _lineage(self, stamp: str) -> tuple[str, ...]:
+        return (*self.lineage, stamp)[-LINEAGE:]
 
 
 def files_to_fold(sizes: Sequence[int], new: int) -> int:

@@ -186,11 +186,11 @@ _encode_header: Final = msgspec.msgpack.Encoder().encode
 _decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
 
 
-def encode_file(file: StateFile) -> bytes:
-    """Return the bytes of a file."""
+def encode_file(file: StateFile, compress: bool = True) -> bytes:
+    """Return the bytes of a file; not compressed if it holds what is compressed already."""
     header = _encode_header(_header(file))
     body = b"".join(_parts(file))
-    compression, stored = _compress(body)
+    compression, stored = _compress(body) if compress else (0, body)
     fixed = _FIXED.pack(_MAGIC, VERSION, compression, 0, len(header), len(stored), len(body))
     checksum = crc32(stored, crc32(header, crc32(fixed)))
     return b"".join((fixed, header, stored, pack("<I", checksum)))

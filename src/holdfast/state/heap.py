@@ -17,10 +17,10 @@ from holdfast.state.interface import (
     RestoredHow,
     StateStatistics,
     Watcher,
-    read_file,
 )
 from holdfast.state.sections import export_section, kind_name, load_section
 from holdfast.state.storage import StateStorage
+from holdfast.state.table_files import read_chain
 from holdfast.state.tables import Table, ValueTable, make_table
 from holdfast.state.views import KeyContext, KeyedMarks, make_view
 
@@ -113,7 +113,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             self._forget_after(chain.files[start].since)
         else:
             self.discard()
-        read = self._apply_all(storage, chain.files[start:])
+        read = self._apply_all(storage, chain, start)
         self._chain = chain
         return Restored(RestoredHow.CAUGHT_UP if start else RestoredHow.REBUILT, read)
 
@@ -168,11 +168,12 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self.discard()
         read = 0
         try:
-            for ref in (ref for chain in chains for ref in chain.files):
-                for section in self._read(storage, ref).sections:
-                    if operators is None or section.operator in operators:
-                        self._load_section(self._ours(section), -1)
-                read += ref.size
+            for chain in chains:
+                for _, file in read_chain(storage, chain):
+                    for section in file.sections:
+                        if operators is None or section.operator in operators:
+                            self._load_section(self._ours(section), -1)
+                read += chain.size
         except BaseException:
             self.discard()
             raise
@@ -220,16 +221,19 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     # Declaring.
 
     def _add_table(self, table_id: _TableId, descriptor: StateDescriptor) -> Table[Any]:
-        operator, name, namespaced = table_id
-        types = descriptor.declared_types
-        expires = descriptor.ttl_config is not None
-        table = make_table(operator, name, descriptor.kind, types, namespaced, expires)
+        table = self._make_table(table_id, descriptor)
         for until, section in self._unread.get(table_id, ()):
             load_section(table, section, self._marks(until, table_id, table))
             self._needs_base |= section.types != table.types
         self._unread.pop(table_id, None)
         self._tables[table_id] = table
         return table
+
+    def _make_table(self, table_id: _TableId, descriptor: StateDescriptor) -> Table[Any]:
+        operator, name, namespaced = table_id
+        types = descriptor.declared_types
+        expires = descriptor.ttl_config is not None
+        return make_table(operator, name, descriptor.kind, types, namespaced, expires)
 
     # Restoring.
 
@@ -253,20 +257,16 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         for table_id, sections in self._unread.items():
             self._unread[table_id] = [(until, s) for until, s in sections if until <= since]
 
-    def _apply_all(self, storage: StateStorage, files: tuple[FileRef, ...]) -> int:
+    def _apply_all(self, storage: StateStorage, chain: Chain, start: int) -> int:
         try:
-            for ref in files:
+            for ref, file in read_chain(storage, chain, start):
                 step = None if ref.since < 0 else self._steps.setdefault(ref.until, _Step())
-                self._load(self._read(storage, ref), ref.until, step)
+                self._load(file, ref.until, step)
+                self._bytes_per_change = ref.size / max(file.count, 1)
         except BaseException:
             self.discard()
             raise
-        return sum(ref.size for ref in files)
-
-    def _read(self, storage: StateStorage, ref: FileRef) -> StateFile:
-        file = read_file(storage, ref.name, ref.size)
-        self._bytes_per_change = ref.size / max(file.count, 1)
-        return file
+        return chain.size_from(start)
 
     def _load(self, file: StateFile, until: int, step: _Step | None) -> None:
         for section in file.sections:

@@ -143,8 +143,8 @@ class KeyedStateBackend(ABC):
     def marks(self, operator: str, state: str, loaded: Watcher) -> KeyedMarks:
         """Return a state of marks, of which a key has one, or none, in each namespace.
 
-        ``loaded`` is called when marks are loaded from files, with those that changed and are
-        there, and when all is forgotten, with None; at once for what there is already.
+        ``loaded`` is called when marks are loaded from files, with those that changed (some may
+        be gone), and when all is forgotten, with None; at once for what there is already.
         """
 
     @abstractmethod
@@ -177,6 +177,12 @@ class KeyedStateBackend(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Forget everything that is in memory."""
+
+    def close(self, ended: bool = False) -> None:
+        """Let go of what the instance holds besides memory; it is not used again.
+
+        ``ended``: nor will the job's state be.
+        """
 
     @abstractmethod
     def import_key_groups(

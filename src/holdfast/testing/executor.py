@@ -21,6 +21,7 @@ from holdfast.checkpoint.events import CheckpointRecord, Outcome
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.data_stream import DataStream, KeyedStream
 from holdfast.datastream.state import StateDescriptor
+from holdfast.datastream.state_backend import state_settings
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.driver.driver import JobDriver
 from holdfast.errors import InternalError, JobDefinitionError, JobExecutionError
@@ -125,6 +126,9 @@ class LocalExecutor:
         self.plan = self._driver.plan
         self.storage: StateStorage = self._driver.checkpoints.storage
         self._book = self._driver.book
+        self._state = state_settings(self._environment._configuration)
+        #: which state of this host is this job's
+        self._state_files = str(getattr(self.storage, "directory", self._book.job))
         self._sources = LocalSources()
         self._stage = Stage(self.clock)
         self._random = None if seed is None else random.Random(seed)
@@ -143,7 +147,9 @@ class LocalExecutor:
             "",
             self._environment.get_config().get_global_job_parameters(),
             faults=self._driver.faults,
+            state_directory=self._state_files,
             file_systems=self._file_systems,
+            state=self._state,
         )
         return pack(code)
 
@@ -290,6 +296,8 @@ class LocalExecutor:
         self._sources.stop()
         self._driver.checkpoints.store.release()
         shutil.rmtree(self._scratch, ignore_errors=True)
+        if not os.path.exists(self._state_files):
+            self._state.forget(self._state_files)
 
     def __enter__(self) -> LocalExecutor:
         return self

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
+from holdfast.common._cloudpickle import dumps
 from holdfast.common.time import DurationLike
 from holdfast.common.typeinfo import type_info_of
 from holdfast.datastream.functions import (
@@ -349,6 +350,6 @@ def _contents(state: Any) -> Any:
 
 def _try_pickle(function: Any) -> bytes | Exception:
     try:
-        return cloudpickle.dumps(function)  # type: ignore[no-any-return]
+        return dumps(function)
     except Exception as error:
         return error

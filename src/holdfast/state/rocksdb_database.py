@@ -1,0 +1,166 @@
+"""One RocksDB in a directory, and the memory that all those of a process share."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import rocksdict
+
+from holdfast.state.errors import StateStorageError
+
+__all__ = ["Budget", "Changes", "Database", "budget_of"]
+
+#: rows to be put, by key; None: to be deleted
+Changes = dict[bytes, bytes | None]
+
+#: a table file is about as large as one file should be that is copied by itself
+_TABLE_BYTES: Final = 32 << 20
+_BLOCK_BYTES: Final = 4096
+_BLOOM_BITS: Final = 10
+#: tables of the newest level before they are merged: those of a small base are small
+_NEWEST_TABLES: Final = 8
+_LARGEST_BUFFER: Final = 32 << 20
+#: rows that a scan reads at a time
+_PAGE: Final = 1024
+
+
+class Budget:
+    """The memory that the states of a process may take, in bytes.
+
+    Half of it is RocksDB's: blocks, filters and write buffers, counted together. The other half is
+    for entries as Python objects, shared equally by the states that there are.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._objects = size // 2
+        native = size - self._objects
+        self.cache = rocksdict.Cache(native)
+        self.buffers = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(
+            native // 2, False, self.cache
+        )
+        self.write_buffer = min(native // 4, _LARGEST_BUFFER)
+        self._users: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def join(self, user: Any) -> None:
+        """Count an owner of objects in, for as long as it lives."""
+        self._users.add(user)
+
+    @property
+    def share(self) -> int:
+        """Return how many bytes of objects each owner may have."""
+        return self._objects // max(len(self._users), 1)
+
+
+@cache
+def budget_of(size: int) -> Budget:
+    """Return the budget of this process, one for each size that is asked for."""
+    return Budget(size)
+
+
+class Database:
+    """Rows by key, sorted; a batch of changes is there whole or not at all, also after a crash."""
+
+    def __init__(self, path: Path, budget: Budget) -> None:
+        """Open it, or make it. Raise a StateStorageError if that does not work."""
+        self.path = path
+        with self._errors("open"):
+            self._db = rocksdict.Rdict(str(path), _options(budget))
+        self._get = self._db.get
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the row of a key."""
+        try:
+            row: bytes | None = self._get(key)
+        except Exception as error:
+            raise self._problem("read", error) from error
+        return row
+
+    def write(self, changes: Changes) -> None:
+        """Put and delete rows, in one step."""
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for key, row in changes.items():
+            if row is None:
+                delete(key)
+            else:
+                put(key, row)
+        with self._errors("write to"):
+            self._db.write(batch)
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows from one key to another, that one left out, in their order.
+
+        It may be left and taken up again at any time; what changes meanwhile may or may not show.
+        """
+        options = rocksdict.ReadOptions()
+        options.set_iterate_upper_bound(end)
+        page = [(start, b"")] * _PAGE
+        while len(page) == _PAGE:
+            with self._errors("read"):
+                # NB: no iterator is kept: it would keep what was deleted, and the database open.
+                rows: Iterator[Any] = self._db.items(from_key=start, read_opt=options)
+                page = list(islice(rows, _PAGE))
+                del rows
+            yield from page
+            if page:
+                start = page[-1][0] + b"\0"
+
+    def has_any(self, start: bytes, end: bytes) -> bool:
+        """Return whether there is a row between these keys."""
+        return next(self.scan(start, end), None) is not None
+
+    def save_to(self, directory: Path) -> None:
+        """Make a database of the same contents; its tables are the same files."""
+        with self._errors("save"):
+            rocksdict.Checkpoint(self._db).create_checkpoint(str(directory))
+
+    def compact(self) -> None:
+        """Write all rows anew, without those that are gone."""
+        with self._errors("compact"):
+            self._db.flush()
+            self._db.compact_range(None, None)
+
+    def close(self) -> None:
+        """Let go of it; nothing is lost."""
+        del self._get
+        with self._errors("close"):
+            self._db.close()
+
+    @contextmanager
+    def _errors(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise self._problem(action, error) from error
+
+    def _problem(self, action: str, error: Exception) -> StateStorageError:
+        where = os.fspath(self.path)
+        return StateStorageError(f"cannot {action} the RocksDB in {where!r}: {error}")
+
+
+def _options(budget: Budget) -> rocksdict.Options:
+    tables = rocksdict.BlockBasedOptions()
+    tables.set_block_cache(budget.cache)
+    tables.set_block_size(_BLOCK_BYTES)
+    tables.set_bloom_filter(_BLOOM_BITS, False)
+    # NB: filters and indexes in the cache, or they would come on top of the budget.
+    tables.set_cache_index_and_filter_blocks(True)
+    tables.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    options = rocksdict.Options(raw_mode=True)
+    options.set_block_based_table_factory(tables)
+    options.set_write_buffer_manager(budget.buffers)
+    options.set_write_buffer_size(budget.write_buffer)
+    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    options.set_target_file_size_base(_TABLE_BYTES)
+    options.set_level_zero_file_num_compaction_trigger(_NEWEST_TABLES)
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(1)
+    options.set_stats_dump_period_sec(0)
+    return options

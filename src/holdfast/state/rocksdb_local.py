@@ -1,0 +1,146 @@
+"""`LocalState`: a database of the host, and the chain that it says it stands for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Container
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.state.chain import Chain, FileRef
+from holdfast.state.files import BlobId, Section, StateFile, decode_file, encode_file
+from holdfast.state.rocksdb_database import Budget, Changes, Database
+from holdfast.state.rocksdb_rows import state_prefix
+from holdfast.state.rocksdb_state import StateRows
+from holdfast.state.storage import StateStorage
+from holdfast.state.table_files import TableIndex, write_table
+
+__all__ = ["Head", "LocalState", "StateId", "id_of"]
+
+#: operator, state, namespaced
+StateId = tuple[str, str, bool]
+
+#: rows of the database itself; no state has that number
+_OWN: Final = state_prefix(0xFFFF)
+_HEAD: Final = _OWN + b"head"
+_STATES: Final = _OWN + b"states"
+_BLOB: Final = _OWN + b"blob"
+_BLOBS_END: Final = _OWN + b"bloc"
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """What a database stands for; an empty chain: for nothing.
+
+    Attributes:
+        tables: the names that the tables of the chain have in the database.
+        pickled: the states of which something is pickled.
+    """
+
+    chain: Chain = Chain()
+    tables: tuple[str, ...] = ()
+    pickled: tuple[StateId, ...] = ()
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_head: Final = msgspec.msgpack.Decoder(Head).decode
+_decode_blob_id: Final = msgspec.msgpack.Decoder(tuple[str, str]).decode
+
+
+class LocalState:
+    """An open database with its states, its blobs and its head, which change in one step."""
+
+    def __init__(self, path: Path, budget: Budget) -> None:
+        """Open it, or make it."""
+        self._database = Database(path, budget)
+        head, states = self._database.get(_HEAD), self._database.get(_STATES)
+        self.head = Head() if head is None else _decode_head(head)
+        sections = () if states is None else decode_file(states, str(path)).sections
+        self._rows = {
+            id_of(section): StateRows(self._database, number, section)
+            for number, section in enumerate(sections)
+        }
+
+    @property
+    def states(self) -> list[StateRows]:
+        """Return the states, by number."""
+        return list(self._rows.values())
+
+    def rows(self, head: Section) -> StateRows:
+        """Return the rows of a state; they may be written under another head."""
+        known = self._rows.get(id_of(head))
+        if known is None:
+            known = StateRows(self._database, len(self._rows), head)
+            self._rows[id_of(head)] = known
+        return known
+
+    def blobs(self) -> dict[BlobId, bytes]:
+        """Return all blobs."""
+        found = self._database.scan(_BLOB, _BLOBS_END)
+        return {_decode_blob_id(key[len(_BLOB) :]): data for key, data in found}
+
+    def put_blob(self, blob_id: BlobId, data: bytes | None, changes: Changes) -> None:
+        """Note a blob; None: it is to go."""
+        changes[_BLOB + _encode(blob_id)] = data
+
+    def write(self, changes: Changes, head: Head | None = None) -> None:
+        """Write changes, with what the database then stands for: nothing, unless it is said."""
+        self.head = head or Head()
+        heads = [rows.head for rows in self._rows.values()]
+        changes[_STATES] = encode_file(StateFile(heads))
+        changes[_HEAD] = _encode(self.head)
+        self._database.write(changes)
+
+    def save_tables(
+        self,
+        storage: StateStorage,
+        stamp: str,
+        durable: bool,
+        known: dict[str, FileRef],
+        pickled: Container[StateId],
+        tables: Path,
+        threads: int,
+    ) -> tuple[TableIndex, dict[str, FileRef]]:
+        """Write the tables that are not known yet as state files; return the index and all.
+
+        The new ones are left in the directory ``tables``, too, under the names of their files.
+        """
+        draft = tables / f".{stamp}"
+        self._database.save_to(draft)
+        try:
+            names = sorted(path.name for path in draft.glob("*.sst"))
+            others = [*draft.glob("CURRENT"), *draft.glob("MANIFEST-*")]
+            index = TableIndex(
+                tuple(names),
+                {path.name: path.read_bytes() for path in others},
+                len(self._rows),
+                tuple(rows.number for state, rows in self._rows.items() if state in pickled),
+            )
+
+            def save(name: str) -> FileRef:
+                if name in known:
+                    return known[name]
+                file = f"{stamp}-{Path(name).stem}.table"
+                size = write_table(storage, file, draft / name, durable)
+                (draft / name).rename(tables / file)
+                return FileRef(file, size, -1, -1)
+
+            with ThreadPoolExecutor(threads, "holdfast-tables") as pool:
+                return index, dict(zip(names, pool.map(save, names), strict=True))
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def compact(self) -> None:
+        """Write all tables anew, without rows that were deleted or written again."""
+        self._database.compact()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+
+def id_of(section: Section) -> StateId:
+    """Return what identifies the state of a section."""
+    return section.operator, section.state, section.namespaced

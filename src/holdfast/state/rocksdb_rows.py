@@ -1,0 +1,324 @@
+"""The rows of a database: keys and entries of a state as bytes.
+
+    key of a row    state u16 | key group u16 | key of the state     big-endian
+    key of a state  MessagePack of the key, or of (key, namespace);
+                    0xc1 | hash u32 if MessagePack cannot hold it
+    row of a value  codec u8 | column of one item
+    row of a list   codec u8 | items u32 | column of all items
+    row of a map    codec u8 | codec u8 | items u32 | length u32 | column of keys | column of values
+    row of keys     0xff | pickled list of (key, row)                see below
+
+So the rows of a state lie together, and in them those of a key group. Columns are those of state
+files (`holdfast.state.serializers`).
+
+**Keys that are equal in Python have one row**, as they have one place in a dict: 1, 1.0 and True
+are written as 1, a text of an enum as the text. A key that does not come back from MessagePack as
+it was is therefore kept in its row, pickled, and a row can hold several keys: those of one hash.
+
+Pure: nothing here reads or writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from numbers import Number
+from operator import itemgetter
+from struct import Struct
+from typing import Any, Final
+
+import cloudpickle
+import msgspec
+
+from holdfast.state.key_groups import key_group, key_groups_of, key_hash
+from holdfast.state.serializers import Codec, Column, Serializer
+from holdfast.state.tables import ListTable, MapTable, Table
+
+__all__ = [
+    "KeyCodec",
+    "RowCodec",
+    "bucket_items",
+    "encode_bucket",
+    "is_bucket",
+    "join_columns",
+    "list_column",
+    "list_rows",
+    "map_columns",
+    "map_rows",
+    "need_buckets",
+    "needs_bucket",
+    "split_column",
+    "state_prefix",
+    "value_column",
+]
+
+_PREFIX: Final = Struct(">HH")
+_STATE: Final = Struct(">H")
+_HASH: Final = Struct(">BI")
+_LIST: Final = Struct("<BI")
+_MAP: Final = Struct("<BBII")
+#: the one first byte that MessagePack never writes
+_HASHED: Final = 0xC1
+_BUCKET: Final = 0xFF
+_ONE: Final = b"\x91"
+#: how the keys of these types come back is how they were, and what equals them is of their type
+_EXACT: Final = frozenset({str, bytes, int, type(None)})
+#: what msgspec raises for values that it cannot hold
+_UNFIT: Final = (OverflowError, UnicodeEncodeError, TypeError, ValueError)
+
+_first_byte: Final = itemgetter(_PREFIX.size)
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder().decode
+_split: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+
+def state_prefix(number: int, group: int | None = None) -> bytes:
+    """Return what the keys of all rows of a state begin with, or those of one key group of it."""
+    return _STATE.pack(number) if group is None else _PREFIX.pack(number, group)
+
+
+class KeyCodec:
+    """The keys of one state to the keys of their rows, and back."""
+
+    __slots__ = ("_max_parallelism", "_namespaced", "_prefixes")
+
+    def __init__(self, number: int, namespaced: bool, max_parallelism: int) -> None:
+        self._namespaced = namespaced
+        self._max_parallelism = max_parallelism
+        self._prefixes = [_PREFIX.pack(number, group) for group in range(max_parallelism)]
+
+    def encode(self, key: Any) -> bytes:
+        """Return the key of an entry's row."""
+        group = key_group(key[0] if self._namespaced else key, self._max_parallelism)
+        return self._prefixes[group] + _key_bytes(key)
+
+    def encode_all(self, keys: list[Any]) -> list[bytes]:
+        """Return the keys of the rows of some entries."""
+        without = [key for key, _ in keys] if self._namespaced else keys
+        groups = key_groups_of(without, self._max_parallelism).tolist()
+        prefixes = map(self._prefixes.__getitem__, groups)
+        return list(map(bytes.__add__, prefixes, _all_key_bytes(keys)))
+
+    @staticmethod
+    def decode(row_key: bytes) -> Any:
+        """Return the key of an entry, from a row that is no bucket."""
+        return _tuples(_decode(memoryview(row_key)[_PREFIX.size :]))
+
+    @staticmethod
+    def group_of(row_key: bytes) -> int:
+        """Return the key group of a row."""
+        group: int = _PREFIX.unpack_from(row_key)[1]
+        return group
+
+
+class RowCodec:
+    """The entries of one table to rows, and back."""
+
+    __slots__ = ("_table", "decode")
+
+    def __init__(self, table: Table[Any]) -> None:
+        self._table = table
+        #: a row, which is no bucket, to the entry
+        self.decode = (
+            self._decode_map
+            if isinstance(table, MapTable)
+            else self._decode_list
+            if isinstance(table, ListTable)
+            else self._decode_value
+        )
+
+    def encode_all(self, entries: list[Any]) -> list[bytes]:
+        """Return the rows of some entries; they have their declared shape."""
+        serializer, *more = self._table.serializers
+        if isinstance(self._table, MapTable):
+            return [_map_row(serializer, more[0], entry) for entry in entries]
+        if isinstance(self._table, ListTable):
+            return [_list_row(serializer, entry) for entry in entries]
+        return _value_rows(serializer, entries)
+
+    def _decode_value(self, row: bytes) -> Any:
+        return self._table.serializers[0].decode(value_column(row))[0]
+
+    def _decode_list(self, row: bytes) -> list[Any]:
+        return self._table.serializers[0].decode(list_column(row)[1])
+
+    def _decode_map(self, row: bytes) -> dict[Any, Any]:
+        _, *columns = map_columns(row)
+        decoded = (s.decode(c) for s, c in zip(self._table.serializers, columns, strict=True))
+        return dict(zip(*decoded, strict=True))
+
+
+def value_column(row: bytes) -> Column:
+    """Return the column of a value's row."""
+    return Column(Codec(row[0]), memoryview(row)[1:])
+
+
+def list_column(row: bytes) -> tuple[int, Column]:
+    """Return the length of a list, and its elements."""
+    codec, count = _LIST.unpack_from(row)
+    return count, Column(Codec(codec), memoryview(row)[_LIST.size :])
+
+
+def map_columns(row: bytes) -> tuple[int, Column, Column]:
+    """Return the length of a map, its keys and its values."""
+    keys, values, count, length = _MAP.unpack_from(row)
+    data = memoryview(row)[_MAP.size :]
+    return count, Column(Codec(keys), data[:length]), Column(Codec(values), data[length:])
+
+
+def need_buckets(keys: list[Any], row_keys: list[bytes]) -> bool:
+    """Return whether any of these keys has to be kept in its row."""
+    return _HASHED in set(map(_first_byte, row_keys)) or not _all_exact(keys)
+
+
+def needs_bucket(key: Any, row_key: bytes) -> bool:
+    """Return whether an entry's key has to be kept in its row."""
+    return not is_exact(key) or is_hashed(row_key)
+
+
+def is_exact(key: Any) -> bool:
+    """Return whether a key comes back from MessagePack as it is."""
+    kind = key.__class__
+    if kind is tuple:
+        return all(map(is_exact, key))
+    return kind in _EXACT or (kind is float and not key.is_integer())
+
+
+def _all_exact(keys: Iterable[Any]) -> bool:
+    """Return whether all keys are exact, with few calls if they are texts, numbers or tuples."""
+    kept = list(keys)
+    kinds = set(map(type, kept))
+    if kinds == {tuple}:
+        return _all_exact(chain.from_iterable(kept))
+    return kinds <= _EXACT or all(map(is_exact, kept))
+
+
+def is_hashed(row_key: bytes) -> bool:
+    """Return whether a row's key has only the hash of the entry's key."""
+    return row_key[_PREFIX.size] == _HASHED
+
+
+def is_bucket(row: bytes) -> bool:
+    """Return whether a row holds its keys itself."""
+    return row[0] == _BUCKET
+
+
+def bucket_items(row: bytes | None) -> list[tuple[Any, bytes]]:
+    """Return the keys and rows that a bucket holds; nothing if there is no row, or no bucket."""
+    if row is None or not is_bucket(row):
+        return []
+    items: list[tuple[Any, bytes]] = pickle.loads(memoryview(row)[1:])
+    return items
+
+
+def encode_bucket(items: Iterable[tuple[Any, bytes]]) -> bytes:
+    """Return the row that holds these keys and their rows."""
+    data: bytes = cloudpickle.dumps(list(items), protocol=5)
+    return bytes([_BUCKET]) + data
+
+
+def split_column(column: Column) -> Iterator[bytes]:
+    """Yield each item of a column as the row of a value; the column may not be pickled."""
+    prefix = bytes([column.codec]) + _ONE
+    return map(prefix.__add__, _split(column.data))
+
+
+def list_rows(elements: Column, parts: list[slice]) -> list[bytes]:
+    """Return the rows of lists whose elements are in a column that is not pickled."""
+    items = _split(elements.data)
+    return [
+        _LIST.pack(elements.codec, part.stop - part.start) + _encode(items[part]) for part in parts
+    ]
+
+
+def map_rows(keys: Column, values: Column, parts: list[slice]) -> list[bytes]:
+    """Return the rows of maps whose keys and values are in columns that are not pickled."""
+    names, items = _split(keys.data), _split(values.data)
+    rows = []
+    for part in parts:
+        first, second = _encode(names[part]), _encode(items[part])
+        head = _MAP.pack(keys.codec, values.codec, part.stop - part.start, len(first))
+        rows.append(head + first + second)
+    return rows
+
+
+def join_columns(columns: Iterable[Column]) -> Column:
+    """Return the items of columns that are written in one way as one; one if they are pickled."""
+    first, *more = columns
+    if not more:
+        return first
+    return Column(first.codec, _encode([item for c in (first, *more) for item in _split(c.data)]))
+
+
+def _value_rows(serializer: Serializer, values: list[Any]) -> list[bytes]:
+    column = serializer.encode(values)
+    if column.codec is Codec.PICKLE:
+        return [_value_row(serializer, value) for value in values]
+    return list(split_column(column))
+
+
+def _map_row(keys: Serializer, values: Serializer, entry: dict[Any, Any]) -> bytes:
+    first, second = keys.encode(list(entry)), values.encode(list(entry.values()))
+    head = _MAP.pack(first.codec, second.codec, len(entry), len(first.data))
+    return b"".join((head, first.data, second.data))
+
+
+def _list_row(serializer: Serializer, entry: list[Any]) -> bytes:
+    column = serializer.encode(entry)
+    return b"".join((_LIST.pack(column.codec, len(entry)), column.data))
+
+
+def _value_row(serializer: Serializer, value: Any) -> bytes:
+    column = serializer.encode([value])
+    return b"".join((bytes([column.codec]), column.data))
+
+
+def _key_bytes(key: Any) -> bytes:
+    try:
+        return _encode(key if is_exact(key) else _canonical(key))
+    except _UNFIT:
+        return _HASH.pack(_HASHED, key_hash(key))
+
+
+def _all_key_bytes(keys: list[Any]) -> list[bytes]:
+    if _all_exact(keys):
+        with contextlib.suppress(*_UNFIT):
+            return list(map(_encode, keys))
+    return list(map(_key_bytes, keys))
+
+
+def _canonical(key: Any) -> Any:
+    """Return the plain value that stands for all keys that equal this one, or raise."""
+    if isinstance(key, tuple):
+        return tuple(map(_canonical, key))
+    if isinstance(key, str):
+        return str.__str__(key)
+    if isinstance(key, bytes):
+        return bytes(key)
+    if isinstance(key, Number):
+        return _canonical_number(key)
+    if key is None:
+        return None
+    message = f"no plain value stands for {key!r}"
+    raise TypeError(message)
+
+
+def _canonical_number(key: Any) -> int | float:
+    for kind in (int, float):
+        try:
+            number = kind(key.real if isinstance(key, complex) else key)
+        except (TypeError, ValueError, OverflowError):
+            continue
+        if number == key:
+            return number
+    if key != key:
+        return float("nan")
+    message = f"no plain number equals {key!r}"
+    raise TypeError(message)
+
+
+def _tuples(key: Any) -> Any:
+    """Return a key with its tuples, which MessagePack has as lists; no key holds a list."""
+    return tuple(map(_tuples, key)) if key.__class__ is list else key

@@ -1,0 +1,189 @@
+"""The states in a database: rows of any state, and entries in memory of one that is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from itertools import accumulate, compress
+from typing import Any, Final
+
+from holdfast.state.files import Chunk, Op, Section
+from holdfast.state.rocksdb_database import Budget, Changes, Database
+from holdfast.state.rocksdb_entries import CachedEntries
+from holdfast.state.rocksdb_reading import sections_of
+from holdfast.state.rocksdb_rows import (
+    KeyCodec,
+    RowCodec,
+    bucket_items,
+    encode_bucket,
+    is_bucket,
+    list_rows,
+    map_rows,
+    need_buckets,
+    needs_bucket,
+    split_column,
+    state_prefix,
+)
+from holdfast.state.serializers import Codec, Serializer
+from holdfast.state.tables import Table
+
+__all__ = ["DeclaredState", "StateRows"]
+
+_PLAIN: Final = Serializer()
+#: operations that set rows whatever they were
+_WHOLE: Final = frozenset({Op.PUT, Op.DELETE, Op.LIST_REPLACE, Op.MAP_REPLACE})
+#: what an entry takes as Python objects: so much, and so many times its row
+_ENTRY_BYTES: Final = 300
+_OBJECT_BYTES: Final = 6
+
+
+class StateRows:
+    """The rows of one state.
+
+    Attributes:
+        number: its place in the database.
+        head: under what its rows were written; a section without chunks.
+    """
+
+    def __init__(self, database: Database, number: int, head: Section) -> None:
+        self.number = number
+        self.head = head
+        self._database = database
+        self._keys = KeyCodec(number, head.namespaced, head.max_parallelism)
+        self._bounds = state_prefix(number), state_prefix(number + 1)
+
+    def is_empty(self) -> bool:
+        """Return whether there is no row."""
+        return not self._database.has_any(*self._bounds)
+
+    def get(self, key: Any) -> bytes | None:
+        """Return the row of a key."""
+        row = self._database.get(self._keys.encode(key))
+        if row is None or not is_bucket(row):
+            return row
+        return next((inner for known, inner in bucket_items(row) if known == key), None)
+
+    def items(self) -> Iterator[tuple[Any, bytes]]:
+        """Yield all keys and their rows."""
+        for row_key, row in self._database.scan(*self._bounds):
+            if is_bucket(row):
+                yield from bucket_items(row)
+            else:
+                yield KeyCodec.decode(row_key), row
+
+    def sections(self) -> Iterator[Section]:
+        """Yield all rows as sections of a file."""
+        return sections_of(self._database, self.number, self.head)
+
+    def put(self, keys: list[Any], rows: Iterable[bytes], changes: Changes) -> None:
+        """Note the rows of some keys."""
+        self._put(keys, self._keys.encode_all(keys), rows, changes)
+
+    def delete(self, keys: list[Any], changes: Changes) -> None:
+        """Note that the rows of some keys are to go."""
+        self._delete(keys, self._keys.encode_all(keys), changes)
+
+    def put_chunk(self, chunk: Chunk, changes: Changes) -> list[Any] | None:
+        """Note the rows of a chunk of a file, as they are there, and return its keys.
+
+        Return None if that is not possible: it depends on the rows that there are, or its columns
+        are pickled as a whole.
+        """
+        width = 2 if self.head.namespaced else 1
+        if chunk.op not in _WHOLE or any(c.codec is Codec.PICKLE for c in chunk.columns[width:]):
+            return None
+        columns = [_PLAIN.decode(column) for column in chunk.columns[:width]]
+        keys = columns[0] if width == 1 else list(zip(*columns, strict=True))
+        row_keys = self._keys.encode_all(keys)
+        rows = _rows_of(chunk) if chunk.op is not Op.DELETE else [b""] * len(keys)
+        if chunk.clipped:
+            ours = [chunk.first <= KeyCodec.group_of(row_key) <= chunk.last for row_key in row_keys]
+            keys, row_keys, rows = (list(compress(part, ours)) for part in (keys, row_keys, rows))
+        if chunk.op is Op.DELETE:
+            self._delete(keys, row_keys, changes)
+        else:
+            self._put(keys, row_keys, rows, changes)
+        return keys
+
+    def _put(
+        self, keys: list[Any], row_keys: list[bytes], rows: Iterable[bytes], changes: Changes
+    ) -> None:
+        if not need_buckets(keys, row_keys):
+            changes.update(zip(row_keys, rows, strict=True))
+            return
+        for key, row_key, row in zip(keys, row_keys, rows, strict=True):
+            if needs_bucket(key, row_key):
+                others = self._others(key, row_key, changes)
+                changes[row_key] = encode_bucket([*others, (key, row)])
+            else:
+                changes[row_key] = row
+
+    def _delete(self, keys: list[Any], row_keys: list[bytes], changes: Changes) -> None:
+        for key, row_key in zip(keys, row_keys, strict=True):
+            others = self._others(key, row_key, changes) if needs_bucket(key, row_key) else []
+            changes[row_key] = encode_bucket(others) if others else None
+
+    def _others(self, key: Any, row_key: bytes, changes: Changes) -> list[tuple[Any, bytes]]:
+        """Return the other keys that a row holds, with what is noted for it already."""
+        row = changes[row_key] if row_key in changes else self._database.get(row_key)
+        return [(known, inner) for known, inner in bucket_items(row) if known != key]
+
+
+class DeclaredState:
+    """A state that the job has declared: what is in memory of it, and its rows in the database.
+
+    Attributes:
+        rows: None while no database is open; there are none then.
+    """
+
+    def __init__(self, table: Table[Any], budget: Budget) -> None:
+        """Have the table's entries come from the rows."""
+        self.table = table
+        self.rows: StateRows | None = None
+        self._codec = RowCodec(table)
+        self._decode = self._codec.decode
+        self._budget = budget
+        self._row_bytes = 32.0
+        self.entries = CachedEntries(table.dirty, self._read, self._items)
+        table.entries = self.entries
+        budget.join(self)
+
+    def save(self, keys: Collection[Any], changes: Changes) -> None:
+        """Note the rows of keys as their entries in memory are; what is not there is to go."""
+        assert self.rows is not None
+        here = self.entries.in_memory
+        puts = [key for key in keys if key in here]
+        if puts:
+            rows = self.encode(list(map(self.entries.__getitem__, puts)))
+            self.rows.put(puts, rows, changes)
+        if len(puts) < len(keys):
+            self.rows.delete([key for key in keys if key not in here], changes)
+
+    def encode(self, entries: list[Any]) -> list[bytes]:
+        """Return the rows of some entries."""
+        rows = self._codec.encode_all(entries)
+        self._row_bytes = sum(map(len, rows)) / len(rows)
+        return rows
+
+    def limit_memory(self) -> None:
+        """Let go of entries beyond this state's share of the budget."""
+        entry_bytes = _ENTRY_BYTES + _OBJECT_BYTES * self._row_bytes
+        self.entries.limit_to(int(self._budget.share / entry_bytes))
+
+    def _read(self, key: Any) -> Any:
+        row = None if self.rows is None else self.rows.get(key)
+        return None if row is None else self._decode(row)
+
+    def _items(self) -> Iterator[tuple[Any, Any]]:
+        for key, row in () if self.rows is None else self.rows.items():
+            yield key, self._decode(row)
+
+
+def _rows_of(chunk: Chunk) -> list[bytes]:
+    if chunk.op is Op.PUT:
+        return list(split_column(chunk.columns[-1]))
+    lengths = _PLAIN.decode(chunk.columns[-2 if chunk.op is Op.LIST_REPLACE else -3])
+    ends = accumulate(lengths)
+    parts = [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+    if chunk.op is Op.LIST_REPLACE:
+        return list_rows(chunk.columns[-1], parts)
+    return map_rows(chunk.columns[-2], chunk.columns[-1], parts)
