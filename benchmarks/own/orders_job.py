@@ -66,7 +66,7 @@ def main() -> None:
     """Run the task on the command line."""
     task = parse_task()
     shop = Shop(disorder=True, lateness=0.01)
-    full = replace(shop, orders_per_slice=50)
+    full = replace(shop, orders_per_slice=5)
     full = replace(full, slices=full.slices_for(task.records))
     measurement = measured(epoch_marks(run("full", full, task)))
     rate = measurement.warm_rate / 2

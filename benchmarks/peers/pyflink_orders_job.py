@@ -37,8 +37,8 @@ from pyflink.datastream.window import (  # type: ignore[import-not-found]
     TumblingEventTimeWindows,
 )
 
-from benchmarks.measure import Meter, emit, measured, read_marks
-from benchmarks.peers.pyflink_job import discard, environment, numbers
+from benchmarks.measure import emit, measured, read_marks
+from benchmarks.peers.pyflink_job import Metered, discard, environment, numbers
 from benchmarks.program import parse_task
 from examples.orders.events import (
     LowStock,
@@ -66,7 +66,7 @@ NEXT: dict[str | None, tuple[str, ...]] = {
     "delivered": (),
     "cancelled": (),
 }
-SHOP = Shop(disorder=True, lateness=0.01, orders_per_slice=50)
+SHOP = Shop(disorder=True, lateness=0.01, orders_per_slice=5)
 
 
 class EventTime(TimestampAssigner):  # type: ignore[misc]
@@ -78,28 +78,19 @@ class EventTime(TimestampAssigner):  # type: ignore[misc]
 
 
 class Deduplication(KeyedProcessFunction):  # type: ignore[misc]
-    """Lets each event through once; counts what it is given."""
-
-    def __init__(self, marks: str) -> None:
-        self._marks = marks
+    """Lets each event through once."""
 
     def open(self, context: RuntimeContext) -> None:
         """Get hold of the state."""
         descriptor = MapStateDescriptor("seen", Types.STRING(), Types.BOOLEAN())
         descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.days(1)).build())
         self.seen = context.get_map_state(descriptor)
-        self.meter = Meter(self._marks)
 
     def process_element(self, value: OrderEvent, ctx: Any) -> Iterator[OrderEvent]:
         """Look whether an event has been here."""
-        self.meter.tick()
         if not self.seen.contains(value.event_id):
             self.seen.put(value.event_id, True)
             yield value
-
-    def close(self) -> None:
-        """Count the last ones."""
-        self.meter.close()
 
 
 @dataclass(frozen=True)
@@ -112,16 +103,18 @@ class Order:
     times: dict[str, int] = field(default_factory=dict)
 
 
-class Tracking(KeyedProcessFunction):  # type: ignore[misc]
-    """The life of each order, in event time."""
+class Tracking(Metered, KeyedProcessFunction):  # type: ignore[misc]
+    """The life of each order, in event time; counts what it is given."""
 
     def open(self, context: RuntimeContext) -> None:
         """Get hold of the state."""
+        super().open(context)
         self.order = context.get_state(ValueStateDescriptor("order", PICKLED))
         self.waiting = context.get_list_state(ListStateDescriptor("waiting", PICKLED))
 
     def process_element(self, value: OrderEvent, ctx: Any) -> Iterator[Any]:
         """Let an event wait for its time."""
+        self.meter.tick()
         if value.timestamp <= ctx.timer_service().current_watermark():
             yield from self.take(value)
         else:
@@ -233,10 +226,10 @@ def build(env: StreamExecutionEnvironment, records: int, marks: str) -> None:
         strategy.with_timestamp_assigner(EventTime())
     )
     by_order = events.key_by(lambda event: event.order_id, Types.STRING())
-    unique = by_order.process(Deduplication(marks), PICKLED)
+    unique = by_order.process(Deduplication(), PICKLED)
     created = unique.filter(lambda event: event.step == "created")
     tracked = unique.key_by(lambda event: event.order_id, Types.STRING()).process(
-        Tracking(), PICKLED
+        Tracking(marks), PICKLED
     )
     statistics = (
         created.key_by(lambda event: event.user_id, Types.STRING())
@@ -266,4 +259,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # What stands in the main program is pickled by value, and types with a Java side cannot be.
+    from benchmarks.peers import pyflink_orders_job
+
+    pyflink_orders_job.main()

@@ -153,7 +153,7 @@ class Alarm(KeyedProcessFunction):
 def test_the_client_knows_watermarks_checkpoints_and_attempts(spark: Any, tmp_path: Path) -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(2).set_buffer_timeout(10)
-    env.enable_checkpointing(1)
+    env.enable_checkpointing(10)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
         lambda record, _: record[1]
