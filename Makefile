@@ -28,7 +28,7 @@ demo: ready ## Run the order system: a failure, a kill -9, and a proof; ARGS="--
 	@$(WITH_JAVA) $(PYTHON) -m examples.orders $(DEMO) $(ARGS)
 
 test: ready ## Run the tests; ARGS="-m 'not spark'" leaves out those that need a JVM.
-	@$(WITH_JAVA) $(PYTHON) -m pytest -q $(ARGS)
+	@$(WITH_JAVA) $(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile $(ARGS)
 
 check: python-ready ## Check formatting, lint and types.
 	@$(PYTHON) -m ruff format --check $(CHECKED)
