@@ -160,7 +160,7 @@ WORKLOADS = {
         Workload(
             "nexmark",
             4_000_000,
-            200_000,
+            400_000,
             programs=NEXMARK,
             unit="events",
             timeout=1200.0,
