@@ -32,6 +32,10 @@
     Holdfast alone. The keyed count with a checkpoint every second, against none.
 `recovery`
     Holdfast alone. How long a job is away after a failure, with little and with much state.
+`orders`
+    The order system of ``examples/orders`` as fast as it goes; on PyFlink, what can be written of
+    it there. A record is an event. Holdfast also at half of its rate: how long an event waits for
+    its output.
 `increments`
     Holdfast alone. What a checkpoint writes, by changed keys and by keys in the state.
 `one_window`
@@ -88,6 +92,8 @@ PROGRAMS = {
         Program("recovery-1m", "benchmarks.own.recovery_job", variant="1000000"),
         Program("recovery-5m", "benchmarks.own.recovery_job", variant="5000000"),
         Program("increments", "benchmarks.own.increments_job"),
+        Program("orders", "benchmarks.own.orders_job"),
+        Program("orders-pyflink", "benchmarks.peers.pyflink_orders_job", "pyflink", "thread", 0.05),
         Program("one-window", "benchmarks.own.window_job"),
         Program("nexmark-holdfast", "benchmarks.nexmark.job"),
         Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.5),
@@ -176,12 +182,13 @@ WORKLOADS = {
             programs=("recovery-100k", "recovery-1m", "recovery-5m"),
             unit="keys at most",
         ),
+        Workload("orders", 400_000, 20_000, programs=("orders", "orders-pyflink"), unit="events"),
         Workload("increments", 1_000_000, 50_000, programs=("increments",), unit="keys"),
         Workload("one_window", 10_000_000, 2_000_000, programs=("one-window",)),
         Workload(
             "nexmark",
             4_000_000,
-            200_000,
+            400_000,
             programs=NEXMARK,
             unit="events",
             timeout=1200.0,
@@ -294,6 +301,14 @@ BARS = (
         "warm_rate",
         0.85,
         by="checkpoints-none",
+    ),
+    Bar(
+        "orders",
+        "times PyFlink, thread mode, at saturation",
+        "orders",
+        "warm_rate",
+        20,
+        by="orders-pyflink",
     ),
     Bar(
         "increments",

@@ -158,7 +158,8 @@ INSERTS: dict[str, tuple[str, str]] = {
     "q17": _insert(
         "q17",
         """auction BIGINT, `day` VARCHAR, total_bids BIGINT, rank1_bids BIGINT, rank2_bids BIGINT,
-        rank3_bids BIGINT, min_price BIGINT, max_price BIGINT, avg_price BIGINT, sum_price BIGINT""",
+        rank3_bids BIGINT, min_price BIGINT, max_price BIGINT, avg_price BIGINT,
+        sum_price BIGINT""",
         """SELECT auction, DATE_FORMAT(`dateTime`, 'yyyy-MM-dd') AS `day`, COUNT(*) AS total_bids,
             COUNT(*) FILTER (WHERE price < 10000) AS rank1_bids,
             COUNT(*) FILTER (WHERE price >= 10000 AND price < 1000000) AS rank2_bids,

@@ -51,8 +51,16 @@ def make_rocksdb(
 _homes = tempfile.TemporaryDirectory(prefix="holdfast-conformance-")
 _count = count()
 
-BACKENDS: dict[str, Callable[[range, int], KeyedStateBackend]] = {
-    "heap": HeapKeyedStateBackend,
+
+def make_heap(
+    key_groups: range, max_parallelism: int, home: Path | None = None
+) -> KeyedStateBackend:
+    """Keep state in memory."""
+    return HeapKeyedStateBackend(key_groups, max_parallelism)
+
+
+BACKENDS: dict[str, Callable[..., KeyedStateBackend]] = {
+    "heap": make_heap,
     "rocksdb": make_rocksdb,
 }
 

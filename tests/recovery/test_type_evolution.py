@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.checkpoint.metadata import encode
+from holdfast.checkpoint.restart import GiveUp
 from holdfast.checkpoint.savepoints import read_savepoint
 from holdfast.common import Configuration, Types, WatermarkStrategy
 from holdfast.common.recovery_options import PICKLED_STATE
@@ -32,7 +33,7 @@ from holdfast.datastream.state import (
 )
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.state.catalog import SavedState
-from holdfast.state.errors import StateError, StateMigrationError
+from holdfast.state.errors import PickledStateError, StateMigrationError
 from holdfast.state.schema import describe
 from holdfast.testing import LocalExecutor, ScriptedSource
 
@@ -176,9 +177,11 @@ def test_a_class_that_cannot_be_read_is_refused_before_its_first_record(tmp_path
             match=r"state 'account' of operator 'keeps' was saved as Account\(owner: string, cents:"
             r" long, notes: list\[string\]\); this job declares TextAccount\(cents: string\): "
             "cents: long cannot be read as string",
-        ):
+        ) as refused:
             run.epoch()
         assert run.records == []
+        decision = run._driver.checkpoints.after_failure(refused.value)
+        assert isinstance(decision, GiveUp)
     assert len(rest(keeping(Keeps(Account)), tmp_path / "again", savepoint)) == 4
 
 
@@ -328,7 +331,7 @@ def test_pickled_state_from_elsewhere_asks_for_a_flag(tmp_path: Path) -> None:
     job = keeping(Keeps(None, lambda n: Anything()))
     savepoint = stopped(job, tmp_path / "old")
     with pytest.raises(
-        StateError,
+        PickledStateError,
         match=f"the state 'account' of operator 'Process' is pickled .*{savepoint}/state', "
         f"which is not the job's own.* set '{PICKLED_STATE}' to true",
     ):
@@ -351,7 +354,7 @@ def test_a_savepoint_that_hides_its_pickles_is_not_unpickled(tmp_path: Path) -> 
     (Path(savepoint) / "_metadata").write_bytes(encode(lie))
     with (
         LocalExecutor(job(environment(tmp_path / "new", savepoint))) as run,
-        pytest.raises(StateError, match="state 'account' of operator 'keeps' is pickled in"),
+        pytest.raises(PickledStateError, match="state 'account' of operator 'keeps' is pickled in"),
     ):
         run.epoch()
 
@@ -363,7 +366,7 @@ def _honest(state: SavedState) -> SavedState:
 def test_pickled_operator_state_asks_for_it_too(tmp_path: Path) -> None:
     job = listing(None, lambda n: Anything())
     savepoint = stopped(job, tmp_path / "old", quota=1)
-    with pytest.raises(StateError, match="the state 'seen' of operator 'Map' is pickled"):
+    with pytest.raises(PickledStateError, match="the state 'seen' of operator 'Map' is pickled"):
         start(job, tmp_path / "new", savepoint)
 
 
@@ -385,7 +388,7 @@ def test_a_position_that_is_an_object_asks_for_it_too(tmp_path: Path) -> None:
     savepoint = stopped(job, tmp_path / "old", quota=1)
     with (
         LocalExecutor(job(environment(tmp_path / "new", savepoint))) as run,
-        pytest.raises(StateError, match="the position of operator 'places' is pickled"),
+        pytest.raises(PickledStateError, match="the position of operator 'places' is pickled"),
     ):
         run.epoch()
     assert rest(job, tmp_path / "new", savepoint, **{PICKLED_STATE: "true"}) == [2, 3]

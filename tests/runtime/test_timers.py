@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -149,9 +150,13 @@ def queue_of(timers: int) -> tuple[TimerQueue, KeyContext]:
     context = KeyContext()
     backend = HeapKeyedStateBackend(range(128), 128)
     queue = TimerQueue(TimeDomain.EVENT_TIME, "operator", backend, context)
-    for number in range(timers):
-        context.key = number % 1000
-        queue.register(1_000_000 + number)
+    gc.disable()  # as good as: workers have a high threshold
+    try:
+        for number in range(timers):
+            context.key = number % 1000
+            queue.register(1_000_000 + number)
+    finally:
+        gc.enable()
     return queue, context
 
 

@@ -77,7 +77,7 @@ class Reign:
                 check_excuse(error)
                 if self._accepted_epoch == self._last_epoch:
                     self._untold -= set(self._tasks[0].completed)
-                if not self._start_again():
+                if not self._start_again(error):
                     return
             self._world.check()
         self._end(self._outcome())
@@ -97,8 +97,8 @@ class Reign:
         self._results.records.clear()
         self._stops = False
 
-    def _start_again(self) -> bool:
-        decision = self._driver.checkpoints.after_failure()
+    def _start_again(self, failure: HoldfastError) -> bool:
+        decision = self._driver.checkpoints.after_failure(failure)
         self._world.make_space()
         if isinstance(decision, GiveUp):
             self._world.tell(f"the job gives up: {decision.reason}")

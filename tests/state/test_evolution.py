@@ -495,3 +495,33 @@ def test_options_that_are_the_record_itself() -> None:
     formula = Formula(Formula(Formula("x"), "inner"))
     expected = WeighedFormula(WeighedFormula(WeighedFormula("x")))
     assert read(formula, Formula, WeighedFormula) == expected
+
+
+class First(msgspec.Struct, tag="first"):
+    x: int
+
+
+class Second(msgspec.Struct, tag="second"):
+    x: int
+
+
+class OneWay(msgspec.Struct):
+    what: First | Second
+    parts: list[First | Second | None] = []
+
+
+class OtherWay(msgspec.Struct):
+    what: Second | First
+    parts: list[Second | First | None]
+    more: int = 1
+
+
+class OnlySecond(msgspec.Struct):
+    what: Second | int
+
+
+def test_options_go_by_their_marks() -> None:
+    value = OneWay(First(1), [Second(2), First(3), None])
+    assert read(value, OneWay, OtherWay) == OtherWay(First(1), [Second(2), First(3), None])
+    with pytest.raises(StateMigrationError, match=r"what: .* has nothing to read First\(x: long\)"):
+        read(value, OneWay, OnlySecond)

@@ -63,7 +63,7 @@ from holdfast.plan.model import Plan
 from holdfast.runtime.context import Clock
 from holdfast.runtime.epochs import Barrier, EpochBook
 from holdfast.runtime.faults import Faults
-from holdfast.state.errors import StateStorageError
+from holdfast.state.errors import PickledStateError, StateMigrationError, StateStorageError
 from holdfast.state.storage import StateStorage
 
 #: what a job was told that begins at the beginning; no address
@@ -191,8 +191,10 @@ class JobCheckpoints:
         """The state files of the job."""
         return self.store.storage if self._elsewhere is None else self._elsewhere
 
-    def after_failure(self) -> Restart | GiveUp:
+    def after_failure(self, failure: BaseException) -> Restart | GiveUp:
         """Whether the job is started again after a failure, and when."""
+        if isinstance(failure, StateMigrationError | PickledStateError):
+            return GiveUp("the state that the job begins with will not be readable the next time")
         return self._policy.on_failure(self._clock())
 
     def restart(self) -> Start | None:

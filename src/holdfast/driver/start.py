@@ -106,7 +106,8 @@ def check_pickles(start: Start) -> None:
     """Refuse pickled state of a checkpoint that is not trusted.
 
     Raises:
-        StateError: when there is some, as far as the metadata says; workers look at what they read.
+        PickledStateError: when the metadata says that there is some; workers look at what they
+            read.
     """
     if start.trusted:
         return

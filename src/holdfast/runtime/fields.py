@@ -14,8 +14,7 @@ import logging
 import pickle
 from typing import Any
 
-import cloudpickle
-
+from holdfast.common._cloudpickle import Pickler
 from holdfast.datastream.function_base import Function, innermost
 from holdfast.datastream.state import State
 from holdfast.metrics import Metric, MetricGroup
@@ -136,7 +135,7 @@ def _dumps(value: Any, context: OperatorContext) -> bytes:
     return buffer.getvalue()
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(Pickler):
     def __init__(self, buffer: io.BytesIO, context: OperatorContext) -> None:
         super().__init__(buffer, protocol=5)
         self._context = context

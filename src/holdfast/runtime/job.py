@@ -14,6 +14,7 @@ from typing import Any
 
 import cloudpickle
 
+from holdfast.common._cloudpickle import dumps
 from holdfast.errors import PickleError
 from holdfast.filesystem import configure
 from holdfast.graph.nodes import FunctionOperation, SourceOperation
@@ -59,7 +60,7 @@ class JobCode:
 
     def main_classes_pickled(self) -> bytes:
         """The script's classes by value, for another process."""
-        return cloudpickle.dumps(dict(self.main_classes))  # type: ignore[no-any-return]
+        return dumps(dict(self.main_classes))
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def make_job_code(
 
 def pack(job: JobCode, paths: Iterable[str] = ()) -> bytes:
     """The job as bytes; the workers import from these paths too."""
-    return cloudpickle.dumps(_Parcel((*paths, *sys.path), cloudpickle.dumps(job)))  # type: ignore[no-any-return]
+    return dumps(_Parcel((*paths, *sys.path), dumps(job)))
 
 
 def unpack(data: bytes) -> JobCode:
@@ -156,7 +157,7 @@ def _other_parts(op: PlannedOperator) -> Iterator[tuple[str, Any]]:
 
 def _pickle(what: str, value: Any, op: PlannedOperator) -> bytes:
     try:
-        return cloudpickle.dumps(value)  # type: ignore[no-any-return]
+        return dumps(value)
     except Exception as error:
         at_fault = _member_at_fault(value) or repr(value)
         raise PickleError(
@@ -168,7 +169,7 @@ def _pickle(what: str, value: Any, op: PlannedOperator) -> bytes:
 
 def _can_pickle(value: Any) -> bool:
     try:
-        cloudpickle.dumps(value)
+        dumps(value)
     except Exception:
         return False
     return True

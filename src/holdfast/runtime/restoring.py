@@ -15,7 +15,7 @@ from holdfast.runtime.event_time import TIME
 from holdfast.runtime.protocol import Origin
 from holdfast.runtime.sources import POSITION
 from holdfast.state.backend import Chain, StateStorage, read_blobs
-from holdfast.state.errors import StateError
+from holdfast.state.errors import PickledStateError
 from holdfast.state.files import BlobId, StateFile, decode_file
 from holdfast.state.operator_state import ListImage, decode_image, redistribute
 
@@ -51,9 +51,9 @@ class SavedBlobs:
         return self._read[chain]
 
 
-def pickles_refused(directory: str, what: str) -> StateError:
+def pickles_refused(directory: str, what: str) -> PickledStateError:
     """The error for pickled values in a checkpoint that is not trusted."""
-    return StateError(
+    return PickledStateError(
         f"{what} is pickled in the checkpoint at '{directory}', which is not the job's own; to "
         "unpickle it can run any code that somebody has put there; if you know where it comes "
         f"from, set '{PICKLED_STATE}' to true; states with a declared type are not pickled"

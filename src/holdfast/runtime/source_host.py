@@ -26,6 +26,7 @@ from typing import Any
 
 import cloudpickle
 
+from holdfast.common._cloudpickle import dumps
 from holdfast.errors import InternalError
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.blocks import decode_records
@@ -131,7 +132,7 @@ def _start(
     attempt: int,
     beginning: Beginning,
 ) -> None:
-    order = cloudpickle.dumps((operator, subtask, attempt, dict(job.parameters), beginning))
+    order = dumps((operator, subtask, attempt, dict(job.parameters), beginning))
     host = "127.0.0.1" if job.one_host else socket.gethostname()
     process = subprocess.Popen(
         [

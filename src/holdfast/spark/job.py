@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ from holdfast.errors import JobCancelledError
 from holdfast.filesystem import configure, hadoop_options
 from holdfast.plan.model import Plan
 from holdfast.runtime.delivery import CollectedRecords
-from holdfast.runtime.epochs import EpochReport
+from holdfast.runtime.epochs import AttemptReport, EpochReport
 from holdfast.runtime.job import make_job_code, pack
 from holdfast.spark.attempt import Attempt, Machinery
 from holdfast.spark.directory import JobDirectory
@@ -34,7 +34,6 @@ from holdfast.spark.rows import RowSources
 from holdfast.spark.session import is_local
 from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
-from holdfast.state.errors import StateMigrationError
 from holdfast.state.settings import sweep
 
 _logger = logging.getLogger(__name__)
@@ -74,6 +73,7 @@ class SparkJob:
         self.status = JobStatus.CREATED
         self.error: BaseException | None = None
         self.on_end: Callable[[], None] | None = None
+        self.attempts: list[AttemptReport] = []
         self._collected = collected or {}
         self._ended = threading.Event()
         self._state = state_settings(configuration)
@@ -160,6 +160,10 @@ class SparkJob:
         """Users' metrics as of the last epoch, by operator uid and subtask."""
         return dict(self._job.driver.book.metrics)
 
+    def watermarks(self) -> dict[tuple[str, int], int]:
+        """How far time was after the last epoch, by operator uid and subtask."""
+        return dict(self._job.driver.book.watermarks)
+
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:
         """The last checkpoints, oldest first."""
         return self._checkpoints.history()
@@ -168,6 +172,8 @@ class SparkJob:
         """Start an attempt from a checkpoint, or from the beginning."""
         job = self._job
         start = job.driver.begin_attempt(number)
+        origin = None if start is None else start.metadata.id
+        self.attempts.append(AttemptReport(number, time.time(), origin))
         log = OffsetLog(self._directory.path / f"spark-{number}", job.rows.streams)
         first_batch = 0
         if start is not None:
@@ -183,6 +189,10 @@ class SparkJob:
         while True:
             failure = attempt.wait()
             self._end_sources(number)
+            if failure is not None:
+                self.attempts[-1] = replace(
+                    self.attempts[-1], failure=str(failure), failed=time.time()
+                )
             if failure is None or self._cancelled or self._gives_up(failure):
                 break
             number += 1
@@ -200,13 +210,8 @@ class SparkJob:
         return driver.cancel_asked.is_set() and not (driver.book.finished or driver.stopped)
 
     def _gives_up(self, failure: BaseException) -> bool:
-        """Ask the restart strategy; waits for as long as it says.
-
-        State that cannot be read will not be readable the next time.
-        """
-        if isinstance(failure, StateMigrationError):
-            return True
-        decision = self._checkpoints.after_failure()
+        """Ask the restart strategy; waits for as long as it says."""
+        decision = self._checkpoints.after_failure(failure)
         if isinstance(decision, GiveUp):
             return True
         self.status = JobStatus.RESTARTING

@@ -5,6 +5,7 @@ StateError
 ├── StateStorageError        a file cannot be read or written: missing, no space, no permission
 ├── StateCorruptionError     a file is damaged, cut short, foreign, or of a newer format
 ├── StateMigrationError      a state was saved in one way and is declared in another
+├── PickledStateError        a state is pickled, and nobody has said that it may be unpickled
 └── StateTypeError           a value does not fit the type that its descriptor declares
 """
 
@@ -31,6 +32,10 @@ class StateCorruptionError(StateError):
 
 class StateMigrationError(StateError):
     """A state was saved in one way and is declared in another."""
+
+
+class PickledStateError(StateError):
+    """A state of another job's is pickled, and nobody has said that it may be unpickled."""
 
 
 class StateTypeError(StateError, TypeError):

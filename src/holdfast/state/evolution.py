@@ -108,7 +108,7 @@ class _Comparison:
     """One comparison of two schemas; knows the pairs of records that it is at or has done."""
 
     def __init__(self) -> None:
-        self._records: dict[tuple[int, int], _RecordUpgrade] = {}
+        self._records: dict[tuple[int, int], Upgrade] = {}
 
     def compare(self, old: Schema, new: Schema, old_in: _Around, new_in: _Around) -> Upgrade:
         """Return how a part of a value is read; None may stand in its place if it could before."""
@@ -173,14 +173,15 @@ class _Comparison:
         for option in options:
             change = self._option(option, new, old_in, new_in)
             if change is not None:
-                if isinstance(option, Reference):
-                    option, _ = _resolve(option, old_in)
-                changes.append((option, change))
+                changes.append((_referred(option, old_in), change))
         return partial(_by_option, changes) if changes else None
 
     def _option(self, old: Schema, new: OneOf, old_in: _Around, new_in: _Around) -> Upgrade:
         """Return how an option is read: as before, or if it can be told from others changed."""
+        mark = _mark(_referred(old, old_in))
         for option in new.options:
+            if _mark(_referred(option, new_in)) != mark:
+                continue
             try:
                 change = self.compare(old, option, old_in, new_in)
             except Incompatible:
@@ -190,22 +191,31 @@ class _Comparison:
         raise Incompatible(f"{describe(new)} has nothing to read {describe(old)} as")
 
     def _record(self, old: Record, new: Record, old_in: _Around, new_in: _Around) -> Upgrade:
-        known = self._records.get((id(old), id(new)))
-        if known is not None:
-            # NB: inside itself; whether it changes anything is not known yet, so it is called
-            return known
-        upgrade_record = self._records[id(old), id(new)] = _RecordUpgrade(old, new)
+        pair = id(old), id(new)
+        if pair not in self._records:
+            # NB: inside itself it is called, as whether it changes anything is not known there
+            record = self._records[pair] = _RecordUpgrade(old, new)
+            try:
+                self._fill(record, old, new, (*old_in, old), (*new_in, new))
+            except Incompatible:
+                del self._records[pair]  # another option of a union may do
+                raise
+            if record.is_identity:
+                self._records[pair] = None
+        return self._records[pair]
+
+    def _fill(
+        self, record: _RecordUpgrade, old: Record, new: Record, old_in: _Around, new_in: _Around
+    ) -> None:
         before = {field.name: field for field in old.fields}
         for field in new.fields:
             if field.name in before:
                 schemas = before[field.name].schema, field.schema
-                part = self.part(f".{field.name}", *schemas, (*old_in, old), (*new_in, new))
-                upgrade_record.parts[field.name] = part
+                record.parts[field.name] = self.part(f".{field.name}", *schemas, old_in, new_in)
             elif field.required:
                 problem = "it is new and has no default; give it one"
                 raise Incompatible(problem).inside(f".{field.name}")
-        upgrade_record.check()
-        return None if upgrade_record.is_identity else upgrade_record
+        record.check()
 
 
 class _RecordUpgrade:
@@ -289,6 +299,15 @@ def _resolve(reference: Reference, around: _Around) -> tuple[Record, _Around]:
     """Return the record that is referred to, and the records around that."""
     place = len(around) - reference.up
     return around[place], around[:place]
+
+
+def _referred(schema: Schema, around: _Around) -> Schema:
+    return _resolve(schema, around)[0] if isinstance(schema, Reference) else schema
+
+
+def _mark(schema: Schema) -> str | int | None:
+    """What tells a record from the other options of a union."""
+    return schema.mark[1] if isinstance(schema, Record) and schema.mark else None
 
 
 def _another(old: Schema, new: Schema) -> Incompatible:

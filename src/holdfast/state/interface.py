@@ -143,8 +143,8 @@ class KeyedStateBackend(ABC):
     def marks(self, operator: str, state: str, loaded: Watcher) -> KeyedMarks:
         """Return a state of marks, of which a key has one, or none, in each namespace.
 
-        ``loaded`` is called when marks are loaded from files, with those that changed and are
-        there, and when all is forgotten, with None; at once for what there is already.
+        ``loaded`` is called when marks are loaded from files, with those that changed (some may
+        be gone), and when all is forgotten, with None; at once for what there is already.
         """
 
     @abstractmethod

@@ -129,6 +129,12 @@ class Database:
         with self._errors("save"):
             rocksdict.Checkpoint(self._db).create_checkpoint(str(directory))
 
+    def compact(self) -> None:
+        """Write all rows anew, without those that are gone."""
+        with self._errors("compact"):
+            self._db.flush()
+            self._db.compact_range(None, None)
+
     def close(self) -> None:
         """Let go of it; nothing is lost."""
         del self._get

@@ -132,6 +132,10 @@ class LocalState:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 
+    def compact(self) -> None:
+        """Write all tables anew, without rows that were deleted or written again."""
+        self._database.compact()
+
     def close(self) -> None:
         """Let go of the database."""
         self._database.close()

@@ -25,9 +25,9 @@ from itertools import chain
 from operator import is_not
 from typing import Any, Final, NamedTuple, Optional
 
-import cloudpickle
 import msgspec
 
+from holdfast.common._cloudpickle import dumps
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.state.errors import StateMigrationError
 from holdfast.state.evolution import Incompatible, Upgrade, upgrade
@@ -213,8 +213,7 @@ def _pickle(values: list[Any]) -> bytes:
     try:
         return pickle.dumps(values, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError):
-        data: bytes = cloudpickle.dumps(values, protocol=5)
-        return data
+        return dumps(values)
 
 
 def decode_untyped(column: Column) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import cloudpickle
 import msgspec
 
+from holdfast.common._cloudpickle import dumps
 from holdfast.datastream.connectors.function import FunctionSource
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import PlannedOperator
@@ -139,7 +140,7 @@ def _start(
     assert isinstance(operation, SourceOperation)
     assert isinstance(operation.source, FunctionSource)
     # every subtask and every attempt has an object of its own, as processes have by themselves
-    function = cloudpickle.loads(cloudpickle.dumps(operation.source.function))
+    function = cloudpickle.loads(dumps(operation.source.function))
     context = OperatorContext(operator, subtask, 0, None, None, job.parameters)  # type: ignore[arg-type]
     report = FailureReporter(operator.name, subtask)
     return SourceThread(function, context, report, beginning)
