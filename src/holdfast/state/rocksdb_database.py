@@ -160,9 +160,14 @@ def _options(budget: Budget) -> rocksdict.Options:
     tables.set_block_cache(budget.cache)
     tables.set_block_size(_BLOCK_BYTES)
     tables.set_bloom_filter(_BLOOM_BITS, False)
-    # NB: filters and indexes in the cache, or they would come on top of the budget.
+    # NB: filters and indexes in the cache, or they would come on top of the budget; and in parts,
+    # or that of one table could be too large for the cache, and be read with every access.
     tables.set_cache_index_and_filter_blocks(True)
     tables.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    tables.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
+    tables.set_partition_filters(True)
+    tables.set_metadata_block_size(_BLOCK_BYTES)
+    tables.set_pin_top_level_index_and_filter(True)
     options = rocksdict.Options(raw_mode=True)
     options.set_block_based_table_factory(tables)
     options.set_write_buffer_manager(budget.buffers)
