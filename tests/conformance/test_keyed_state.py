@@ -654,6 +654,8 @@ class Cluster(RuleBasedStateMachine):
         try:
             return worker.backend.persist(self.storage, f"s{self.stamps}", self.epoch + 1)
         except StateStorageError:
+            if not accepted and self.random.random() < 0.5:
+                return Chain()  # it gives up
             self.stamps += 1
             return worker.backend.persist(self.storage, f"s{self.stamps}", self.epoch + 1)
         finally:

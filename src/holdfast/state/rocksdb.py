@@ -74,6 +74,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self._declared: dict[StateId, DeclaredState] = {}
         #: the names of the chain's tables in the database
         self._table_names: tuple[str, ...] = ()
+        #: bytes written since all entries were looked at for their time-to-live; a base does not
+        #: do that by itself, since it does not write all entries anew
+        self._turned_over = 0
         #: the tables of the chain that was restored last; the host need have no others
         self._kept: tuple[FileRef, ...] = ()
 
@@ -98,9 +101,11 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         """Write what changed, as a delta or into a new base, and into the database."""
         self._ttl.end_epoch()
         chain = self._chain
+        rebase = self._needs_base or needs_base([ref.size for ref in chain.files])
         full = durable and self._ttl.in_snapshots
-        if full:
+        if full or (rebase and self._turned_over >= chain.size):
             self._ttl.before_base()
+            self._turned_over = 0
         if not self._has_changes() and not (full and len(chain.files) > 1):
             return chain
         local = self._opened()
@@ -110,21 +115,23 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         file = self._export(self._marks_since(chain.until), chain.until)
         changes = self._changes()
         name = f"{stamp}.state"
-        if full or self._needs_base or needs_base([ref.size for ref in chain.files]):
+        if rebase or full:
             local.write(changes)
             if full:
                 local.compact()  # or the tables would still have what is over
             file, tables = self._make_base(storage, stamp, durable)
             ref = _write(storage, name, file, durable, -1, epoch)
-            self._chain = chain.rebased(ref, stamp, tuple(tables.values()))
+            chain, changes = chain.rebased(ref, stamp, tuple(tables.values())), {}
             self._table_names = tuple(tables)
             self._needs_base = False
-            local.write({}, self._head())
         else:
             ref = _write(storage, name, file, durable, chain.until, epoch)
-            self._chain = chain.extended(ref, stamp)
-            local.write(changes, self._head())
+            chain = chain.extended(ref, stamp)
+        # NB: from here on a failure leaves a chain that nobody was told of.
+        self._chain = chain
+        local.write(changes, self._head())
         self._written(ref, None)
+        self._turned_over += ref.size
         for declared in self._declared.values():
             declared.limit_memory()
         return self._chain
@@ -260,8 +267,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         return Restored(RestoredHow.REBUILT, read)
 
     def _forget_changes(self) -> None:
-        """Go back to what the database has."""
-        if self._needs_base:
+        """Go back to what the database has; if it stands for nothing, to nothing."""
+        stands = self._local is None or self._local.head.chain.stamp == self._chain.stamp
+        if self._has_changes() and (self._needs_base or not stands):
             self.discard()
         elif self._has_changes():
             for declared in self._declared.values():
@@ -273,13 +281,16 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
 
     def _find_database(self, chain: Chain) -> None:
         """Open a database that another process has left, if it stands for this chain."""
-        tried: list[Slot] = []
+        others: list[Slot] = []
         for slot in self._home.free_slots():
-            tried.append(slot)
+            self._slot = slot
             if not slot.is_used or self._open_left(slot, chain):
                 break
-        self._slot = tried.pop(0 if self._local is None else -1)
-        for slot in tried:
+            others.append(slot)
+        if self._local is None and others:
+            others.append(slot)
+            self._slot = others.pop(0)
+        for slot in others:
             slot.release()
 
     def _open_left(self, slot: Slot, chain: Chain) -> bool:

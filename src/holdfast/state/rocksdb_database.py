@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import rocksdict
 
@@ -31,11 +31,19 @@ _LARGEST_BUFFER: Final = 32 << 20
 _PAGE: Final = 1024
 
 
+class BudgetUser(Protocol):
+    """One that has objects in memory."""
+
+    @property
+    def has_many(self) -> bool:
+        """Return whether they are more than a few."""
+
+
 class Budget:
     """The memory that the states of a process may take, in bytes.
 
     Half of it is RocksDB's: blocks, filters and write buffers, counted together. The other half is
-    for entries as Python objects, shared equally by the states that there are.
+    for entries as Python objects, shared equally by the states that have more than a few.
     """
 
     def __init__(self, size: int) -> None:
@@ -46,16 +54,16 @@ class Budget:
             native // 2, False, self.cache
         )
         self.write_buffer = min(native // 4, _LARGEST_BUFFER)
-        self._users: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._users: weakref.WeakSet[BudgetUser] = weakref.WeakSet()
 
-    def join(self, user: Any) -> None:
+    def join(self, user: BudgetUser) -> None:
         """Count an owner of objects in, for as long as it lives."""
         self._users.add(user)
 
     @property
     def share(self) -> int:
         """Return how many bytes of objects each owner may have."""
-        return self._objects // max(len(self._users), 1)
+        return self._objects // max(sum(user.has_many for user in self._users), 1)
 
 
 @cache

@@ -33,6 +33,8 @@ _PLAIN: Final = Serializer()
 _WHOLE: Final = frozenset({Op.PUT, Op.DELETE, Op.LIST_REPLACE, Op.MAP_REPLACE})
 #: what an entry takes as Python objects: so much, and so many times its row
 _ENTRY_BYTES: Final = 300
+#: entries that need no share of the memory
+_FEW: Final = 1024
 _OBJECT_BYTES: Final = 6
 
 
@@ -163,6 +165,11 @@ class DeclaredState:
         rows = self._codec.encode_all(entries)
         self._row_bytes = sum(map(len, rows)) / len(rows)
         return rows
+
+    @property
+    def has_many(self) -> bool:
+        """Return whether more than a few entries are in memory."""
+        return len(self.entries.in_memory) > _FEW
 
     def limit_memory(self) -> None:
         """Let go of entries beyond this state's share of the budget."""
