@@ -51,8 +51,16 @@ def make_rocksdb(
 _homes = tempfile.TemporaryDirectory(prefix="holdfast-conformance-")
 _count = count()
 
-BACKENDS: dict[str, Callable[[range, int], KeyedStateBackend]] = {
-    "heap": HeapKeyedStateBackend,
+
+def make_heap(
+    key_groups: range, max_parallelism: int, home: Path | None = None
+) -> KeyedStateBackend:
+    """Keep state in memory."""
+    return HeapKeyedStateBackend(key_groups, max_parallelism)
+
+
+BACKENDS: dict[str, Callable[..., KeyedStateBackend]] = {
+    "heap": make_heap,
     "rocksdb": make_rocksdb,
 }
 
@@ -730,7 +738,7 @@ TestCluster = Cluster.TestCase
 TestCluster.settings = settings(max_examples=50, stateful_step_count=10, deadline=None)
 TestClusterOnRocksDB = ClusterOnRocksDB.TestCase
 TestClusterOnRocksDB.settings = settings(
-    max_examples=10,
+    max_examples=12,
     stateful_step_count=8,
     deadline=None,
     # each step opens databases: to shrink a failure would take minutes

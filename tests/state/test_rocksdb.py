@@ -287,6 +287,21 @@ def test_pickles_in_tables_are_refused_unread(hire: Callable[[], Worker], tmp_pa
             backend.import_key_groups(storage, [chain])
 
 
+def test_keys_that_are_kept_in_their_rows_are_no_pickles(tmp_path: Path) -> None:
+    class Suspicious(Watched):
+        def refuse(self, what: str) -> None:
+            raise StateError(what)
+
+    storage = Suspicious()
+    worker = Worker(tmp_path / "home", storage)
+    chain = worker.epoch(0, {True: 1, 2.0: 2, (False, "a"): 3})
+    other = HeapKeyedStateBackend(range(128), 128)
+    other.import_key_groups(storage, [chain])
+    other.keyed_state("op", COUNT, KeyContext())
+    found = {repr(key): value for key, _, value in other.entries("op", "count")}
+    assert found == {"True": 1, "2.0": 2, "(False, 'a')": 3}
+
+
 def test_rows_of_an_older_type_are_written_anew(
     hire: Callable[[], Worker], tmp_path: Path, storage: Watched
 ) -> None:

@@ -74,9 +74,6 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self._declared: dict[StateId, DeclaredState] = {}
         #: the names of the chain's tables in the database
         self._table_names: tuple[str, ...] = ()
-        #: bytes written since all entries were looked at for their time-to-live; a base does not
-        #: do that by itself, since it does not write all entries anew
-        self._turned_over = 0
         #: the tables of the chain that was restored last; the host need have no others
         self._kept: tuple[FileRef, ...] = ()
 
@@ -101,11 +98,10 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         """Write what changed, as a delta or into a new base, and into the database."""
         self._ttl.end_epoch()
         chain = self._chain
-        rebase = self._needs_base or needs_base([ref.size for ref in chain.files])
         full = durable and self._ttl.in_snapshots
-        if full or (rebase and self._turned_over >= chain.size):
+        rebase = full or self._needs_base or needs_base([ref.size for ref in chain.files])
+        if full:
             self._ttl.before_base()
-            self._turned_over = 0
         if not self._has_changes() and not (full and len(chain.files) > 1):
             return chain
         local = self._opened()
@@ -115,7 +111,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         file = self._export(self._marks_since(chain.until), chain.until)
         changes = self._changes()
         name = f"{stamp}.state"
-        if rebase or full:
+        if rebase:
             local.write(changes)
             if full:
                 local.compact()  # or the tables would still have what is over
@@ -131,7 +127,6 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self._chain = chain
         local.write(changes, self._head())
         self._written(ref, None)
-        self._turned_over += ref.size
         for declared in self._declared.values():
             declared.limit_memory()
         return self._chain

@@ -27,6 +27,8 @@ _BLOOM_BITS: Final = 10
 #: tables of the newest level before they are merged: those of a small base are small
 _NEWEST_TABLES: Final = 8
 _LARGEST_BUFFER: Final = 32 << 20
+#: many hosts allow a process no more than twice that
+_OPEN_FILES: Final = 512
 #: rows that a scan reads at a time
 _PAGE: Final = 1024
 
@@ -169,6 +171,7 @@ def _options(budget: Budget) -> rocksdict.Options:
     options.set_target_file_size_base(_TABLE_BYTES)
     options.set_level_zero_file_num_compaction_trigger(_NEWEST_TABLES)
     options.set_max_background_jobs(2)
+    options.set_max_open_files(_OPEN_FILES)
     options.set_keep_log_file_num(1)
     options.set_stats_dump_period_sec(0)
     return options

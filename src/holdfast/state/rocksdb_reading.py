@@ -15,6 +15,7 @@ from holdfast.state.files import Chunk, Op, Section
 from holdfast.state.rocksdb_database import Database, budget_of
 from holdfast.state.rocksdb_rows import (
     KeyCodec,
+    bucket_columns,
     bucket_items,
     is_bucket,
     join_columns,
@@ -70,7 +71,8 @@ def sections_of(
     before.
     """
     rows = database.scan(state_prefix(number), state_prefix(number + 1))
-    entries = _entries(rows if refuse is None else _checked(rows, state, refuse))
+    checked = rows if refuse is None else _checked(rows, state, refuse)
+    entries = _entries(checked, state.namespaced)
     while part := list(islice(entries, _ROWS)):
         yield replace(state, chunks=tuple(_chunks(part, state)))
 
@@ -79,8 +81,11 @@ def _checked(
     rows: Iterable[tuple[bytes, bytes]], state: Section, refuse: Refuse
 ) -> Iterator[tuple[bytes, bytes]]:
     for row_key, row in rows:
-        if is_bucket(row) or Codec.PICKLE in _codecs(row, state):
-            refuse(f"state {state.state!r} of operator {state.operator!r}")
+        found = bucket_columns(row) if is_bucket(row) else [([], row)]
+        for columns, inner in found:
+            codecs = (*(column.codec for column in columns), *_codecs(inner, state))
+            if Codec.PICKLE in codecs:
+                refuse(f"state {state.state!r} of operator {state.operator!r}")
         yield row_key, row
 
 
@@ -88,11 +93,11 @@ def _codecs(row: bytes, state: Section) -> tuple[int, ...]:
     return tuple(row[:2] if state.kind == "map" else row[:1])
 
 
-def _entries(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[_Entry]:
+def _entries(rows: Iterable[tuple[bytes, bytes]], namespaced: bool) -> Iterator[_Entry]:
     for row_key, row in rows:
         group = KeyCodec.group_of(row_key)
         if is_bucket(row):
-            yield from ((group, key, inner) for key, inner in bucket_items(row))
+            yield from ((group, key, inner) for key, inner in bucket_items(row, namespaced))
         else:
             yield group, KeyCodec.decode(row_key), row
 

@@ -6,14 +6,14 @@
     row of a value  codec u8 | column of one item
     row of a list   codec u8 | items u32 | column of all items
     row of a map    codec u8 | codec u8 | items u32 | length u32 | column of keys | column of values
-    row of keys     0xff | pickled list of (key, row)                see below
+    row of keys     0xff | MessagePack of a list of (columns of the key, row)      see below
 
 So the rows of a state lie together, and in them those of a key group. Columns are those of state
 files (`holdfast.state.serializers`).
 
 **Keys that are equal in Python have one row**, as they have one place in a dict: 1, 1.0 and True
 are written as 1, a text of an enum as the text. A key that does not come back from MessagePack as
-it was is therefore kept in its row, pickled, and a row can hold several keys: those of one hash.
+it was is therefore kept in its row, and a row can hold several keys: those of one hash.
 
 Pure: nothing here reads or writes.
 """
@@ -21,7 +21,6 @@ Pure: nothing here reads or writes.
 from __future__ import annotations
 
 import contextlib
-import pickle
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from numbers import Number
@@ -29,7 +28,6 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
-import cloudpickle
 import msgspec
 
 from holdfast.state.key_groups import key_group, key_groups_of, key_hash
@@ -39,6 +37,7 @@ from holdfast.state.tables import ListTable, MapTable, Table
 __all__ = [
     "KeyCodec",
     "RowCodec",
+    "bucket_columns",
     "bucket_items",
     "encode_bucket",
     "is_bucket",
@@ -68,6 +67,7 @@ _EXACT: Final = frozenset({str, bytes, int, type(None)})
 #: what msgspec raises for values that it cannot hold
 _UNFIT: Final = (OverflowError, UnicodeEncodeError, TypeError, ValueError)
 
+_PLAIN: Final = Serializer()
 _first_byte: Final = itemgetter(_PREFIX.size)
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder().decode
@@ -205,18 +205,34 @@ def is_bucket(row: bytes) -> bool:
     return row[0] == _BUCKET
 
 
-def bucket_items(row: bytes | None) -> list[tuple[Any, bytes]]:
+def bucket_items(row: bytes | None, namespaced: bool) -> list[tuple[Any, bytes]]:
     """Return the keys and rows that a bucket holds; nothing if there is no row, or no bucket."""
     if row is None or not is_bucket(row):
         return []
-    items: list[tuple[Any, bytes]] = pickle.loads(memoryview(row)[1:])
-    return items
+    return [(_key_of(columns, namespaced), inner) for columns, inner in bucket_columns(row)]
 
 
-def encode_bucket(items: Iterable[tuple[Any, bytes]]) -> bytes:
+def bucket_columns(row: bytes) -> list[tuple[list[Column], bytes]]:
+    """Return the columns of each key of a bucket, which are not decoded, and its row."""
+    return [
+        ([Column(Codec(codec), data) for codec, data in columns], inner)
+        for columns, inner in _decode(memoryview(row)[1:])
+    ]
+
+
+def encode_bucket(items: Iterable[tuple[Any, bytes]], namespaced: bool) -> bytes:
     """Return the row that holds these keys and their rows."""
-    data: bytes = cloudpickle.dumps(list(items), protocol=5)
-    return bytes([_BUCKET]) + data
+    kept = [(_columns_of(key, namespaced), row) for key, row in items]
+    return bytes([_BUCKET]) + _encode(kept)
+
+
+def _columns_of(key: Any, namespaced: bool) -> list[Column]:
+    return [_PLAIN.encode([part]) for part in (key if namespaced else (key,))]
+
+
+def _key_of(columns: list[Column], namespaced: bool) -> Any:
+    parts = [_PLAIN.decode(column)[0] for column in columns]
+    return tuple(parts) if namespaced else parts[0]
 
 
 def split_column(column: Column) -> Iterator[bytes]:

@@ -62,13 +62,13 @@ class StateRows:
         row = self._database.get(self._keys.encode(key))
         if row is None or not is_bucket(row):
             return row
-        return next((inner for known, inner in bucket_items(row) if known == key), None)
+        return next((inner for known, inner in self._bucket(row) if known == key), None)
 
     def items(self) -> Iterator[tuple[Any, bytes]]:
         """Yield all keys and their rows."""
         for row_key, row in self._database.scan(*self._bounds):
             if is_bucket(row):
-                yield from bucket_items(row)
+                yield from self._bucket(row)
             else:
                 yield KeyCodec.decode(row_key), row
 
@@ -115,19 +115,23 @@ class StateRows:
         for key, row_key, row in zip(keys, row_keys, rows, strict=True):
             if needs_bucket(key, row_key):
                 others = self._others(key, row_key, changes)
-                changes[row_key] = encode_bucket([*others, (key, row)])
+                changes[row_key] = encode_bucket([*others, (key, row)], self.head.namespaced)
             else:
                 changes[row_key] = row
 
     def _delete(self, keys: list[Any], row_keys: list[bytes], changes: Changes) -> None:
         for key, row_key in zip(keys, row_keys, strict=True):
             others = self._others(key, row_key, changes) if needs_bucket(key, row_key) else []
-            changes[row_key] = encode_bucket(others) if others else None
+            kept = encode_bucket(others, self.head.namespaced) if others else None
+            changes[row_key] = kept
 
     def _others(self, key: Any, row_key: bytes, changes: Changes) -> list[tuple[Any, bytes]]:
         """Return the other keys that a row holds, with what is noted for it already."""
         row = changes[row_key] if row_key in changes else self._database.get(row_key)
-        return [(known, inner) for known, inner in bucket_items(row) if known != key]
+        return [(known, inner) for known, inner in self._bucket(row) if known != key]
+
+    def _bucket(self, row: bytes | None) -> list[tuple[Any, bytes]]:
+        return bucket_items(row, self.head.namespaced)
 
 
 class DeclaredState:
