@@ -22,7 +22,7 @@ setup: ready ## Create .venv, install the pinned packages, find or install Java.
 # An order system that fails, is killed, goes on, and is compared with a batch computation. Checkpoints and
 # restarts come quicker than in production, where they are the program's defaults.
 DEMO := --chaos --events 36000 --rate 1000 --duplicates 0.05 --disorder --lateness 0.02 --initial-stock 250 \
-	--checkpoint-interval 2 --restart-delay 1 --backend hashmap
+	--checkpoint-interval 2 --restart-delay 1
 
 demo: ready ## Run the order system: a failure, a kill -9, and a proof; ARGS="--help" for what it can do.
 	@$(WITH_JAVA) $(PYTHON) -m examples.orders $(DEMO) $(ARGS)

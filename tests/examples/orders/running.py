@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from examples.orders.job import JobSettings, environment, events
+from examples.orders.job import Backend, JobSettings, environment, events
 from examples.orders.pipeline import Outputs, PipelineSettings, build
 from examples.orders.shop import Shop
 from examples.orders.sinks import attach
@@ -18,11 +18,11 @@ STOCK = 15
 SMALL = Shop(seed=5, slices=70, duplicates=0.2, disorder=True, lateness=0.05)
 
 
-def settings(directory: Path, shop: Shop = SMALL, parallelism: int = 2) -> JobSettings:
+def settings(directory: Path, parallelism: int = 2, backend: Backend = "hashmap") -> JobSettings:
     return JobSettings(
         directory,
-        shop,
-        backend="hashmap",
+        SMALL,
+        backend=backend,
         parallelism=parallelism,
         pipeline=PipelineSettings(initial_stock=STOCK),
     )

@@ -25,6 +25,7 @@ from examples.orders.events import (
     StockLevel,
 )
 from examples.orders.files import write
+from examples.orders.job import Backend
 from examples.orders.pipeline import Outputs
 from examples.orders.tracking import KEPT
 from examples.orders.verify import read
@@ -42,6 +43,8 @@ from tests.lives import CHECKPOINT, CRASH, EPOCH, Life, lives
 
 RESULTS = [OrderStatus, RejectedStep, PurchaseStatistics, LateOrder, StockLevel, LowStock]
 
+BACKENDS: tuple[Backend, ...] = ("hashmap", "rocksdb")
+
 #: an event of a life: the driver is killed, and the same program started again
 KILL = "kill"
 
@@ -55,17 +58,22 @@ def orders_lives() -> st.SearchStrategy[Life]:
 
 
 def live(life: Life, directory: Path) -> int:
-    """Run the job to its end through a life; returns the most subtasks that it ever had."""
+    """Run the job to its end through a life; returns the most subtasks that it ever had.
+
+    With every savepoint it changes to the other state backend.
+    """
     parallelism, savepoint, events = life.parallelism, None, list(life.events)
+    backends = BACKENDS if life.seed % 2 else BACKENDS[::-1]
     most = parallelism
     while parallelism:
         most = max(most, parallelism)
-        env = job(job_settings(directory, parallelism=parallelism), savepoint)
+        env = job(job_settings(directory, parallelism, backends[0]), savepoint)
         with LocalExecutor(env, workers=life.workers, quota=life.quota, seed=life.seed) as run:
             event = _run(run, events)
             if isinstance(event, int):
                 savepoint = _stop(run, directory)
                 parallelism = event if savepoint else 0
+                backends = backends[::-1]
             elif event is None:
                 parallelism = 0
             else:
@@ -97,7 +105,7 @@ def _stop(run: LocalExecutor, directory: Path) -> str | None:
         return None
 
 
-@settings(max_examples=8, deadline=None, phases=[Phase.generate])
+@settings(max_examples=6, deadline=None, phases=[Phase.generate])
 @given(life=orders_lives())
 def test_nothing_is_lost_and_nothing_is_twice_whatever_happens(life: Life) -> None:
     with TemporaryDirectory() as directory:
