@@ -74,6 +74,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self._declared: dict[StateId, DeclaredState] = {}
         #: the names of the chain's tables in the database
         self._table_names: tuple[str, ...] = ()
+        #: bytes written since all entries were looked at for their time-to-live; a base is no
+        #: reason by itself, since it does not write all entries anew
+        self._turned_over = 0
         #: the tables of the chain that was restored last; the host need have no others
         self._kept: tuple[FileRef, ...] = ()
 
@@ -100,8 +103,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         chain = self._chain
         full = durable and self._ttl.in_snapshots
         rebase = full or self._needs_base or needs_base([ref.size for ref in chain.files])
-        if full:
+        if full or (rebase and self._turned_over >= chain.size):
             self._ttl.before_base()
+            self._turned_over = 0
         if not self._has_changes() and not (full and len(chain.files) > 1):
             return chain
         local = self._opened()
@@ -127,6 +131,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self._chain = chain
         local.write(changes, self._head())
         self._written(ref, None)
+        self._turned_over += ref.size
         for declared in self._declared.values():
             declared.limit_memory()
         return self._chain
