@@ -41,6 +41,8 @@ class Batches:
 class BatchSink(TwoPhaseCommitSinkFunction):
     """Writes orders into files of a hundred each; the last ones may have fewer."""
 
+    transaction_type = Batches
+
     def __init__(self, directory: str, size: int = BATCH_SIZE) -> None:
         """Write to a directory that all workers see."""
         self._directory = directory

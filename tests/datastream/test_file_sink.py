@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.common import Encoder
+from holdfast.common import Configuration, Encoder
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors._file_sink import FileSinkFunction
 from holdfast.datastream.connectors._part_files import FileTransaction, Part, PartFiles, Place
@@ -36,7 +36,7 @@ from holdfast.filesystem import (
     join,
 )
 from holdfast.runtime.failures import OperatorFailed
-from holdfast.testing import LocalExecutor
+from holdfast.testing import EndOfEpoch, LocalExecutor, ScriptedSource
 from tests.datastream.sink_engine import Failed, Killed, Lost, SinkEngine
 
 #: a process that is killed does not close its files
@@ -322,6 +322,25 @@ def test_another_program_goes_on_from_a_checkpoint(base: str) -> None:
     job.finish()
     assert records(base) == [0, 1, 2, 3, 4, 5]
     assert hidden(base) == []
+
+
+def test_a_savepoint_with_pending_part_files_needs_no_unpickling(tmp_path: Path) -> None:
+    def job(restore: str | None = None) -> StreamExecutionEnvironment:
+        configuration = Configuration({"execution.checkpointing.interval": "1 h"})
+        if restore is not None:
+            configuration.set_string("execution.state-recovery.path", restore)
+        env = StreamExecutionEnvironment(configuration).set_parallelism(1)
+        numbers = env.from_source(ScriptedSource([1, 2, EndOfEpoch(), 3])).uid("numbers")
+        out = FileSink.for_row_format(str(tmp_path / "out"), LINES).build()
+        numbers.sink_to(out).uid("files")
+        return env
+
+    with LocalExecutor(job()) as run:
+        run.epoch()
+        savepoint = run.savepoint(str(tmp_path / "elsewhere"))
+    with LocalExecutor(job(savepoint)) as run:
+        run.run_to_end()
+    assert records(str(tmp_path / "out")) == [1, 2, 3]
 
 
 def test_no_directory_is_left_by_an_earlier_program(local: str) -> None:

@@ -29,8 +29,9 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
+from holdfast.common.typeinfo import TypeInformation, Types, type_info_of
 from holdfast.datastream.functions import (
     CheckpointedFunction,
     CheckpointListener,
@@ -47,10 +48,10 @@ _Self = TypeVar("_Self", bound="TwoPhaseCommitSinkFunction")
 _logger = logging.getLogger(__name__)
 
 #: each transaction goes to one subtask of the next attempt, which commits it
-_OWN = ListStateDescriptor("pending-transactions")
+_OWN = "pending-transactions"
 #: every subtask learns what all had
-_ALL = ListStateDescriptor("transactions-of-all-subtasks")
-_CONTEXTS = ListStateDescriptor("user-contexts")
+_ALL = "transactions-of-all-subtasks"
+_CONTEXTS = "user-contexts"
 
 
 class _Pending(NamedTuple):
@@ -99,8 +100,15 @@ class TwoPhaseCommitSinkFunction(_SinkFunction, CheckpointedFunction, Checkpoint
 
     In a job without checkpoints a transaction is committed when its epoch is accepted. That is
     exactly once as long as the job runs; one that is started again begins at the beginning.
+
+    Attributes:
+        transaction_type: the type of transactions, as state has types; not declared unless a
+            subclass does, which means that they are pickled.
+        user_context_type: the same for user contexts.
     """
 
+    transaction_type: ClassVar[TypeInformation | type | None] = None
+    user_context_type: ClassVar[TypeInformation | type | None] = None
     _transaction: Any = None
     _started: int = 0
     _pending: tuple[_Pending, ...] = ()
@@ -284,9 +292,11 @@ class TwoPhaseCommitSinkFunction(_SinkFunction, CheckpointedFunction, Checkpoint
     def initialize_state(self, context: FunctionInitializationContext) -> None:
         """Take the transactions out of the checkpoint that this attempt starts from."""
         store = context.get_operator_state_store()
-        self._own_state = store.get_list_state(_OWN)
-        self._all_state = store.get_union_list_state(_ALL)
-        self._context_state = store.get_union_list_state(_CONTEXTS)
+        transactions = _with_time(self.transaction_type)
+        contexts = type_info_of(self.user_context_type)
+        self._own_state = store.get_list_state(ListStateDescriptor(_OWN, transactions))
+        self._all_state = store.get_union_list_state(ListStateDescriptor(_ALL, transactions))
+        self._context_state = store.get_union_list_state(ListStateDescriptor(_CONTEXTS, contexts))
         self._recovery = _Recovery(
             tuple(_Pending(*saved) for saved in self._own_state.get()),
             tuple(transaction for transaction, _ in self._all_state.get()),
@@ -391,3 +401,10 @@ class TwoPhaseCommitSinkFunction(_SinkFunction, CheckpointedFunction, Checkpoint
 
     def _now(self) -> int:
         return time.time_ns() // 1_000_000
+
+
+def _with_time(transaction_type: Any) -> TypeInformation | None:
+    """The type of a transaction and when it was begun."""
+    if transaction_type is None:
+        return None
+    return Types.TUPLE([type_info_of(transaction_type), Types.LONG()])

@@ -38,6 +38,8 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
     does, though it writes part files to the same place.
     """
 
+    transaction_type = FileTransaction
+    user_context_type = Place
     #: names the part files of this subtask in this attempt
     _token = ""
     _next_part = 0

@@ -20,7 +20,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import BinaryIO, NamedTuple
 
 from holdfast.filesystem import (
@@ -103,12 +103,15 @@ class FileTransaction:
 
     Attributes:
         place: where its segments are.
-        writing: the open segment of each bucket; none after the pre-commit.
     """
 
     place: Place
     parts: list[Part] = field(default_factory=list)
-    writing: dict[str, OpenSegment] = field(default_factory=dict)
+
+    @cached_property
+    def writing(self) -> dict[str, OpenSegment]:
+        """The open segment of each bucket; none after the pre-commit, so it is not saved."""
+        return {}
 
     @property
     def is_named(self) -> bool:
