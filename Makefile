@@ -10,7 +10,7 @@ CHECKED := $(wildcard src examples benchmarks tests)
 TYPED := $(wildcard src examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench lock clean python-ready ready
+.PHONY: help setup demo test check format bench dist lock clean python-ready ready
 
 help: ## Show this list.
 	@echo "usage: make <target> [ARGS='...']"
@@ -19,13 +19,8 @@ help: ## Show this list.
 setup: ready ## Create .venv, install the pinned packages, find or install Java.
 	@$(WITH_JAVA) echo "ready: $$($(PYTHON) --version) in .venv, Java in $$JAVA_HOME"
 
-# An order system that fails, is killed, goes on, and is compared with a batch computation. Checkpoints and
-# restarts come quicker than in production, where they are the program's defaults.
-DEMO := --chaos --events 36000 --rate 1000 --duplicates 0.05 --disorder --lateness 0.02 --initial-stock 250 \
-	--checkpoint-interval 2 --restart-delay 1
-
 demo: ready ## Run the order system: a failure, a kill -9, and a proof; ARGS="--help" for what it can do.
-	@$(WITH_JAVA) $(PYTHON) -m examples.orders $(DEMO) $(ARGS)
+	@$(WITH_JAVA) $(PYTHON) -m holdfast demo -- $(ARGS)
 
 test: ready ## Run the tests; ARGS="-m 'not spark'" leaves out those that need a JVM.
 	@$(WITH_JAVA) $(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile $(ARGS)
@@ -41,6 +36,10 @@ format: python-ready ## Format the code and apply the safe lint fixes.
 
 bench: ready ## Run the benchmarks; ARGS go to them.
 	@$(WITH_JAVA) $(PYTHON) -m benchmarks $(ARGS)
+
+dist: python-ready ## Build the wheel and the source distribution into dist.
+	@rm -rf dist
+	@$(PYTHON) -m hatchling build
 
 lock: ## Write constraints.txt anew with the newest versions pyproject.toml allows (needs uv).
 	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev \

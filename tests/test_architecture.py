@@ -59,6 +59,9 @@ ALLOWED: dict[str, set[str]] = {
         "checkpoint",
         "driver",
     },
+    # It runs programs, and leaves it to them to start Spark.
+    "cli": {"common", "plan", "state", "filesystem", "datastream", "checkpoint"},
+    "__main__": {"cli"},
 }
 #: Imports inside of functions, made when a job is started; nothing else may be late.
 LATE = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from holdfast.common import (
     Configuration,
@@ -58,9 +59,14 @@ _DEFAULT_INTERVAL_MS = 200
 
 _logger = logging.getLogger(__name__)
 
+#: makes an environment with the settings that a program asks for
+_Factory: TypeAlias = "Callable[[Configuration | None], StreamExecutionEnvironment]"
+
 
 class StreamExecutionEnvironment:
     """Builds a graph and runs it on Spark. Nothing runs until ``execute``."""
+
+    _context: ClassVar[_Factory | None] = None
 
     def __init__(self, configuration: Configuration | None = None) -> None:
         """Use ``get_execution_environment``."""
@@ -75,8 +81,28 @@ class StreamExecutionEnvironment:
     def get_execution_environment(
         configuration: Configuration | None = None,
     ) -> StreamExecutionEnvironment:
-        """A new environment; jobs use the active Spark session, or make a local one."""
-        return StreamExecutionEnvironment(configuration)
+        """A new environment; jobs use the active Spark session, or make a local one.
+
+        In a program that ``holdfast run`` has started it has the settings of the command line; the
+        program's own go before them.
+        """
+        make = StreamExecutionEnvironment._context or StreamExecutionEnvironment
+        return make(configuration)
+
+    @staticmethod
+    @contextmanager
+    def context_environment(factory: _Factory) -> Iterator[None]:
+        """Within it, ``get_execution_environment`` returns what the factory makes.
+
+        For what runs the programs of others, in its own process: it can give them settings, or
+        look at their plans. The factory is called with the configuration that the program gives.
+        """
+        before = StreamExecutionEnvironment._context
+        StreamExecutionEnvironment._context = factory
+        try:
+            yield
+        finally:
+            StreamExecutionEnvironment._context = before
 
     # Settings
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,20 +12,12 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-def flags() -> list[str]:
-    """What ``make demo`` gives to the program."""
-    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
-    found = re.search(r"^DEMO := (.*)$", makefile, re.MULTILINE)
-    assert found is not None
-    return found.group(1).split()
-
-
 @pytest.mark.spark
 def test_the_demonstration(tmp_path: Path) -> None:
     shorter = ["--events", "6000", "--rate", "1000", "--checkpoint-interval", "0.5"]
     less = ["--restart-delay", "0.1", "--initial-stock", "150", "--directory", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, "-m", "examples.orders", *flags(), *shorter, *less],
+        [sys.executable, "-m", "holdfast", "demo", *shorter, *less],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -1,0 +1,69 @@
+"""The command ``holdfast``.
+
+A module for each verb, or for each group of verbs about one thing, with its ``command``. A module
+is loaded when its verb is used, or helped with, so that no verb waits for what another one needs.
+
+Exit codes: 0, all is well; 1, it failed, or found something wrong; 2, the command line is wrong;
+130, interrupted.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+import holdfast
+from holdfast.errors import HoldfastError
+
+__all__ = ["main"]
+
+_INTERRUPTED: Final = 130
+#: each is a module here; the first line of its help is told without loading it
+_VERBS: Final = {
+    "run": "Run a program.",
+    "info": "Show the plan of a program, without running it.",
+    "checkpoints": "Look at checkpoints and savepoints.",
+    "savepoint": "Dispose of savepoints.",
+    "new": "Make a job to begin with, and its tests.",
+    "demo": "Break an order system, which then proves itself.",
+    "completion": "Print what a shell needs to complete verbs.",
+}
+
+
+class _Verbs(click.Group):
+    """Loads the modules of its verbs when they are needed, and says in one line what failed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        command = import_module(f"holdfast.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(_VERBS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SystemExit(_INTERRUPTED) from None
+        except HoldfastError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.command(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    subcommand_metavar="VERB ...",
+    epilog="holdfast VERB --help has the options of a verb, with examples.",
+)
+@click.version_option(holdfast.__version__, "-V", "--version", message="%(prog)s %(version)s")
+def main() -> None:
+    """Run Holdfast's jobs, and look at what they have saved."""

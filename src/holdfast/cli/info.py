@@ -1,0 +1,78 @@
+"""``holdfast info``: the plan of a program, which is not run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NoReturn
+
+import click
+
+from holdfast.cli.options import JOB_VERB, examples, job_options, settings_of
+from holdfast.cli.script import run_script
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.plan.explain import explain, to_json
+from holdfast.plan.mermaid import to_mermaid
+from holdfast.plan.model import Plan
+
+__all__ = ["command"]
+
+_FORMS: Final[dict[str, Callable[[Plan], str]]] = {
+    "text": explain,
+    "json": to_json,
+    "mermaid": to_mermaid,
+}
+
+
+class _PlanTaken(BaseException):
+    """Ends a program where it would have run its job; no error, so nobody should catch it."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.name)
+        self.plan = plan
+
+
+class _PlanEnvironment(StreamExecutionEnvironment):
+    """Gives its plan to the command instead of running it."""
+
+    def execute_async(self, job_name: str | None = None) -> NoReturn:
+        raise _PlanTaken(self._take_plan(job_name))
+
+    def _execute_and_collect(self, node: int, job_name: str | None) -> NoReturn:
+        raise _PlanTaken(self._take_plan(job_name))
+
+
+@click.command(
+    "info",
+    context_settings=JOB_VERB,
+    epilog=examples(
+        "holdfast info job.py",
+        "holdfast info -p 4 --mermaid job.py --input data > plan.mmd",
+        "holdfast info --json job.py | jq '.nodes[].uid'",
+    ),
+)
+@click.option("--text", "form", flag_value="text", default="text", help="For people; the default.")
+@click.option("--json", "form", flag_value="json", help="As Flink's JSON plan.")
+@click.option("--mermaid", "form", flag_value="mermaid", help="As a picture, drawn by Mermaid.")
+@job_options
+def command(
+    form: str,
+    script: str,
+    arguments: tuple[str, ...],
+    properties: Mapping[str, str],
+    **options: object,
+) -> None:
+    """Show the plan of a program, without running it.
+
+    The plan has levels, chains, exchanges, parallelism and uids. The program goes as far as the
+    first job that it would execute, and ends there.
+    """
+    try:
+        run_script(script, arguments, settings_of(properties, **options), _PlanEnvironment)
+    except _PlanTaken as taken:
+        click.echo(_FORMS[form](taken.plan).rstrip("\n"))
+        return
+    message = (
+        f"{script} came to its end without executing a job; call execute() on what "
+        "StreamExecutionEnvironment.get_execution_environment() returns"
+    )
+    raise click.ClickException(message)

@@ -1,0 +1,40 @@
+"""How things are written for people: tables, sizes, times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+__all__ = ["counted", "size_of", "table", "time_of"]
+
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+_STEP: Final = 1000
+
+
+def size_of(size: int) -> str:
+    """A number of bytes in three digits and a unit."""
+    amount, unit = float(size), 0
+    while round(amount) >= _STEP and unit < len(_UNITS) - 1:
+        amount, unit = amount / _STEP, unit + 1
+    digits = 1 if unit and amount < 10 else 0
+    return f"{amount:.{digits}f} {_UNITS[unit]}"
+
+
+def time_of(milliseconds: int) -> str:
+    """A time in UTC, to the second."""
+    time = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return f"{time:%Y-%m-%d %H:%M:%S}Z"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: ``1 file``, ``2 files``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """The lines of a table, its columns as wide as they need to be; the last one is not filled."""
+    cells = [list(headers), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

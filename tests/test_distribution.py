@@ -1,0 +1,119 @@
+"""The package as it is published: what is in it, and that it works where only it is installed."""
+
+from __future__ import annotations
+
+import email
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from tests.test_architecture import MODULES, imports_of
+
+ROOT = Path(__file__).parents[1]
+#: the first program of the README, and what it prints
+FIRST = re.compile(r"```python\n(.*?)```.*?```text\n(.*?)```", re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``make dist`` builds."""
+    target = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "hatchling", "build", "--directory", str(target), cwd=ROOT)
+    return target
+
+
+def run(*command: str, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_has_the_package_and_nothing_else(dist: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = (name for name in names if name.endswith("METADATA"))
+        about = email.message_from_bytes(archive.read(metadata))
+    source = ROOT / "src"
+    expected = {
+        file.relative_to(source).as_posix()
+        for file in (source / "holdfast").rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert {name for name in names if ".dist-info/" not in name} == expected
+    assert "holdfast/py.typed" in expected
+    assert about["Version"] == holdfast.__version__
+    assert str(about.get_payload()).startswith("# Holdfast")
+
+
+def test_the_version_is_a_semantic_one() -> None:
+    number = r"(0|[1-9]\d*)"
+    assert re.fullmatch(
+        rf"{number}\.{number}\.{number}((a|b|rc)\d+|\.dev\d+)?", holdfast.__version__
+    )
+
+
+def test_every_package_that_is_imported_is_asked_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *project["optional-dependencies"]["webhdfs"]]
+    names = {re.split(r"[^\w-]", requirement)[0] for requirement in asked}
+    imported = {
+        name.partition(".")[0] for module in MODULES for name, _ in imports_of(module)
+    } - sys.stdlib_module_names
+    assert imported - names == {"holdfast"}
+
+
+def test_the_source_distribution_has_what_make_needs(dist: Path) -> None:
+    (archive,) = dist.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        names = {name.partition("/")[2] for name in tar.getnames()}
+    wanted = ["Makefile", "scripts/setup.sh", "constraints.txt", "pyproject.toml", "LICENSE"]
+    wanted += ["examples/orders/__main__.py", "tests/conftest.py", "src/holdfast/py.typed"]
+    assert [name for name in wanted if name not in names] == []
+
+
+@pytest.mark.spark
+def test_the_readme_s_program_runs_where_the_wheel_is_installed(dist: Path, tmp_path: Path) -> None:
+    """A new environment, a new directory, and the wheel instead of this source.
+
+    The packages that it needs are those of the environment of the tests; nothing is downloaded. So
+    this shows that the wheel is whole; that it asks for what it imports is the test above.
+    """
+    (wheel,) = dist.glob("*.whl")
+    place = tmp_path / "venv"
+    venv.create(place)
+    python = place / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
+    run(*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel), cwd=tmp_path)
+    site = next(place.glob("lib/python*/site-packages"))
+    # NB: a line of a .pth file adds a directory; the .pth file of the editable install that is in
+    # that directory is not read then
+    (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
+    where = run(str(python), "-c", "import holdfast; print(holdfast.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(place)
+
+    found = FIRST.search((ROOT / "README.md").read_text())
+    assert found is not None
+    program, output = found.groups()
+    (tmp_path / "program.py").write_text(program)
+    command = str(place / "bin" / "holdfast")
+    assert run(command, "run", "program.py", cwd=tmp_path) == output
+    run(command, "new", "job", cwd=tmp_path)
+    assert run(command, "info", "job/job.py", cwd=tmp_path).startswith("job 'job'")
