@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -23,7 +24,7 @@ from holdfast.state.rocksdb_rows import (
     state_prefix,
     value_column,
 )
-from holdfast.state.serializers import Codec, Column, Serializer
+from holdfast.state.serializers import Codec, Column, Loads, Serializer
 from holdfast.state.storage import StateStorage
 from holdfast.state.table_files import TableIndex, fetch_tables
 
@@ -59,19 +60,31 @@ def lay_out(chain: Chain, index: TableIndex, tables: Path, directory: Path) -> N
         (directory / name).write_bytes(data)
 
 
-def sections_of(database: Database, number: int, state: Section) -> Iterator[Section]:
-    """Yield all rows of a state as sections of a bounded number of keys."""
-    rows = database.scan(state_prefix(number), state_prefix(number + 1))
-    entries = _entries(rows)
+def sections_of(
+    database: Database,
+    number: int,
+    state: Section,
+    key_groups: range | None = None,
+    loads: Loads = pickle.loads,
+) -> Iterator[Section]:
+    """Yield the rows of a state as sections of a bounded number of keys.
+
+    ``key_groups``: only theirs. ``loads`` unpickles keys that are pickled.
+    """
+    start, end = state_prefix(number), state_prefix(number + 1)
+    if key_groups is not None:
+        start = state_prefix(number, key_groups.start)
+        end = state_prefix(number, key_groups.stop)
+    entries = _entries(database.scan(start, end), loads)
     while part := list(islice(entries, _ROWS)):
         yield replace(state, chunks=tuple(_chunks(part, state)))
 
 
-def _entries(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[_Entry]:
+def _entries(rows: Iterable[tuple[bytes, bytes]], loads: Loads) -> Iterator[_Entry]:
     for row_key, row in rows:
         group = KeyCodec.group_of(row_key)
         if is_bucket(row):
-            yield from ((group, key, inner) for key, inner in bucket_items(row))
+            yield from ((group, key, inner) for key, inner in bucket_items(row, loads))
         else:
             yield group, KeyCodec.decode(row_key), row
 

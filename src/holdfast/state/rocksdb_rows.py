@@ -31,7 +31,7 @@ import cloudpickle
 import msgspec
 
 from holdfast.state.key_groups import key_group, key_groups_of, key_hash
-from holdfast.state.serializers import Codec, Column, Serializer
+from holdfast.state.serializers import Codec, Column, Loads, Serializer
 from holdfast.state.tables import ListTable, MapTable, Table
 
 __all__ = [
@@ -187,11 +187,11 @@ def is_bucket(row: bytes) -> bool:
     return row[0] == _BUCKET
 
 
-def bucket_items(row: bytes | None) -> list[tuple[Any, bytes]]:
+def bucket_items(row: bytes | None, loads: Loads = pickle.loads) -> list[tuple[Any, bytes]]:
     """Return the keys and rows that a bucket holds; nothing if there is no row, or no bucket."""
     if row is None or not is_bucket(row):
         return []
-    items: list[tuple[Any, bytes]] = pickle.loads(memoryview(row)[1:])
+    items: list[tuple[Any, bytes]] = loads(memoryview(row)[1:])
     return items
 
 
