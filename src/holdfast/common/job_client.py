@@ -67,3 +67,19 @@ class JobClient(ABC):
 
         The keys are operator uid and subtask; the values are by metric name.
         """
+
+    @abstractmethod
+    def query_state(
+        self, operator: str, state: str, key: Any, window: Any = None
+    ) -> CompletableFuture[Any]:
+        """Ask for what a key has in a keyed state as of the last completed epoch; not in PyFlink.
+
+        The result is a plain value: a list or a dict of list and map states, an accumulator, a dict
+        for a record; None if the key has nothing. What has a time-to-live may be over.
+
+        Args:
+            operator: its uid, or its name if no other has that.
+            state: the name of the state.
+            key: exactly what the key selector returns.
+            window: of state that is kept by window: the window, or its start and end.
+        """

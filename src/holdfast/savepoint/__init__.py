@@ -3,6 +3,7 @@
 Flink calls this the State Processor API. PyFlink has none, so the names are Holdfast's own.
 """
 
+from holdfast.savepoint.comparing import StateChanges, compare
 from holdfast.savepoint.data import StateData
 from holdfast.savepoint.info import OperatorInfo, StateInfo, StateSize
 from holdfast.savepoint.savepoint import Savepoint
@@ -16,9 +17,11 @@ __all__ = [
     "OperatorState",
     "Savepoint",
     "SavepointWriter",
+    "StateChanges",
     "StateData",
     "StateInfo",
     "StateLookupError",
     "StateSize",
     "Timers",
+    "compare",
 ]

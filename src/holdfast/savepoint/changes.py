@@ -16,7 +16,6 @@ from holdfast.savepoint.lookup import find_operator, find_state
 from holdfast.savepoint.made_states import KeyedLayout, layout_of, section_of
 from holdfast.savepoint.readers import loads_of
 from holdfast.savepoint.savepoint import Savepoint
-from holdfast.savepoint.times import split_times, with_times
 from holdfast.state.catalog import SavedState, merged
 from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import PickledStateError, StateLookupError
@@ -26,6 +25,7 @@ from holdfast.state.operator_state import decode_image, encode_image
 from holdfast.state.saved_entries import StateId, read_entries, table_sections
 from holdfast.state.storage import StateStorage
 from holdfast.state.table_files import index_of
+from holdfast.state.ttl_pairs import split_times, with_times
 
 __all__ = ["Changes"]
 

@@ -19,7 +19,6 @@ from holdfast.runtime.timers import TIMER_STATES
 from holdfast.runtime.window_contents import CONTENTS
 from holdfast.runtime.window_merging import WINDOWS
 from holdfast.savepoint.arrow_columns import LONG, ArrowColumn, column_of, list_column, map_column
-from holdfast.savepoint.times import split_times
 from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
 from holdfast.state.harmless import harmless_loads
@@ -31,6 +30,7 @@ from holdfast.state.saved_entries import StateId, read_entries
 from holdfast.state.schema import Opaque, Plain, Schema, TupleOf
 from holdfast.state.serializers import Codec, Column, Loads
 from holdfast.state.storage import StateStorage
+from holdfast.state.ttl_pairs import split_times
 
 __all__ = [
     "Batch",

@@ -17,9 +17,9 @@ from holdfast.datastream.state import (
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.runtime.timers import TIMER_STATES
 from holdfast.savepoint.made_states import KeyedLayout, layout_of
-from holdfast.savepoint.times import with_times
 from holdfast.state.errors import StateTypeError
 from holdfast.state.operator_state import BROADCAST, SPLIT, UNION, OperatorStates
+from holdfast.state.ttl_pairs import with_times
 
 __all__ = ["Entry", "KeyedState", "OperatorState", "Timers", "is_frame"]
 

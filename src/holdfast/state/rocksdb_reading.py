@@ -25,7 +25,7 @@ from holdfast.state.rocksdb_rows import (
     value_column,
 )
 from holdfast.state.serializers import Codec, Column, Loads, Serializer
-from holdfast.state.storage import StateStorage
+from holdfast.state.storage import ReadableStorage
 from holdfast.state.table_files import TableIndex, fetch_tables
 
 __all__ = ["lay_out", "open_tables", "sections_of"]
@@ -42,7 +42,7 @@ _Entry = tuple[int, Any, bytes]
 
 
 @contextmanager
-def open_tables(storage: StateStorage, chain: Chain, index: TableIndex) -> Iterator[Database]:
+def open_tables(storage: ReadableStorage, chain: Chain, index: TableIndex) -> Iterator[Database]:
     """Open the tables of a chain as a database in a directory of its own, for as long as needed."""
     with tempfile.TemporaryDirectory(prefix="holdfast-tables-") as scratch:
         directory = Path(scratch)

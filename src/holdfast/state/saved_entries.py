@@ -17,7 +17,7 @@ from holdfast.state.interface import read_file
 from holdfast.state.plain_values import plain_values
 from holdfast.state.sections import sieve
 from holdfast.state.serializers import Loads, decode_untyped
-from holdfast.state.storage import StateStorage
+from holdfast.state.storage import ReadableStorage
 from holdfast.state.table_files import index_of, read_tables
 from holdfast.state.tables import Columns, Table, make_table
 
@@ -79,7 +79,7 @@ def key_of(value: Any) -> Any:
 
 
 def read_entries(
-    storage: StateStorage,
+    storage: ReadableStorage,
     chain: Chain,
     state: StateId,
     key_groups: range | None = None,
@@ -111,7 +111,7 @@ def read_entries(
 
 
 def file_sections(
-    storage: StateStorage, chain: Chain, wanted: Wanted, key_groups: range | None = None
+    storage: ReadableStorage, chain: Chain, wanted: Wanted, key_groups: range | None = None
 ) -> Iterator[Section]:
     """Yield what the files of a chain say, in their order; not what is in tables below them."""
     for ref in chain.files:
@@ -122,7 +122,7 @@ def file_sections(
 
 
 def table_sections(
-    storage: StateStorage,
+    storage: ReadableStorage,
     chain: Chain,
     wanted: Wanted,
     key_groups: range | None = None,

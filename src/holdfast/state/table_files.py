@@ -31,7 +31,7 @@ from holdfast.state.chain import Chain, FileRef
 from holdfast.state.files import BlobId, Section, StateFile, encode_file
 from holdfast.state.interface import read_file
 from holdfast.state.serializers import Loads
-from holdfast.state.storage import StateStorage
+from holdfast.state.storage import ReadableStorage, StateStorage
 
 __all__ = [
     "TableIndex",
@@ -90,7 +90,7 @@ def write_table(storage: StateStorage, name: str, table: Path, durable: bool) ->
     return len(data)
 
 
-def read_table(storage: StateStorage, ref: FileRef) -> bytes | memoryview:
+def read_table(storage: ReadableStorage, ref: FileRef) -> bytes | memoryview:
     """Return a table as the database wrote it."""
     data = read_file(storage, ref.name, ref.size).blobs.get(_TABLE)
     if data is None:
@@ -100,7 +100,7 @@ def read_table(storage: StateStorage, ref: FileRef) -> bytes | memoryview:
 
 
 def fetch_tables(
-    storage: StateStorage, refs: Iterable[FileRef], directory: Path, threads: int = 1
+    storage: ReadableStorage, refs: Iterable[FileRef], directory: Path, threads: int = 1
 ) -> int:
     """Read tables into a directory, under the names of their state files; return the bytes read."""
 
@@ -132,7 +132,7 @@ def read_chain(
 
 
 def read_tables(
-    storage: StateStorage,
+    storage: ReadableStorage,
     chain: Chain,
     index: TableIndex,
     states: Iterable[tuple[int, Section]],
