@@ -107,7 +107,9 @@ def section_of(layout: KeyedLayout, entries: dict[Any, Any]) -> Section:
     table: Table[Any] = make_table(
         layout.operator, layout.name, layout.kind, layout.types, layout.namespaced, layout.expires
     )
-    table.entries.update((key, entry) for key, entry in entries.items() if not _is_empty(entry))
+    can_be_empty = layout.kind not in ("list", "map")
+    present = ((key, entry) for key, entry in entries.items() if entry is not None)
+    table.entries.update((key, entry) for key, entry in present if entry or can_be_empty)
     ((op, keys),) = table.operations(None)
     schemas = dict(zip(map(id, table.serializers), layout.schemas, strict=True))
     chunks = []
@@ -130,10 +132,6 @@ def section_of(layout: KeyedLayout, entries: dict[Any, Any]) -> Section:
         tuple(chunks),
         layout.expires,
     )
-
-
-def _is_empty(entry: Any) -> bool:
-    return entry is None or (isinstance(entry, list | dict) and not entry)
 
 
 def _encode(schema: Schema | None, serializer: Serializer, values: list[Any], place: str) -> Column:

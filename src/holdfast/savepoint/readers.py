@@ -24,7 +24,7 @@ from holdfast.state.chain import Chain
 from holdfast.state.harmless import harmless_loads
 from holdfast.state.interface import read_blobs
 from holdfast.state.key_groups import key_group_range
-from holdfast.state.operator_state import BROADCAST, decode_image
+from holdfast.state.operator_state import BROADCAST, ListImage, decode_image
 from holdfast.state.plain_values import plain_values
 from holdfast.state.saved_entries import StateId, read_entries
 from holdfast.state.schema import Opaque, Plain, Schema, TupleOf
@@ -215,20 +215,22 @@ class OperatorStateReader:
         key, value = schema.items if isinstance(schema, TupleOf) else (None, None)
         return {"key": _column(key), "value": _column(value)}
 
-    def read(self, storage: StateStorage, part: Part) -> Iterator[Batch]:
-        """Yield what a subtask has; all have the same broadcast state, so the first one's is it."""
+    def image(self, storage: StateStorage, part: Part) -> ListImage:
+        """Return what a subtask has; all have the same broadcast state, which the first tells."""
         data = read_blobs(storage, part.chain).get((self.uid, OPERATOR_STATE))
-        image = {} if data is None else decode_image(data)
-        is_broadcast = self.saved.kind == BROADCAST
-        if self.saved.name not in image or (is_broadcast and part.subtask):
-            return
-        loads = loads_of(self.trusted)
-        found = image[self.saved.name]
+        nothing = ListImage(self.saved.kind)
+        if data is None or (self.saved.kind == BROADCAST and part.subtask):
+            return nothing
+        return decode_image(data).get(self.saved.name, nothing)
+
+    def read(self, storage: StateStorage, part: Part) -> Iterator[Batch]:
+        """Yield what a subtask has."""
+        image, loads = self.image(storage, part), loads_of(self.trusted)
         elements = [
-            plain_values(found.schemas[place], Column(Codec(codec), data), loads)[0]
-            for codec, data, place in found.elements
+            plain_values(image.schemas[place], Column(Codec(codec), data), loads)[0]
+            for codec, data, place in image.elements
         ]
-        if elements and is_broadcast:
+        if elements and self.saved.kind == BROADCAST:
             yield [list(column) for column in zip(*elements, strict=True)]
         elif elements:
             yield [[part.subtask] * len(elements), elements]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from typing import Final
 
 from holdfast.checkpoint.metadata import OperatorImage
 from holdfast.checkpoint.savepoints import SavedImage, read_savepoint
@@ -20,15 +21,17 @@ from holdfast.savepoint.readers import (
     Reader,
     TimerReader,
     WindowReader,
+    loads_of,
     parts_of,
 )
 from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
-from holdfast.state.files import Section
 from holdfast.state.operator_state import MODES
-from holdfast.state.saved_entries import StateId, file_sections, table_sections
+from holdfast.state.saved_entries import StateId, count_entries
 
 __all__ = ["Savepoint"]
+
+_NO_WINDOWS: Final = SavedState(CONTENTS, "list", (None,), namespaced=True)
 
 
 class Savepoint:
@@ -110,7 +113,7 @@ class Savepoint:
         is a list of the records, or what they were reduced or aggregated to.
         """
         uid, image = find_operator(self._images, operator)
-        saved = find_state(image, CONTENTS)
+        saved = next((s for s in states_of(image) if s.name == CONTENTS), _NO_WINDOWS)
         reader = WindowReader(uid, saved, image.key_type, self.trusted)
         return self._data(uid, "its windows", reader, saved)
 
@@ -126,41 +129,36 @@ class Savepoint:
         return self.image.metadata.operators
 
     def sizes(self) -> list[StateSize]:
-        """Count the entries and bytes of every state; reads all of it."""
-        return list(self._sizes())
+        """Count the entries and bytes of every state; reads all of it, but decodes no values."""
+        entries: Counter[StateId] = Counter()
+        sizes: Counter[StateId] = Counter()
+        for level in self.image.metadata.levels:
+            for chain in level.chains:
+                found = count_entries(self.image.storage, chain, loads_of(self.trusted))
+                entries.update({state: amount.entries for state, amount in found.items()})
+                sizes.update({state: amount.bytes for state, amount in found.items()})
+
+        def size_of(uid: str, saved: SavedState) -> StateSize:
+            if saved.kind in MODES:
+                return self._operator_state_size(uid, saved)
+            state = StateId(uid, saved.name, saved.namespaced)
+            return StateSize(*state, entries[state], sizes[state])
+
+        images = sorted(self._images.items())
+        return [size_of(uid, saved) for uid, image in images for saved in states_of(image)]
 
     def chains(self, uid: str) -> tuple[Chain, ...]:
         """Return the chains of an operator's subtasks."""
         image = self._images[uid]
         return self.image.metadata.levels[image.level].chains[: image.parallelism]
 
-    def _sizes(self) -> Iterator[StateSize]:
-        for uid, image in sorted(self._images.items()):
-            for saved in states_of(image):
-                if saved.kind in MODES:
-                    reader: Reader = OperatorStateReader(uid, saved, self.trusted)
-                    size = 0
-                else:
-                    state_id = StateId(uid, saved.name, saved.namespaced)
-                    reader = KeyedReader(state_id, saved, image.key_type, self.trusted)
-                    size = self._bytes(state_id)
-                data = self._data(uid, saved.name, reader, saved)
-                count = sum(len(batch[0]) for batch in data._batches())
-                yield StateSize(uid, saved.name, saved.namespaced, count, size)
-
-    def _bytes(self, state: StateId) -> int:
-        def wanted(section: Section) -> bool:
-            return state == (section.operator, section.state, section.namespaced)
-
-        storage = self.image.storage
-        return sum(
-            len(column.data)
-            for chain in self.chains(state.operator)
-            for sections in (file_sections, table_sections)
-            for section in sections(storage, chain, wanted)
-            for chunk in section.chunks
-            for column in chunk.columns
-        )
+    def _operator_state_size(self, uid: str, saved: SavedState) -> StateSize:
+        reader = OperatorStateReader(uid, saved, self.trusted)
+        parts = parts_of(self._images[uid], self.chains(uid), divisible=False)
+        images = [reader.image(self.image.storage, part) for part in parts]
+        elements = [element for image in images for element in image.elements]
+        size = sum(len(data) for _, data, _ in elements)
+        return StateSize(uid, saved.name, False, len(elements), size)
 
     def _data(self, uid: str, what: str, reader: Reader, *states: SavedState) -> StateData:
         image = self._images[uid]

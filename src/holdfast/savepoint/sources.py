@@ -19,6 +19,7 @@ from holdfast.runtime.timers import TIMER_STATES
 from holdfast.savepoint.made_states import KeyedLayout, layout_of
 from holdfast.state.errors import StateTypeError
 from holdfast.state.operator_state import BROADCAST, SPLIT, UNION, OperatorStates
+from holdfast.state.saved_entries import key_of
 from holdfast.state.ttl_pairs import with_times
 
 __all__ = ["Entry", "KeyedState", "OperatorState", "Timers", "is_frame"]
@@ -78,9 +79,11 @@ class KeyedState:
     def _entries(
         self, keys: list[Any], values: list[Any], times: list[Any] | None
     ) -> Iterator[Entry]:
+        kind = self.descriptor.kind
+        if kind == "map":
+            values = list(map(_as_dict, values))
         if self.descriptor.ttl_config is None:
             return zip(keys, values, strict=True)
-        kind = self.descriptor.kind
         each = times or [wall_clock()] * len(keys)
         pairs = zip(values, each, strict=True)
         stamped = (None if value is None else with_times(kind, value, at) for value, at in pairs)
@@ -178,6 +181,14 @@ def _names(columns: str | Sequence[str]) -> Sequence[str]:
 def _column(batch: pa.RecordBatch, columns: str | Sequence[str], join: Any) -> list[Any]:
     values: list[list[Any]] = [batch.column(name).to_pylist() for name in _names(columns)]
     return values[0] if isinstance(columns, str) else list(map(join, zip(*values, strict=True)))
+
+
+def _as_dict(entries: Any) -> dict[Any, Any] | None:
+    """Return a map that may be pairs, as Arrow has it."""
+    if entries is None:
+        return None
+    pairs = entries.items() if isinstance(entries, Mapping) else entries
+    return {key_of(key): value for key, value in pairs}
 
 
 def _timers(layout: KeyedLayout, pairs: Iterable[tuple[Any, Any]]) -> Iterator[Entry]:

@@ -8,6 +8,7 @@ something about wait for it, so that what is in memory is no more than the delta
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -22,8 +23,10 @@ from holdfast.state.table_files import index_of, read_tables
 from holdfast.state.tables import Columns, Table, make_table
 
 __all__ = [
+    "Amount",
     "Entries",
     "StateId",
+    "count_entries",
     "file_sections",
     "key_of",
     "read_entries",
@@ -108,6 +111,67 @@ def read_entries(
     for section, chunk in changes:
         reader.apply(section, chunk)
     yield reader.rest()
+
+
+class Amount(NamedTuple):
+    """How many entries there are of a state, and the bytes of their columns in the files."""
+
+    entries: int = 0
+    bytes: int = 0
+
+
+def count_entries(
+    storage: ReadableStorage, chain: Chain, loads: Loads = pickle.loads
+) -> dict[StateId, Amount]:
+    """Return how much there is of each state; values are not decoded.
+
+    What is in one section is counted; of states in several the keys are in memory meanwhile.
+    """
+    later: dict[StateId, list[Section]] = {}
+    counted: Counter[StateId] = Counter()
+    keys: dict[StateId, set[Any]] = {}
+    sizes: Counter[StateId] = Counter()
+    for section in file_sections(storage, chain, _any):
+        later.setdefault(_id(section), []).append(section)
+    for section in table_sections(storage, chain, _any, loads=loads):
+        state = _id(section)
+        sizes[state] += _size(section)
+        if state in later:
+            _count(section, keys.setdefault(state, set()), loads)
+        else:
+            counted[state] += sum(chunk.count for chunk in section.chunks)
+    for state, sections in later.items():
+        found = keys.setdefault(state, set())
+        for section in sections:
+            sizes[state] += _size(section)
+            _count(section, found, loads)
+    counted.update({state: len(found) for state, found in keys.items()})
+    return {state: Amount(counted[state], size) for state, size in sizes.items()}
+
+
+def _any(section: Section) -> bool:
+    return True
+
+
+def _id(section: Section) -> StateId:
+    return StateId(section.operator, section.state, section.namespaced)
+
+
+def _size(section: Section) -> int:
+    return sum(len(column.data) for chunk in section.chunks for column in chunk.columns)
+
+
+def _count(section: Section, keys: set[Any], loads: Loads) -> None:
+    """Bring the keys of a state up to date with a section."""
+    reader = _Reader(_id(section), loads)
+    for chunk in section.chunks:
+        found = reader.keys(section, chunk)
+        if chunk.clipped:
+            found, _ = sieve(section, chunk, found, [])
+        if chunk.op is Op.DELETE:
+            keys.difference_update(found)
+        else:
+            keys.update(found)
 
 
 def file_sections(
