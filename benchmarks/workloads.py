@@ -27,6 +27,8 @@
     Holdfast alone. How long a job is away after a failure, with little and with much state.
 `increments`
     Holdfast alone. What a checkpoint writes, by changed keys and by keys in the state.
+`savepoint_frame`
+    Holdfast alone. A savepoint as a DataFrame: rows per second, made and read.
 `one_window`
     Holdfast alone. Does memory stay as small while ten million records go into one window?
 `nexmark`
@@ -76,6 +78,7 @@ PROGRAMS = {
         Program("recovery-1m", "benchmarks.own.recovery_job", variant="1000000"),
         Program("recovery-5m", "benchmarks.own.recovery_job", variant="5000000"),
         Program("increments", "benchmarks.own.increments_job"),
+        Program("savepoint-frame", "benchmarks.own.savepoint_job"),
         Program("one-window", "benchmarks.own.window_job"),
         Program("nexmark-holdfast", "benchmarks.nexmark.job"),
         Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.5),
@@ -149,6 +152,7 @@ WORKLOADS = {
             unit="keys at most",
         ),
         Workload("increments", 1_000_000, 50_000, programs=("increments",), unit="keys"),
+        Workload("savepoint_frame", 5_000_000, 50_000, programs=("savepoint-frame",), unit="keys"),
         Workload("one_window", 10_000_000, 2_000_000, programs=("one-window",)),
         Workload(
             "nexmark",

@@ -77,6 +77,16 @@ class KeyedLayout:
         groups = key_groups_of(keys, self.max_parallelism).tolist()
         return [subtask_of(group, parts, self.max_parallelism) for group in groups]
 
+    def dealt(self, entries: list[tuple[Any, Any]], parts: int) -> dict[int, list[tuple[Any, Any]]]:
+        """Return entries by the part that they belong to."""
+        if parts == 1:
+            return {0: entries}
+        found: dict[int, list[tuple[Any, Any]]] = {}
+        keys = [place[0] if self.namespaced else place for place, _ in entries]
+        for part, entry in zip(self.parts(keys, parts), entries, strict=True):
+            found.setdefault(part, []).append(entry)
+        return found
+
     def saved(self, pickled: bool) -> SavedState:
         """Return what a savepoint says of it."""
         return SavedState(

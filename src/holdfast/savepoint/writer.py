@@ -253,9 +253,8 @@ def _write_keyed(
         return write_frame(state, layout, parts, storage.address)
     writers = [PartWriter(layout, part) for part in range(parts)]
     for entries in _batches(state, layout):
-        keys = [place[0] if layout.namespaced else place for place, _ in entries]
-        for entry, part in zip(entries, layout.parts(keys, parts), strict=True):
-            writers[part].add((entry,))
+        for part, some in layout.dealt(entries, parts).items():
+            writers[part].add(some)
     return [writer.finish(storage) for writer in writers]
 
 

@@ -54,7 +54,7 @@ def write_frame(
     rows = (
         frame.mapInArrow(_DealOut(state, layout, parts, to_arrow_schema(dealt)), dealt)
         .repartition(parts, _PART)
-        .mapInArrow(_WriteParts(place, state, layout), _WRITTEN)
+        .mapInArrow(_WriteParts(place, state, layout, parts), _WRITTEN)
         .collect()
     )
     return [WrittenPart(*row) for row in rows]
@@ -106,18 +106,18 @@ class _DealOut:
 class _WriteParts:
     """Rows with the number of their part in, what was written out."""
 
-    def __init__(self, place: _Place, state: KeyedState | Timers, layout: KeyedLayout) -> None:
-        self._place, self._state, self._layout = place, _without_data(state), layout
+    def __init__(
+        self, place: _Place, state: KeyedState | Timers, layout: KeyedLayout, parts: int
+    ) -> None:
+        self._place, self._parts = place, parts
+        self._state, self._layout = _without_data(state), layout
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writers: dict[int, PartWriter] = {}
         for batch in batches:
-            numbers = batch.column(0).to_pylist()
-            entries = self._state.entries(self._layout, batch)
-            for number, entry in zip(numbers, entries, strict=True):
-                if number not in writers:
-                    writers[number] = PartWriter(self._layout, number)
-                writers[number].add((entry,))
+            entries = list(self._state.entries(self._layout, batch))
+            for part, some in self._layout.dealt(entries, self._parts).items():
+                writers.setdefault(part, PartWriter(self._layout, part)).add(some)
         storage = self._place.open()
         written = [writer.finish(storage) for writer in writers.values()]
         rows: dict[str, list[Any]] = {

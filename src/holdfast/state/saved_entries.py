@@ -238,6 +238,8 @@ class _Reader:
     def take(self, op: Op, keys: list[Any], columns: Columns, touched: set[Any]) -> Entries:
         """Return whole entries, but for those that something comes on top of."""
         assert self._table is not None
+        if op is Op.PUT and not touched:
+            return Entries(keys, columns[0])
         self._table.apply(op, keys, columns)
         entries = self._table.entries
         ready = [key for key in keys if key not in touched] if touched else keys
