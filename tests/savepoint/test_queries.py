@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.common import Time, WatermarkStrategy
+from holdfast.common.watermark_strategy import TimestampAssigner
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.window import TimeWindow, TumblingEventTimeWindows
 from holdfast.driver import queries
+from holdfast.runtime.window_contents import CONTENTS
 from holdfast.savepoint import KeyedState, SavepointWriter, StateLookupError
 from holdfast.state.errors import StateStorageError
 from holdfast.testing import LocalExecutor
@@ -96,3 +101,23 @@ def test_before_the_first_epoch_the_savepoint_answers(tmp_path: Path) -> None:
         assert run.query_state("everything", "total", "b") is None
         run.epoch()
         assert run.query_state("everything", "total", "a") == (14, 4)
+
+
+def test_windows_are_asked_by_their_time(tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(configuration(tmp_path))
+    times = [1, 4, 12, *range(20, 40)]
+    source = env.from_collection([("a", n) for n in times]).set_parallelism(1)
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    timed = source.assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(SecondField()))
+    windowed = timed.key_by(lambda r: r[0]).window(TumblingEventTimeWindows.of(Time.seconds(1)))
+    totals = windowed.reduce(lambda x, y: ("a", x[1] + y[1])).uid("totals")
+    with LocalExecutor(totals, quota=3) as run:
+        run.epoch()
+        for window in (TimeWindow(0, 1000), (0, 1000)):
+            assert run.query_state("totals", CONTENTS, "a", window) == ("a", 17)
+        assert run.query_state("totals", CONTENTS, "a", (1000, 2000)) is None
+
+
+class SecondField(TimestampAssigner):
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return int(value[1])

@@ -42,6 +42,7 @@ from tests.savepoint.jobs import (
     configuration,
     descriptors,
     everything,
+    expiring,
     model,
 )
 from tests.savepoint.test_reading import by_key
@@ -234,6 +235,36 @@ def test_operator_state(tmp_path: Path) -> None:
         run.run_to_end()
     assert sorted(x for split, _, _ in run.records for x in split) == [0, 1, 2, 3, 4]
     assert all(union == [7, 8] and rules == {"limit": 3} for _, union, rules in run.records)
+
+
+def test_times_of_access(tmp_path: Path) -> None:
+    """Given by a column: one for all of a key, or one for each element or entry."""
+    numbers, names = pa.list_(pa.int64()), pa.map_("string", "int64")
+    table = pa.table(
+        {
+            "key": ["a"],
+            "value": [5],
+            "at": [7],
+            "list": pa.array([[1, 2]], numbers),
+            "each": pa.array([[3, 4]], numbers),
+            "map": pa.array([[("x", 1)]], names),
+            "by name": pa.array([[("x", 9)]], names),
+        }
+    )
+    kinds = [
+        (ValueStateDescriptor("value", int), "at", 5, 7),
+        (ListStateDescriptor("list", int), "each", [1, 2], [3, 4]),
+        (MapStateDescriptor("map", str, int), "by name", {"x": 1}, {"x": 9}),
+    ]
+    states = [
+        KeyedState(expiring(descriptor), table, value=descriptor.name, accessed=column)
+        for descriptor, column, _, _ in kinds
+    ]
+    savepoint = made(tmp_path / "s", *states)
+    for descriptor, _, value, accessed in kinds:
+        rows = savepoint.keyed_state("op", descriptor.name).to_pylist()
+        assert rows == [{"key": "a", "value": value, "accessed": accessed}]
+        assert restored(savepoint, descriptor) == {}, "that was long ago"
 
 
 def test_processing_time_timers(tmp_path: Path) -> None:

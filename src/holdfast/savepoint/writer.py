@@ -183,6 +183,7 @@ class SavepointWriter:
                 len(chains),
                 new.max_parallelism,
                 len(levels),
+                stateful=bool(states),
                 states=states,
                 key_type=schema_of(new.key_type),
             )

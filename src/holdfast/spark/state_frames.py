@@ -23,6 +23,8 @@ __all__ = ["number_of_parts", "read_frame", "write_frame"]
 
 #: the column that says which part a row belongs to
 _PART = "holdfast part"
+#: a part is in memory while it is written
+_PARTS_PER_CORE = 4
 _WRITTEN = "part int, name string, size long, entries long, pickled boolean"
 
 
@@ -38,7 +40,8 @@ def read_frame(
 
 def number_of_parts(frame: DataFrame, max_parallelism: int) -> int:
     """Return in how many parts a state is written that is made of a DataFrame."""
-    return min(frame.sparkSession.sparkContext.defaultParallelism, max_parallelism)
+    cores = frame.sparkSession.sparkContext.defaultParallelism
+    return min(_PARTS_PER_CORE * cores, max_parallelism)
 
 
 def write_frame(

@@ -26,6 +26,7 @@ _KNOWN: Final = {
     "holdfast.common.types": {"Row", "RowKind", "_restore"},
     "holdfast.state.harmless": {"_unknown"},
     "uuid": {"SafeUUID", "UUID"},
+    "zoneinfo": {"ZoneInfo._unpickle"},
 }
 #: what cloudpickle makes classes with that live in the main program; the second argument is a name
 _CLASS_MAKERS: Final = {"_make_skeleton_class", "_make_skeleton_enum"}
