@@ -358,6 +358,10 @@ def test_mistakes_of_the_program(tmp_path: Path) -> None:
         SavepointWriter(savepoint).drop("x")
     with pytest.raises(StateLookupError, match="has no state 'x'; it has 's'"):
         SavepointWriter(savepoint).drop_state("op", "x")
+    with pytest.raises(ValueError, match="'s' of operator 'op' are changed already"):
+        SavepointWriter(savepoint).map("op", "s", abs).map("op", "s", abs)
+    gone = SavepointWriter(savepoint).map("op", "s", abs).drop_state("op", "s")
+    assert Savepoint.read(gone.write(tmp_path / "gone")).sizes() == []
     with pytest.raises(StateLookupError, match="the writer began with nothing"):
         SavepointWriter().rename("a", "b")
     with pytest.raises(StateLookupError, match="is dropped already"):

@@ -21,7 +21,7 @@ from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import PickledStateError, StateLookupError
 from holdfast.state.files import BlobId, Section, StateFile, encode_file
 from holdfast.state.interface import read_file
-from holdfast.state.operator_state import decode_image, encode_image
+from holdfast.state.operator_state import MODES, decode_image, encode_image
 from holdfast.state.saved_entries import StateId, read_entries, table_sections
 from holdfast.state.storage import StateStorage
 from holdfast.state.table_files import index_of
@@ -34,9 +34,8 @@ _Blobs = dict[BlobId, bytes | memoryview | None]
 
 @dataclass(frozen=True)
 class _Mapped:
-    """A keyed state whose values change."""
+    """How the values of a keyed state change."""
 
-    state: StateId
     saved: SavedState
     layout: KeyedLayout
     function: Callable[[Any], Any]
@@ -45,14 +44,13 @@ class _Mapped:
 class Changes:
     """The changes that are asked for; operators go by the uids of the savepoint that is read."""
 
-    def __init__(self, savepoint: Savepoint | None) -> None:
+    def __init__(self, savepoint: Savepoint) -> None:
         self._savepoint = savepoint
+        self._loads = loads_of(savepoint.trusted)
         #: the new uid of every operator that stays
-        self._uids: dict[str, str] = (
-            {} if savepoint is None else {uid: uid for uid in savepoint.operators}
-        )
+        self._uids: dict[str, str] = {uid: uid for uid in savepoint.operators}
         self._dropped: set[tuple[str, str]] = set()
-        self._mapped: list[_Mapped] = []
+        self._mapped: dict[StateId, _Mapped] = {}
         #: states whose new values are pickled
         self._pickled: set[StateId] = set()
 
@@ -91,7 +89,6 @@ class Changes:
     ) -> None:
         """Change the values of a state."""
         uid, image = self._operator(operator)
-        assert self._savepoint is not None
         saved = find_state(image, state)
         if saved.pickled and not self._savepoint.trusted:
             message = (
@@ -100,13 +97,18 @@ class Changes:
                 "imported"
             )
             raise PickledStateError(message)
+        state_id = StateId(uid, state, saved.namespaced)
+        if state_id in self._mapped:
+            message = (
+                f"the values of state {state!r} of operator '{image.name}' are changed already; "
+                "do both in one function"
+            )
+            raise ValueError(message)
         layout = _layout(uid, image, saved, descriptor)
-        self._mapped.append(_Mapped(StateId(uid, state, saved.namespaced), saved, layout, function))
+        self._mapped[state_id] = _Mapped(saved, layout, function)
 
     def write(self, storage: StateStorage) -> tuple[list[LevelImage], dict[str, OperatorImage]]:
         """Write the chains of the operators that stay, and return what there is of them."""
-        if self._savepoint is None:
-            return [], {}
         metadata = self._savepoint.image.metadata
         levels = [
             LevelImage(
@@ -123,9 +125,6 @@ class Changes:
         return levels, operators
 
     def _operator(self, name: str) -> tuple[str, OperatorImage]:
-        if self._savepoint is None:
-            message = f"there is no operator '{name}' to change: the writer began with nothing"
-            raise StateLookupError(message)
         uid, image = find_operator(self._savepoint.image.metadata.operators, name)
         if uid not in self._uids:
             message = f"operator '{name}' is dropped already"
@@ -133,15 +132,11 @@ class Changes:
         return uid, image
 
     def _states(self, uid: str, image: OperatorImage) -> Iterator[SavedState]:
-        changed = {(m.state.name, m.state.namespaced): m for m in self._mapped_of(uid)}
         for saved in image.states:
-            mapped = changed.get((saved.name, saved.namespaced))
-            if (uid, saved.name) in self._dropped:
-                continue
-            yield saved if mapped is None else mapped.layout.saved(mapped.state in self._pickled)
-
-    def _mapped_of(self, uid: str) -> list[_Mapped]:
-        return [mapped for mapped in self._mapped if mapped.state.operator == uid]
+            if (uid, saved.name) not in self._dropped:
+                state = StateId(uid, saved.name, saved.namespaced)
+                mapped = None if saved.kind in MODES else self._mapped.get(state)
+                yield saved if mapped is None else mapped.layout.saved(state in self._pickled)
 
     # A chain
 
@@ -157,7 +152,6 @@ class Changes:
 
     def _changed(self, chain: Chain, number: int) -> StateFile:
         """Return a file of a chain as it is to be; the base has what was in tables."""
-        assert self._savepoint is not None
         storage = self._savepoint.image.storage
         ref = chain.files[number]
         file = read_file(storage, ref.name, ref.size)
@@ -166,54 +160,52 @@ class Changes:
             if chain.tables:
                 _, _, file = index_of(file)
                 sections += self._from_tables(chain)
-            for mapped in self._mapped:
-                if mapped.state.operator in self._uids:
-                    sections.append(self._new_values(mapped, chain))
-        sections += [self._renamed(s) for s in file.sections if self._is_kept(s)]
+            sections += self._new_values(chain)
+        kept = (s for s in file.sections if self._is_kept(s) and _id(s) not in self._mapped)
+        sections += map(self._renamed, kept)
         return StateFile(sections, self._blobs(dict(file.blobs)))
 
     def _is_kept(self, section: Section) -> bool:
-        state = (section.operator, section.state)
-        changed = {m.state for m in self._mapped}
-        return (
-            section.operator in self._uids
-            and state not in self._dropped
-            and (*state, section.namespaced) not in changed
-        )
+        """Return whether a state is in the new savepoint, as it is or with other values."""
+        state = section.operator, section.state
+        return section.operator in self._uids and state not in self._dropped
 
     def _renamed(self, section: Section) -> Section:
         return replace(section, operator=self._uids[section.operator])
 
     def _from_tables(self, chain: Chain) -> list[Section]:
         """Return what is in the tables, one section for each state."""
-        assert self._savepoint is not None
         found: dict[StateId, list[Section]] = {}
-        storage, loads = self._savepoint.image.storage, loads_of(self._savepoint.trusted)
-        for section in table_sections(storage, chain, self._is_kept, loads=loads):
+        storage = self._savepoint.image.storage
+
+        def wanted(section: Section) -> bool:
+            return self._is_kept(section) and _id(section) not in self._mapped
+
+        for section in table_sections(storage, chain, wanted, loads=self._loads):
             if section.pickled and not self._savepoint.trusted:
                 message = (
                     f"state {section.state!r} of operator {section.operator!r} is pickled, keys or "
                     "values, and would be pickled anew; read the savepoint with trusted=True"
                 )
                 raise PickledStateError(message)
-            place = StateId(section.operator, section.state, section.namespaced)
-            found.setdefault(place, []).append(self._renamed(section))
+            found.setdefault(_id(section), []).append(self._renamed(section))
         return [
             replace(sections[0], chunks=tuple(chunk for s in sections for chunk in s.chunks))
             for sections in found.values()
         ]
 
-    def _new_values(self, mapped: _Mapped, chain: Chain) -> Section:
-        assert self._savepoint is not None
-        storage, loads = self._savepoint.image.storage, loads_of(self._savepoint.trusted)
-        entries: dict[Any, Any] = {}
-        for keys, values in read_entries(storage, chain, mapped.state, loads=loads):
-            for key, value in zip(keys, values, strict=True):
-                entries[key] = _new_value(mapped, value)
-        section = section_of(mapped.layout, entries)
-        if section.pickled:
-            self._pickled.add(mapped.state)
-        return self._renamed(section)
+    def _new_values(self, chain: Chain) -> Iterator[Section]:
+        storage = self._savepoint.image.storage
+        for state, mapped in self._mapped.items():
+            entries: dict[Any, Any] = {}
+            for keys, values in read_entries(storage, chain, state, loads=self._loads):
+                for key, value in zip(keys, values, strict=True):
+                    entries[key] = _new_value(mapped, value)
+            section = section_of(mapped.layout, entries)
+            if section.chunks and self._is_kept(section):
+                if section.pickled:
+                    self._pickled.add(state)
+                yield self._renamed(section)
 
     def _blobs(self, blobs: _Blobs) -> _Blobs:
         kept: _Blobs = {}
@@ -226,6 +218,10 @@ class Changes:
                 data = encode_image(left) if left != image else data
             kept[self._uids.get(uid, uid), name] = data
         return kept
+
+
+def _id(section: Section) -> StateId:
+    return StateId(section.operator, section.state, section.namespaced)
 
 
 def _layout(

@@ -80,7 +80,7 @@ class SavepointWriter:
         self._existing = existing
         self._max_parallelism = max_parallelism
         self._job_name = job_name or ("made" if existing is None else existing.job_name)
-        self._changes = Changes(existing)
+        self._changes = None if existing is None else Changes(existing)
         self._new: dict[str, _NewOperator] = {}
 
     def with_operator(
@@ -101,7 +101,7 @@ class SavepointWriter:
             name: for people; by default the uid.
             max_parallelism: if it is not that of the writer.
         """
-        if uid in self._new or uid in self._changes.uids():
+        if uid in self._new or (self._changes is not None and uid in self._changes.uids()):
             message = f"the savepoint has an operator with the uid '{uid}' already; drop it first"
             raise ValueError(message)
         self._new[uid] = _NewOperator(
@@ -115,12 +115,12 @@ class SavepointWriter:
 
     def drop(self, operator: str) -> SavepointWriter:
         """Leave an operator out, with all its state."""
-        self._changes.drop(operator)
+        self._changes_of(operator).drop(operator)
         return self
 
     def drop_state(self, operator: str, state: str) -> SavepointWriter:
         """Leave a state of an operator out."""
-        self._changes.drop_state(operator, state)
+        self._changes_of(operator).drop_state(operator, state)
         return self
 
     def rename(self, operator: str, uid: str) -> SavepointWriter:
@@ -128,7 +128,7 @@ class SavepointWriter:
         if uid in self._new:
             message = f"the savepoint has an operator with the uid '{uid}' already"
             raise ValueError(message)
-        self._changes.rename(operator, uid)
+        self._changes_of(operator).rename(operator, uid)
         return self
 
     def map(
@@ -147,7 +147,7 @@ class SavepointWriter:
                 value, and returns the new one; None: the key has none from now on.
             descriptor: of the state as it is to be saved, if its type or kind changes.
         """
-        self._changes.map(operator, state, function, descriptor)
+        self._changes_of(operator).map(operator, state, function, descriptor)
         return self
 
     def write(self, path: str | os.PathLike[str]) -> str:
@@ -173,8 +173,17 @@ class SavepointWriter:
             raise
         return files.uri(str(directory))
 
+    def _changes_of(self, operator: str) -> Changes:
+        if self._changes is None:
+            message = f"there is no operator '{operator}' to change: the writer began with nothing"
+            raise StateLookupError(message)
+        return self._changes
+
     def _write(self, storage: DirectoryStateStorage) -> CheckpointMetadata:
-        levels, operators = self._changes.write(storage)
+        levels: list[LevelImage] = []
+        operators: dict[str, OperatorImage] = {}
+        if self._changes is not None:
+            levels, operators = self._changes.write(storage)
         for new in self._new.values():
             chains, states = _write_operator(new, storage)
             operators[new.uid] = OperatorImage(
