@@ -19,11 +19,16 @@ help: ## Show this list.
 setup: ready ## Create .venv, install the pinned packages, find or install Java.
 	@$(WITH_JAVA) echo "ready: $$($(PYTHON) --version) in .venv, Java in $$JAVA_HOME"
 
-demo: ready ## Run the demonstration of keyed state on Spark.
-	@$(WITH_JAVA) $(PYTHON) examples/keyed_state_demo.py $(ARGS)
+# An order system that fails, is killed, goes on, and is compared with a batch computation. Checkpoints and
+# restarts come quicker than in production, where they are the program's defaults.
+DEMO := --chaos --events 36000 --rate 1000 --duplicates 0.05 --disorder --lateness 0.02 --initial-stock 250 \
+	--checkpoint-interval 2 --restart-delay 1
+
+demo: ready ## Run the order system: a failure, a kill -9, and a proof; ARGS="--help" for what it can do.
+	@$(WITH_JAVA) $(PYTHON) -m examples.orders $(DEMO) $(ARGS)
 
 test: ready ## Run the tests; ARGS="-m 'not spark'" leaves out those that need a JVM.
-	@$(WITH_JAVA) $(PYTHON) -m pytest -q $(ARGS)
+	@$(WITH_JAVA) $(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile $(ARGS)
 
 check: python-ready ## Check formatting, lint and types.
 	@$(PYTHON) -m ruff format --check $(CHECKED)

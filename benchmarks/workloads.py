@@ -15,6 +15,13 @@
 `growth`
     Holdfast alone. Does the rate hold with fifty times the keys? Every key is there before the
     measurement begins.
+`keyed_count_rocksdb`
+    The keyed count with state in RocksDB, beside Flink SQL on RocksDB.
+`growth_rocksdb`
+    Holdfast alone, state in RocksDB: a million keys, and twenty million, with the same memory.
+`increments_rocksdb`
+    Holdfast alone, state in RocksDB. What a checkpoint writes, and how long it takes, when one
+    percent of the keys have changed, against all of them.
 `small_epochs`
     Holdfast alone. Do epochs stay as quick, and memory as small, over a thousand of them?
 `epoch_floor`
@@ -25,6 +32,10 @@
     Holdfast alone. The keyed count with a checkpoint every second, against none.
 `recovery`
     Holdfast alone. How long a job is away after a failure, with little and with much state.
+`orders`
+    The order system of ``examples/orders`` as fast as it goes; on PyFlink, what can be written of
+    it there. A record is an event. Holdfast also at half of its rate: how long an event waits for
+    its output.
 `increments`
     Holdfast alone. What a checkpoint writes, by changed keys and by keys in the state.
 `savepoint_frame`
@@ -70,6 +81,11 @@ PROGRAMS = {
         Program("bytewax", "benchmarks.peers.bytewax_job", "bytewax"),
         Program("keys-100k", "benchmarks.own.growth_job", variant="100000"),
         Program("keys-5m", "benchmarks.own.growth_job", variant="5000000"),
+        Program("holdfast-rocksdb", "benchmarks.own.throughput_job", variant="rocksdb", share=10.0),
+        Program("flink-sql-rocksdb", "benchmarks.peers.flink_sql_job", "pyflink", share=5.0),
+        Program("keys-1m-rocksdb", "benchmarks.own.growth_job", variant="1000000 rocksdb"),
+        Program("keys-20m-rocksdb", "benchmarks.own.growth_job", variant="20000000 rocksdb"),
+        Program("increments-rocksdb", "benchmarks.own.increments_rocksdb_job"),
         Program("small-epochs", "benchmarks.own.epochs_job"),
         Program("spark-floor", "benchmarks.own.floor_job"),
         Program("checkpoints-none", "benchmarks.own.checkpoint_job", variant="0"),
@@ -79,6 +95,8 @@ PROGRAMS = {
         Program("recovery-5m", "benchmarks.own.recovery_job", variant="5000000"),
         Program("increments", "benchmarks.own.increments_job"),
         Program("savepoint-frame", "benchmarks.own.savepoint_job"),
+        Program("orders", "benchmarks.own.orders_job"),
+        Program("orders-pyflink", "benchmarks.peers.pyflink_orders_job", "pyflink", "thread", 0.05),
         Program("one-window", "benchmarks.own.window_job"),
         Program("nexmark-holdfast", "benchmarks.nexmark.job"),
         Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.5),
@@ -135,6 +153,22 @@ WORKLOADS = {
         Workload("stateless_map", 2_000_000, 200_000),
         Workload("growth", 1_000_000, 50_000, programs=("keys-100k", "keys-5m"), timeout=1200.0),
         Workload(
+            "keyed_count_rocksdb",
+            1_000_000,
+            100_000,
+            programs=("holdfast-rocksdb", "flink-sql-rocksdb"),
+        ),
+        Workload(
+            "growth_rocksdb",
+            2_000_000,
+            50_000,
+            programs=("keys-1m-rocksdb", "keys-20m-rocksdb"),
+            timeout=2400.0,
+        ),
+        Workload(
+            "increments_rocksdb", 1_000_000, 50_000, programs=("increments-rocksdb",), unit="keys"
+        ),
+        Workload(
             "small_epochs", 1000, 50, programs=("small-epochs",), unit="epochs", timeout=1800.0
         ),
         Workload("epoch_floor", 100, 20, programs=("spark-floor", "small-epochs"), unit="epochs"),
@@ -151,13 +185,14 @@ WORKLOADS = {
             programs=("recovery-100k", "recovery-1m", "recovery-5m"),
             unit="keys at most",
         ),
+        Workload("orders", 400_000, 20_000, programs=("orders", "orders-pyflink"), unit="events"),
         Workload("increments", 1_000_000, 50_000, programs=("increments",), unit="keys"),
         Workload("savepoint_frame", 5_000_000, 50_000, programs=("savepoint-frame",), unit="keys"),
         Workload("one_window", 10_000_000, 2_000_000, programs=("one-window",)),
         Workload(
             "nexmark",
             4_000_000,
-            200_000,
+            400_000,
             programs=NEXMARK,
             unit="events",
             timeout=1200.0,
@@ -206,6 +241,29 @@ BARS = (
     Bar("keyed_count", "times Bytewax, two processes", "holdfast", "warm_rate", 2.5, by="bytewax"),
     Bar("growth", "rate with 5 m keys to 100 k keys", "keys-5m", "warm_rate", 0.5, by="keys-100k"),
     Bar(
+        "keyed_count_rocksdb",
+        "to Flink SQL on RocksDB",
+        "holdfast-rocksdb",
+        "warm_rate",
+        1.0,
+        by="flink-sql-rocksdb",
+    ),
+    Bar(
+        "growth_rocksdb",
+        "rate with 20 m keys to 1 m keys",
+        "keys-20m-rocksdb",
+        "warm_rate",
+        0.5,
+        by="keys-1m-rocksdb",
+    ),
+    Bar(
+        "increments_rocksdb",
+        "bytes of a checkpoint of one percent to one of all",
+        "increments-rocksdb",
+        "part_to_all_bytes",
+        at_most=0.05,
+    ),
+    Bar(
         "small_epochs",
         "last hundred epochs to second hundred",
         "small-epochs",
@@ -247,6 +305,14 @@ BARS = (
         "warm_rate",
         0.85,
         by="checkpoints-none",
+    ),
+    Bar(
+        "orders",
+        "times PyFlink, thread mode, at saturation",
+        "orders",
+        "warm_rate",
+        20,
+        by="orders-pyflink",
     ),
     Bar(
         "increments",

@@ -159,12 +159,12 @@ def disturbance(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def hdfs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real HDFS, in a process of its own."""
     from tests.hdfs import NoHdfsError, running
 
     try:
-        with running(tmp_path_factory.mktemp("hdfs"), pytestconfig.cache.mkdir("hdfs")) as address:
+        with running(tmp_path_factory.mktemp("hdfs")) as address:
             yield address
     except NoHdfsError as error:
         pytest.skip(str(error))

@@ -25,7 +25,10 @@ from benchmarks.program import PARALLELISM, Task, parse_task
 def run(task: Task, query: str, data: Path) -> Measurement:
     """Run one query to its end."""
     started = time.time()
-    env = environment(replace(task, directory=f"{task.directory}/{query}"))
+    directory = f"{task.directory}/{query}"
+    env = environment(replace(task, directory=directory))
+    env.enable_checkpointing(1000 * task.checkpoint)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(f"{directory}/checkpoints")
     program(env, query, data).add_sink(Discard())
     client = env.execute_async(query)
     client.get_job_execution_result().result()

@@ -1,4 +1,4 @@
-"""The rate with many keys in the state; the variant is their number.
+"""The rate with many keys in the state; the variant is their number, and perhaps the backend.
 
 First every key gets one record, so that the state holds them all. Only what follows is measured:
 the task's number of records, on keys drawn at random. A quick run, of few records, has fewer keys.
@@ -16,7 +16,7 @@ from benchmarks.records import bootstrapped
 def main() -> None:
     """Run the task on the command line."""
     task = parse_task()
-    keys = min(int(task.variant), 10 * task.records)
+    keys = min(int(task.variant.split()[0]), 10 * task.records)
     env = environment(task)
     stream = records(env, keys + task.records, bootstrapped(keys))
     stream.key_by(lambda r: r[0]).process(CountAndTotal()).add_sink(Discard())

@@ -76,9 +76,15 @@ class Discard(SinkFunction):
 
 
 def environment(task: Task) -> StreamExecutionEnvironment:
-    """Return an environment whose state files, written with every epoch, are the task's."""
+    """Return an environment whose state files, written with every epoch, are the task's.
+
+    A variant that ends with ``rocksdb`` keeps its state there.
+    """
     config = Configuration()
     config.set_string("holdfast.directory", f"{task.directory}/job")
+    if task.variant.endswith("rocksdb"):
+        config.set_string("state.backend.type", "rocksdb")
+        config.set_string("state.backend.rocksdb.localdir", f"{task.directory}/local")
     env = StreamExecutionEnvironment.get_execution_environment(config)
     env.set_parallelism(PARALLELISM)
     return env

@@ -63,7 +63,7 @@ JOBS: dict[str, tuple[Callable[[StreamExecutionEnvironment, int], None], int]] =
 def main() -> None:
     """Run the task on the command line."""
     task = parse_task()
-    build, per_record = JOBS[task.workload]
+    build, per_record = JOBS[task.workload.removesuffix("_rocksdb")]
     env = environment(task)
     build(env, task.records)
     client = env.execute_async(task.workload)

@@ -12,10 +12,13 @@ from benchmarks import cli
 from benchmarks.environments import ENVIRONMENTS
 from benchmarks.measure import Measurement, Meter, measured, read_marks
 from benchmarks.memory import memory_now, summed
+from benchmarks.nexmark.flink_sql import INSERTS
+from benchmarks.nexmark.queries import QUERIES
+from benchmarks.nexmark.reference import SQL
 from benchmarks.records import bootstrapped, draw, record, sentence
 from benchmarks.report import as_json, judge, render, write_json
 from benchmarks.runner import Result, Settings, records_for, run_program
-from benchmarks.workloads import BARS, PROGRAMS, WORKLOADS, Program
+from benchmarks.workloads import BARS, NEXMARK_QUERIES, PROGRAMS, WORKLOADS, Program
 
 
 def rated(workload: str, program: str, rate: float, **figures: float) -> Result:
@@ -185,3 +188,30 @@ def test_failure_is_told_in_a_line(settings: Settings) -> None:
     result = ran("raise ValueError('too bad')", settings)
     assert result.measurement is None
     assert result.failure == "exit code 1: ValueError: too bad"
+
+
+# --- NEXMark
+
+
+def test_queries_are_compared_one_by_one() -> None:
+    results = [
+        rated("nexmark", "nexmark-holdfast", 0.0, q0=300_000.0, q8=100_000.0),
+        rated("nexmark", "nexmark-flink-sql", 0.0, q0=400_000.0, q8=100_000.0),
+        rated("nexmark", "nexmark-pyflink", 0.0, q0=10_000.0),
+    ]
+    verdicts = judge(results)
+    lines = [line.split() for line in render(results, verdicts).splitlines()]
+    assert ["q0", "300,000", "400,000", "10,000", "0.75", "×", "30.00", "×"] in lines
+    assert ["q8", "100,000", "100,000", "1.00", "×"] in lines
+    outcomes = {verdict.text: verdict.outcome for verdict in verdicts}
+    assert outcomes["q0: times PyFlink DataStream"] == "pass"
+    assert outcomes["q8: to Flink SQL (an aim)"] == "pass"
+    assert outcomes["q1: to Flink SQL (an aim)"] == "not measured"
+
+
+def test_every_query_has_its_bars() -> None:
+    assert tuple(QUERIES) == NEXMARK_QUERIES == tuple(INSERTS) == tuple(SQL)
+
+
+def test_workloads_may_be_named_without_an_option() -> None:
+    assert cli.parse(["nexmark,branches"]).only == ["nexmark", "branches"]

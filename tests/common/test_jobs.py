@@ -107,11 +107,15 @@ def test_job_client_is_abstract():
     assert JobClient.__abstractmethods__ == {
         "cancel",
         "get_accumulators",
+        "get_attempts",
+        "get_checkpoints",
         "get_epochs",
         "get_job_execution_result",
         "get_job_id",
         "get_job_status",
         "get_metrics",
+        "query_state",
+        "get_watermarks",
         "stop_with_savepoint",
         "trigger_savepoint",
     }

@@ -7,7 +7,7 @@ import random
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +40,27 @@ from holdfast.state.rocksdb import RocksDBKeyedStateBackend
 from holdfast.state.rocksdb_home import Home
 
 
-def make_rocksdb(key_groups: range, max_parallelism: int, home: Path) -> KeyedStateBackend:
-    """Keep state in the same directory as all others that own these key groups."""
-    name = f"{key_groups.start}-{key_groups.stop}"
-    return RocksDBKeyedStateBackend(key_groups, max_parallelism, Home(home / name), 16 << 20)
+def make_rocksdb(
+    key_groups: range, max_parallelism: int, home: Path | None = None
+) -> KeyedStateBackend:
+    """Keep state in that directory; otherwise in a new one, which goes with the process."""
+    home = home or Path(_homes.name) / str(next(_count))
+    return RocksDBKeyedStateBackend(key_groups, max_parallelism, Home(home), 16 << 20)
 
 
-#: made with the key groups, the max parallelism, and a directory of the host
+_homes = tempfile.TemporaryDirectory(prefix="holdfast-conformance-")
+_count = count()
 
-BACKENDS: dict[str, Callable[[range, int, Path], KeyedStateBackend]] = {
-    "heap": lambda key_groups, max_parallelism, _: HeapKeyedStateBackend(
-        key_groups, max_parallelism
-    ),
+
+def make_heap(
+    key_groups: range, max_parallelism: int, home: Path | None = None
+) -> KeyedStateBackend:
+    """Keep state in memory."""
+    return HeapKeyedStateBackend(key_groups, max_parallelism)
+
+
+BACKENDS: dict[str, Callable[..., KeyedStateBackend]] = {
+    "heap": make_heap,
     "rocksdb": make_rocksdb,
 }
 
@@ -105,9 +114,9 @@ class Average:
 class Subject:
     """One backend, its context, and a way to write it down and read it with another one."""
 
-    def __init__(self, make: Callable[[], KeyedStateBackend]) -> None:
+    def __init__(self, make: Callable[[range, int], KeyedStateBackend]) -> None:
         self.make = make
-        self.backend = make()
+        self.backend = make(range(128), 128)
         self.context = KeyContext("key")
         self.storage = MemoryStorage()
 
@@ -116,13 +125,13 @@ class Subject:
 
     def reload(self) -> None:
         saved = self.backend.persist(self.storage, f"s{len(self.storage.files)}", 10)
-        self.backend = self.make()
+        self.backend = self.make(range(128), 128)
         self.backend.restore(self.storage, saved)
 
 
 @pytest.fixture(params=sorted(BACKENDS))
-def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
-    return Subject(lambda: BACKENDS[request.param](range(128), 128, tmp_path))
+def subject(request: pytest.FixtureRequest) -> Subject:
+    return Subject(BACKENDS[request.param])
 
 
 # ValueState.
@@ -555,11 +564,8 @@ class Cluster(RuleBasedStateMachine):
     as it must not matter.
     """
 
-    backend = "heap"
-
     def __init__(self) -> None:
         super().__init__()
-        self.host = tempfile.TemporaryDirectory(prefix="holdfast-host-")
         self.workers: list[list[Worker]] = []
         self.storage = MemoryStorage()
         self.stamps = 0
@@ -572,7 +578,6 @@ class Cluster(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.fire()
-        self.host.cleanup()
         self.patch.undo()
 
     def needs_base(self, sizes: list[int]) -> bool:
@@ -602,8 +607,10 @@ class Cluster(RuleBasedStateMachine):
 
     def worker(self, subtask: int) -> Worker:
         key_groups = key_group_range(subtask, len(self.chains), MAX_PARALLELISM)
-        host = Path(self.host.name)
-        return Worker(BACKENDS[self.backend](key_groups, MAX_PARALLELISM, host))
+        return Worker(self.make(key_groups))
+
+    def make(self, key_groups: range) -> KeyedStateBackend:
+        return HeapKeyedStateBackend(key_groups, MAX_PARALLELISM)
 
     @rule(seed=st.integers(0, 1 << 30), count=st.integers(1, 20))
     def run_epochs(self, seed: int, count: int) -> None:
@@ -655,6 +662,8 @@ class Cluster(RuleBasedStateMachine):
         try:
             return worker.backend.persist(self.storage, f"s{self.stamps}", self.epoch + 1)
         except StateStorageError:
+            if not accepted and self.random.random() < 0.5:
+                return Chain()  # it gives up
             self.stamps += 1
             return worker.backend.persist(self.storage, f"s{self.stamps}", self.epoch + 1)
         finally:
@@ -710,16 +719,26 @@ class Cluster(RuleBasedStateMachine):
 
 
 class ClusterOnRocksDB(Cluster):
-    """The same, with workers that share the disks of one host."""
+    """The same, with workers that share the disk of one host."""
 
-    backend = "rocksdb"
+    def __init__(self) -> None:
+        super().__init__()
+        self.host = tempfile.TemporaryDirectory(prefix="holdfast-host-")
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.host.cleanup()
+
+    def make(self, key_groups: range) -> KeyedStateBackend:
+        home = Path(self.host.name) / f"{key_groups.start}-{key_groups.stop}"
+        return make_rocksdb(key_groups, MAX_PARALLELISM, home)
 
 
 TestCluster = Cluster.TestCase
 TestCluster.settings = settings(max_examples=50, stateful_step_count=10, deadline=None)
 TestClusterOnRocksDB = ClusterOnRocksDB.TestCase
 TestClusterOnRocksDB.settings = settings(
-    max_examples=10,
+    max_examples=12,
     stateful_step_count=8,
     deadline=None,
     # each step opens databases: to shrink a failure would take minutes

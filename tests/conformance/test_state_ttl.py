@@ -11,12 +11,10 @@ import random
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from holdfast.common import Time, Types
@@ -134,7 +132,7 @@ KINDS: dict[str, tuple[Callable[[], StateDescriptor], Any, Any, Any]] = {
 class Subject:
     """A backend with a clock, and a way to write it down and read it with another one."""
 
-    def __init__(self, make: Callable[[], KeyedStateBackend]) -> None:
+    def __init__(self, make: Callable[[range, int], KeyedStateBackend]) -> None:
         self._make = make
         self.clock = ManualClock(1_000_000)
         self.storage = MemoryStorage()
@@ -145,7 +143,7 @@ class Subject:
 
     def renew(self) -> None:
         """Go on in another worker, with what was written last."""
-        self.backend = self._make()
+        self.backend = self._make(range(128), 128)
         self.backend.use_clock(self.clock)
         self.backend.restore(self.storage, self.chain)
 
@@ -176,14 +174,14 @@ class Subject:
 
 
 @pytest.fixture(params=sorted(BACKENDS))
-def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
-    return Subject(lambda: BACKENDS[request.param](range(128), 128, tmp_path))
+def subject(request: pytest.FixtureRequest) -> Subject:
+    return Subject(BACKENDS[request.param])
 
 
 @pytest.fixture
 def in_memory() -> Subject:
     """For what is about the files that this backend writes."""
-    return Subject(lambda: HeapKeyedStateBackend(range(128), 128))
+    return Subject(HeapKeyedStateBackend)
 
 
 @pytest.fixture(params=sorted(KINDS))
@@ -282,10 +280,10 @@ def test_what_is_over_is_seen_once_if_told_so(subject: Subject, kind: str) -> No
 
 def test_what_is_over_and_cleaned_up_is_never_seen(subject: Subject, kind: str) -> None:
     make, write, read, _ = KINDS[kind]
-    state = subject.state(expiring(make(), ttl(lenient, in_snapshots)))
+    state = subject.state(expiring(make(), ttl(lenient, in_compaction)))
     write(state, 7)
     subject.clock.advance(TTL)
-    subject.write(barrier=True)
+    subject.write()
     assert read(state) is None
 
 
@@ -496,9 +494,9 @@ def test_full_snapshot(in_memory: Subject, kind: str) -> None:
 
 
 @pytest.mark.parametrize("cleans", [False, True])
-def test_full_snapshot_in_the_tables_of_a_database(tmp_path: Path, kind: str, cleans: bool) -> None:
+def test_full_snapshot_in_the_tables_of_a_database(kind: str, cleans: bool) -> None:
     """The tables are looked at as RocksDB wrote them."""
-    in_database = Subject(lambda: BACKENDS["rocksdb"](range(128), 128, tmp_path))
+    in_database = Subject(BACKENDS["rocksdb"])
     fill(in_database, kind, ttl(in_snapshots if cleans else in_foreground))
     tables = in_database.write(barrier=True).tables
     files = [in_database.storage.files[table.name] for table in tables]
@@ -762,10 +760,9 @@ class Model:
 class Cluster:
     """Subtasks with their workers, which are replaced, rescaled, and fail."""
 
-    def __init__(self, backend: str, home: str, seed: int, config: StateTtlConfig) -> None:
+    def __init__(self, backend: str, seed: int, config: StateTtlConfig) -> None:
         self.random = random.Random(seed)
         self.make = BACKENDS[backend]
-        self.home = Path(home)
         self.clock = ManualClock(1_000)
         self.storage = MemoryStorage()
         self.renews = config.get_update_type() is StateTtlConfig.UpdateType.OnReadAndWrite
@@ -783,7 +780,7 @@ class Cluster:
 
     def hire(self, subtask: int) -> tuple[KeyedStateBackend, KeyContext, dict[str, Any]]:
         groups = key_group_range(subtask, len(self.chains), MAX_PARALLELISM)
-        backend, context = self.make(groups, MAX_PARALLELISM, self.home), KeyContext()
+        backend, context = self.make(groups, MAX_PARALLELISM), KeyContext()
         backend.use_clock(self.clock)
         states = {
             name: backend.keyed_state("op", descriptor, context)
@@ -890,24 +887,36 @@ class Cluster:
         return {key: shape(cells) for key, cells in alive.items() if cells}
 
 
-@pytest.mark.parametrize("backend", sorted(BACKENDS))
-@settings(max_examples=20, deadline=None)
-@given(
+histories = given(
     seed=st.integers(0, 1 << 30),
     renews=st.booleans(),
     strategy=st.sampled_from(STRATEGIES),
     steps=st.lists(st.integers(0, 3), min_size=5, max_size=25),
 )
+
+
+@settings(max_examples=40, deadline=None)
+@histories
 def test_states_are_what_a_dict_with_times_would_be(
-    backend: str, seed: int, renews: bool, strategy: Config, steps: list[int]
+    seed: int, renews: bool, strategy: Config, steps: list[int]
 ) -> None:
+    live_through("heap", seed, renews, strategy, steps)
+
+
+@settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@histories
+def test_and_so_they_are_in_rocksdb(
+    seed: int, renews: bool, strategy: Config, steps: list[int]
+) -> None:
+    live_through("rocksdb", seed, renews, strategy, steps)
+
+
+def live_through(backend: str, seed: int, renews: bool, strategy: Config, steps: list[int]) -> None:
     config = ttl(strategy, on_read) if renews else ttl(strategy)
-    # NB: databases are not closed, as if their processes had been killed
-    with TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        cluster = Cluster(backend, home, seed, config)
-        for step in steps:
-            if step == 0:
-                cluster.rescale(cluster.random.randrange(1, 4))
-            else:
-                cluster.run_epoch()
-            cluster.check()
+    cluster = Cluster(backend, seed, config)
+    for step in steps:
+        if step == 0:
+            cluster.rescale(cluster.random.randrange(1, 4))
+        else:
+            cluster.run_epoch()
+        cluster.check()

@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from holdfast.common import Configuration, WatermarkStrategy
@@ -319,9 +319,17 @@ class Case:
             given.append(Counter(map(repr, [*results, *((r[1], r) for r in late)])))
         return given
 
-    def job(self, epochs: Epochs, parallelism: int, restore: str | None = None) -> DataStream:
+    def job(
+        self,
+        epochs: Epochs,
+        parallelism: int,
+        restore: str | None = None,
+        backend: str = "hashmap",
+    ) -> DataStream:
         script = [element for epoch in epochs for element in (*epoch, EndOfEpoch())]
-        env = StreamExecutionEnvironment(_configuration(restore)).set_parallelism(parallelism)
+        configuration = _configuration(restore)
+        configuration.set_string("state.backend.type", backend)
+        env = StreamExecutionEnvironment(configuration).set_parallelism(parallelism)
         return self.job_in(env, script)
 
     def job_in(self, env: StreamExecutionEnvironment, script: list[Any]) -> DataStream:
@@ -354,7 +362,7 @@ def _configuration(restore: str | None) -> Configuration:
     configuration.set_string("execution.checkpointing.interval", "1 h")
     if restore is not None:
         configuration.set_string("execution.savepoint.path", restore)
-        configuration.set_string(PICKLED_STATE, "true")
+        configuration.set_string(PICKLED_STATE, "true")  # whole records have no type
     return configuration
 
 
@@ -450,6 +458,39 @@ def test_a_job_that_goes_on_with_another_parallelism(
             path = run.savepoint(directory)
             given.append(Counter(map(repr, run.records[sum(c.total() for c in given) :])))
         with LocalExecutor(case.job(epochs, after, restore=path)) as run:
+            given += run_all(run, last - cut)
+    assert given == case.expected(epochs)
+
+
+@settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(
+    case=cases,
+    epochs=inputs(),
+    parallelism=st.tuples(st.integers(1, 2), st.integers(1, 3)),
+    backends=st.sampled_from(
+        [("rocksdb", "rocksdb"), ("hashmap", "rocksdb"), ("rocksdb", "hashmap")]
+    ),
+    data=st.data(),
+)
+def test_on_rocksdb_and_from_one_backend_to_the_other(
+    case: Case,
+    epochs: Epochs,
+    parallelism: tuple[int, int],
+    backends: tuple[str, str],
+    data: st.DataObject,
+) -> None:
+    last = len(epochs) - 1
+    cut = data.draw(st.integers(0, last), label="epoch with the savepoint")
+    with tempfile.TemporaryDirectory() as directory:
+        job = case.job(epochs, parallelism[0], backend=backends[0])
+        with LocalExecutor(job, workers=2, seed=1) as run:
+            given = run_all(run, cut)
+            path = run.savepoint(directory)
+            given.append(Counter(map(repr, run.records[sum(c.total() for c in given) :])))
+        job = case.job(epochs, parallelism[1], restore=path, backend=backends[1])
+        with LocalExecutor(job, workers=2) as run:
+            run_all(run, (last - cut) // 2)
+            run.recover()
             given += run_all(run, last - cut)
     assert given == case.expected(epochs)
 

@@ -317,6 +317,33 @@ def test_windows_of_processing_time(env: StreamExecutionEnvironment) -> None:
         assert sizes(run, "windows") == Counter()
 
 
+class DerivedWindows(TumblingProcessingTimeWindows[Any]):
+    """Served by the general operator, as all classes that users derive."""
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    script=st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from("ab"), st.integers(0, 9)),
+            st.builds(AdvanceClock, st.integers(1, 12)),
+            st.just(EndOfEpoch()),
+        ),
+        max_size=30,
+    ),
+    workers=st.integers(1, 2),
+)
+def test_usual_windows_of_processing_time_are_what_the_general_operator_gives(
+    script: list[Any], workers: int
+) -> None:
+    def averages(kind: type[TumblingProcessingTimeWindows[Any]]) -> list[Any]:
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        keyed = env.from_source(ScriptedSource(script)).key_by(lambda record: record[0])
+        return collect(keyed.window(kind(7, 2)).aggregate(Mean()), workers=workers)
+
+    assert averages(TumblingProcessingTimeWindows) == averages(DerivedWindows)
+
+
 def test_sliding_windows_of_processing_time(env: StreamExecutionEnvironment) -> None:
     script = [("a", 0, 1), AdvanceClock(5), ("a", 0, 2), AdvanceClock(50), EndOfEpoch()]
     records = env.from_source(ScriptedSource(script)).key_by(lambda record: record[0])

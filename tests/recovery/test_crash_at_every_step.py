@@ -112,6 +112,13 @@ def test_a_crash(tmp_path: Path, step: int, with_checkpoint: bool, kill: bool) -
     expect(check(Settings(tmp_path), faults), faults)
 
 
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_on_rocksdb(tmp_path: Path, step: int) -> None:
+    job = Settings(tmp_path, numbers=400, backend="rocksdb")
+    faults = [Fault(step, CHECKPOINT_EPOCH, kill=step % 2 == 0, with_checkpoint=True)]
+    expect(check(job, faults), faults)
+
+
 @kills
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_before_there_is_a_checkpoint(tmp_path: Path, step: int, kill: bool) -> None:

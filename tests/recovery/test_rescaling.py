@@ -60,9 +60,15 @@ class Story:
         self.records: list[Any] = []
         BOARD.flushed.clear()
 
-    def started(self, parallelism: int, quota: int = 10) -> AbstractContextManager[LocalExecutor]:
+    def started(
+        self, parallelism: int, quota: int = 10, backend: str = "hashmap"
+    ) -> AbstractContextManager[LocalExecutor]:
         """The next run."""
-        return self._program.started(parallelism, self._savepoint, quota=quota)
+        settings = {
+            "state.backend.type": backend,
+            "state.backend.rocksdb.localdir": str(self._directory / "local"),
+        }
+        return self._program.started(parallelism, self._savepoint, settings, quota)
 
     def cut(self, run: LocalExecutor, origin: str) -> None:
         """End a run: with a savepoint; or by a kill, some records after its last checkpoint."""
@@ -105,6 +111,35 @@ def test_keyed_state(tmp_path: Path, before: int, after: int, origin: str) -> No
         assert sorted(story.records + run.records) == list(range(NUMBERS))
         assert keyed_states(run, "ledger") == keyed_model(list(range(NUMBERS)))
         run.run_to_end()
+
+
+@both_origins
+@pytest.mark.parametrize(
+    "backends",
+    [("rocksdb", "rocksdb"), ("rocksdb", "hashmap"), ("hashmap", "rocksdb")],
+    ids=" to ".join,
+)
+def test_keyed_state_and_timers_with_another_backend(
+    tmp_path: Path, backends: tuple[str, str], origin: str
+) -> None:
+    story = Story(ledger_and_alarms, tmp_path)
+    with story.started(2, backend=backends[0]) as run:
+        read_to(run, 80)
+        story.cut(run, origin)
+    with story.started(3, backend=backends[1]) as run:
+        run.epoch(quota=0)
+        before = [record for record in story.records if isinstance(record, int)]
+        assert keyed_states(run, "ledger") == keyed_model(before)
+        run.run_to_end()
+        after = [record for record in run.records if isinstance(record, int)]
+        assert sorted(before + after) == list(range(NUMBERS))
+        last = [record for record in run.records if record not in after]
+        timed = sorted((record for record in last if record[0] == "event time"), key=str)
+        assert timed == sorted(fired("event time", range(NUMBERS)), key=str)
+
+
+def ledger_and_alarms(env: StreamExecutionEnvironment) -> DataStream:
+    return ledger(env).key_by(key_of).process(Alarms()).uid("alarms")
 
 
 def alarms(env: StreamExecutionEnvironment) -> DataStream:

@@ -61,6 +61,7 @@ class Settings:
         faults: the directory of a plan of faults.
         spark: settings of Spark.
         checkpoints: where they are; by default in the folder.
+        backend: of the state.
     """
 
     folder: Path
@@ -72,6 +73,7 @@ class Settings:
     faults: str | None = None
     spark: tuple[tuple[str, str], ...] = ()
     checkpoints: str | None = None
+    backend: str = "hashmap"
 
 
 def make_job(settings: Settings) -> StreamExecutionEnvironment:
@@ -81,6 +83,8 @@ def make_job(settings: Settings) -> StreamExecutionEnvironment:
             "holdfast.epoch.max-records": str(settings.epoch),
             "execution.checkpointing.dir": settings.checkpoints
             or str(settings.folder / "checkpoints"),
+            "state.backend.type": settings.backend,
+            "state.backend.rocksdb.localdir": str(settings.folder / "local"),
             **({} if settings.faults is None else {FAULTS_KEY: settings.faults}),
             **dict(settings.spark),
         }

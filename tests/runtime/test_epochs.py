@@ -39,6 +39,7 @@ def ack(
         records_read=0 if level else 10,
         seconds={"process": 1.0 + subtask},
         metrics={"uid": {"records": subtask}},
+        watermarks={"uid": 100 * subtask} if level else {},
     )
 
 
@@ -129,6 +130,14 @@ def test_quota_follows_the_load(plan: Plan, saturated: bool, seconds: float, exp
     book = EpochBook("job", plan)
     book.accept(0, [ack(*place, saturated=saturated) for place in PLACES], 0.0, seconds)
     assert book.quota == expected
+
+
+def test_watermarks_are_those_of_the_last_epoch_of_this_attempt(plan: Plan) -> None:
+    book = EpochBook("job", plan)
+    book.accept(0, [ack(*place) for place in PLACES], 0.0, 1.0)
+    assert book.watermarks == {("uid", 0): 0, ("uid", 1): 100}
+    book.begin_attempt(1, None)
+    assert book.watermarks == {}
 
 
 def test_quota_has_a_bound(plan: Plan) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pickletools import genops
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,3 +111,18 @@ def test_headers_round_trip(header: Header) -> None:
 )
 def test_records_round_trip(records: list[object]) -> None:
     assert decode_records(memoryview(encode_records(records))) == records
+
+
+@pytest.mark.parametrize(
+    "record", ["a text", ("a text", 1), (("a text", 1.0), 7), ("a text", None)]
+)
+def test_plain_records_are_written_without_a_memo(record: object) -> None:
+    """Whether they travel with their timestamps or without."""
+    operations = {operation.name for operation, _, _ in genops(encode_records([record, record]))}
+    assert "MEMOIZE" not in operations
+
+
+def test_other_records_name_a_value_once_that_occurs_twice() -> None:
+    record = ([1, 2],)
+    first, second = decode_records(encode_records([record, record]))
+    assert first is second

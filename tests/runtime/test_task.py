@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from holdfast.common import Types
-from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream import (
+    KeyedCoProcessFunction,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+)
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import JobExecutionError
@@ -131,3 +136,32 @@ def test_many_blocks_in_any_order(env: StreamExecutionEnvironment, size: int) ->
         run.run_to_end()
     for key in range(7):
         assert [n for n in run.records if n % 7 == key] == list(range(key, count, 7))
+
+
+class Early(KeyedCoProcessFunction):
+    """Counts the records of the second input that come before the one of the first."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.known = context.get_state(ValueStateDescriptor("known", Types.BOOLEAN()))
+
+    def process_element1(self, value: int, ctx: Any) -> None:
+        self.known.update(True)
+
+    def process_element2(self, value: int, ctx: Any) -> Iterator[int]:
+        if not self.known.value():
+            yield value
+
+
+def test_where_streams_meet_the_few_records_of_one_do_not_come_after_all_of_the_other(
+    env: StreamExecutionEnvironment,
+) -> None:
+    numbers = env.from_source(NumberSequenceSource(0, 99_999)).set_parallelism(1)
+    hundreds = numbers.filter(lambda n: n % 100 == 0).set_parallelism(1)
+    early = (
+        hundreds.key_by(lambda n: n // 100)
+        .connect(numbers.key_by(lambda n: n // 100))
+        .process(Early())
+    )
+    with LocalExecutor(early, quota=100_000) as run:
+        run.run_to_end()
+    assert not run.records

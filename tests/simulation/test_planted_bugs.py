@@ -18,6 +18,7 @@ from holdfast.state.chain import FileRef
 from holdfast.state.heap import HeapKeyedStateBackend
 from holdfast.state.interface import Restored, RestoredHow
 from holdfast.state.operator_state import ListImage
+from holdfast.state.staging import StagedStateStorage
 from holdfast.state.storage import DirectoryStateStorage
 from holdfast.testing import MemoryFileSystem
 from tests.simulation.life import SeedFailed, simulate
@@ -55,6 +56,17 @@ def test_metadata_is_written_before_the_state_files_are_durable(
 ) -> None:
     monkeypatch.setattr(DirectoryStateStorage, "sync", lambda self, names: None)
     assert_found(among=500)
+
+
+def test_state_files_stay_on_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a checkpoint is whole as long as the driver lives."""
+
+    def keep(self: StagedStateStorage, name: str) -> None:
+        self._kept.write(name, self._new.read(name))
+        self._new.delete(name)
+
+    monkeypatch.setattr(StagedStateStorage, "_upload", keep)
+    assert_found(among=20)
 
 
 def test_the_metadata_itself_is_not_durable(monkeypatch: pytest.MonkeyPatch) -> None:

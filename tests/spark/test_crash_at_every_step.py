@@ -39,17 +39,38 @@ def test_the_driver_is_killed(tmp_path: Path) -> None:
     faults = [Fault(step, number, kill=True) for number, step in enumerate(DRIVER, 1)]
     plan = FaultPlan(tmp_path / "faults", faults)
     job = Settings(tmp_path, numbers=800, epoch=40, interval_ms=INTERVAL_MS)
+    for deaths in range(len(faults)):
+        start = run(job, plan)
+        assert start.returncode == -signal.SIGKILL, start.stderr
+        assert plan.happened == deaths + 1
+    last = run(job, plan)
+    assert last.returncode == 0, last.stderr
+    assert "goes on from checkpoint" in last.stderr
+    verify(job)
+
+
+def test_workers_and_the_driver_are_killed_on_rocksdb(tmp_path: Path) -> None:
+    killed = [Fault(step, step, kill=True, level=1) for step in (4, 6, 7)]
+    plan = FaultPlan(tmp_path / "faults", [*killed, Fault(9, 8, kill=True)])
+    backend = ("state.backend.type", "rocksdb")
+    job = Settings(tmp_path, numbers=800, epoch=40, interval_ms=INTERVAL_MS, spark=(backend,))
+    start = run(job, plan)
+    assert start.returncode == -signal.SIGKILL, start.stderr
+    assert list((tmp_path / "local").glob("*/1-0/*/CURRENT"))
+    last = run(job, plan)
+    assert last.returncode == 0, last.stderr
+    assert plan.happened == len(plan.faults)
+    verify(job)
+
+
+def run(job: Settings, plan: FaultPlan) -> subprocess.CompletedProcess[str]:
+    """Run the job in a process of its own, to its end or its death."""
     command = [
-        *(sys.executable, "-m", "tests.recovery.verifying", str(tmp_path)),
+        *(sys.executable, "-m", "tests.recovery.verifying", str(job.folder)),
         *("--numbers", str(job.numbers), "--epoch", str(job.epoch)),
         *("--interval_ms", str(job.interval_ms), "--faults", str(plan.directory)),
         *("--spark", "spark.master=local[2,4]"),
     ]
-    for deaths in range(len(faults)):
-        start = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert start.returncode == -signal.SIGKILL, start.stderr
-        assert plan.happened == deaths + 1
-    last = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert last.returncode == 0, last.stderr
-    assert "goes on from checkpoint" in last.stderr
-    verify(job)
+    for key, value in job.spark:
+        command += ["--spark", f"{key}={value}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

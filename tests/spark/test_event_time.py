@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.common import Configuration, RestartStrategies, WatermarkStrategy
+from holdfast.common.constants import MAX_LONG_VALUE
 from holdfast.datastream import (
     AggregateFunction,
     KeyedProcessFunction,
@@ -147,6 +148,29 @@ class Alarm(KeyedProcessFunction):
             ctx.timer_service().register_processing_time_timer(timestamp + 300)
         else:
             self._file.touch()
+
+
+def test_the_client_knows_watermarks_checkpoints_and_attempts(spark: Any, tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(2).set_buffer_timeout(10)
+    env.enable_checkpointing(10)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda record, _: record[1]
+    )
+    script = [("a", 1), EndOfEpoch(), ("a", 30), EndOfEpoch(), ("a", 60)]
+    records = env.from_source(ScriptedSource(script), strategy).key_by(lambda record: record[0])
+    windows = records.window(TumblingEventTimeWindows.of(10))
+    windows.aggregate(Count(), FailOnce(tmp_path / "failed", 30)).uid("counts").print()
+    client = env.execute_async("watched")
+    client.get_job_execution_result().result()
+    first, second = client.get_attempts()
+    assert (first.number, first.checkpoint) == (0, None)
+    assert "simulated failure in a window" in first.failure
+    assert first.started < first.failed <= second.started
+    assert (second.number, second.failure) == (1, None)
+    assert second.checkpoint in {one.id for one in client.get_checkpoints()}
+    assert client.get_watermarks()["counts"] == MAX_LONG_VALUE
 
 
 def test_processing_time_timers_fire_without_data(

@@ -128,7 +128,6 @@ def test_hashes_do_not_depend_on_the_process() -> None:
         [Point(1, 2), Point(1, 2)],
         [Plain(1, "x"), Plain(1, "x")],
     ],
-    ids=repr,
 )
 def test_equal_keys_have_equal_hashes(equal: list[Any]) -> None:
     assert all(key == equal[0] for key in equal)
@@ -200,6 +199,8 @@ def test_wrong_parallelism(subtask: int, parallelism: int, maximum: int, message
         st.lists(st.text(alphabet=st.characters(exclude_categories=()))),
         st.lists(st.integers()),
         st.lists(st.one_of(st.text(), st.integers(), st.none(), st.floats())),
+        st.lists(st.tuples(st.integers(), st.text(), st.tuples(st.integers()))),
+        st.lists(st.lists(st.integers(), max_size=2).map(tuple)),
     )
 )
 def test_many_keys_at_once_are_the_same(keys: list[Any]) -> None:

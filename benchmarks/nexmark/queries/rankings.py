@@ -103,7 +103,7 @@ class TopBids(KeyedProcessFunction):
         """Put a bid in its place, if it has one."""
         top = list(self.top.get())
         if len(top) == _PLACES:
-            if _rank(value) > _rank(top[-1]):
+            if value[Bid.PRICE] < top[-1][Bid.PRICE] or _rank(value) > _rank(top[-1]):
                 return
             top.pop()
         insort(top, value, key=_rank)

@@ -41,6 +41,14 @@ class Count(AggregateFunction):
         return acc_a + acc_b
 
 
+class Sum(Count):
+    """What several counts come to."""
+
+    def add(self, value: tuple[int, int], accumulator: int) -> int:
+        """So many more."""
+        return accumulator + value[1]
+
+
 class Highest(AggregateFunction):
     """The rows with the highest number in front; there may be several."""
 
@@ -89,18 +97,28 @@ class Each(ProcessWindowFunction):
 
 
 def q5(events: DataStream, side_input: str) -> DataStream:
-    """The auctions with the most bids in ten seconds, every two: auction, number, end."""
-    counts = (
+    """The auctions with the most bids in ten seconds, every two: auction, number, end.
+
+    Bids are counted once, in windows of two seconds; five such counts make one of ten seconds.
+    """
+    every, size = Time.seconds(2), Time.seconds(10)
+    parts = (
         bids(events)
         .map(lambda bid: bid[Bid.AUCTION])
         .key_by(lambda auction: auction)
-        .window(SlidingEventTimeWindows.of(Time.seconds(10), Time.seconds(2)))
+        .window(TumblingEventTimeWindows.of(every))
         .aggregate(Count(), EachWithWindow())
+    )
+    counts = (
+        parts.map(lambda part: part[:2])
+        .key_by(lambda part: part[0])
+        .window(SlidingEventTimeWindows.of(size, every))
+        .aggregate(Sum(), EachWithWindow())
     )
     hottest = (
         counts.map(lambda count: (count[1], count[0], count[3]))
         .key_by(lambda count: count[2])
-        .window(TumblingEventTimeWindows.of(Time.seconds(2)))
+        .window(TumblingEventTimeWindows.of(every))
         .aggregate(Highest(), Each())
     )
     return hottest.map(lambda count: (count[1], count[0], count[2]))

@@ -83,3 +83,25 @@ class JobClient(ABC):
             key: exactly what the key selector returns.
             window: of state that is kept by window: the window, or its start and end.
         """
+
+    @abstractmethod
+    def get_watermarks(self) -> dict[str, int]:
+        """Return how far time was after the last epoch, by operator uid; not in PyFlink.
+
+        The least of the subtasks counts. An operator without time is not there.
+        """
+
+    @abstractmethod
+    def get_attempts(self) -> tuple[Any, ...]:
+        """Return a report of each attempt, oldest first; not in PyFlink.
+
+        A report has ``number``, ``started``, ``checkpoint``, ``failure`` and ``failed``.
+        """
+
+    @abstractmethod
+    def get_checkpoints(self) -> tuple[Any, ...]:
+        """Return the last checkpoints and savepoints, oldest first; not in PyFlink.
+
+        One has ``id``, ``status``, ``trigger_timestamp``, ``end_timestamp``, ``duration``,
+        ``size``, ``written``, ``failure`` and ``savepoint``.
+        """

@@ -282,6 +282,13 @@ class SinkFunction(Function):
     def invoke(self, value: Any, context: SinkFunction.Context) -> None:
         """Called for each record. An epoch that is run again calls it again."""
 
+    def finish(self) -> None:
+        """Called when the last record was taken: write what is still buffered.
+
+        It is called again in the epochs that may follow, and when an epoch is run again. A job that
+        is stopped with a savepoint goes on later: its sinks are not finished unless it is drained.
+        """
+
 
 class SourceContext(ABC):
     """How a source function emits."""

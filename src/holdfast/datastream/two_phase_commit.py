@@ -139,6 +139,13 @@ class TwoPhaseCommitSinkFunction(_SinkFunction, CheckpointedFunction, Checkpoint
     def abort(self, transaction: Any) -> None:
         """Let go of a transaction, whether pre-committed or not; may be called again."""
 
+    def finish_processing(self, transaction: Any) -> None:
+        """Write what is still buffered: the last record was taken.
+
+        Called at the end of every epoch from then on, also for a transaction without a record, in
+        sinks that override it.
+        """
+
     def recover_and_commit(self, transaction: Any) -> None:
         """Commit a transaction of the checkpoint that this attempt starts from.
 
@@ -226,6 +233,13 @@ class TwoPhaseCommitSinkFunction(_SinkFunction, CheckpointedFunction, Checkpoint
         if self._transaction is None:
             self._begin()
         self.invoke(self._transaction, value, context)
+
+    def finish(self) -> None:
+        """Let the sink write what it has buffered (step 1); called before ``end_epoch``."""
+        if type(self).finish_processing is not TwoPhaseCommitSinkFunction.finish_processing:
+            if self._transaction is None:
+                self._begin()
+            self.finish_processing(self._transaction)
 
     def end_epoch(self) -> None:
         """Pre-commit what the epoch wrote (step 2); called at the end of every epoch."""

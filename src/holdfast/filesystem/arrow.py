@@ -159,10 +159,14 @@ class ArrowFileSystem(FileSystem):
         with self.errors("make directory", path):
             if self._renames:
                 self._arrow.create_dir(path or "/", recursive=True)
-            elif not self.exists(path):
+                return
+            try:
+                self._arrow.create_dir(path, recursive=False)
+            except self._failures:
                 above = path.rpartition("/")[0]
-                if above:
-                    self.make_directories(above)
+                if not above:
+                    raise
+                self.make_directories(above)
                 self._arrow.create_dir(path, recursive=False)
 
     def sync(self, path: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.datastream.functions import Function, ProcessJoinFunction
+from holdfast.datastream.functions import Function, ProcessJoinFunction, SinkFunction
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
@@ -221,6 +221,11 @@ class OperatorInstance:
         if self.calls is not None:
             self.calls.finish()
 
+    def finish(self) -> None:
+        """There will be no more records: a sink writes what it has buffered."""
+        if isinstance(self.function, SinkFunction):
+            self._call("finish", self.function.finish)
+
     def end_epoch(self) -> None:
         """The last record of an epoch was processed: transactions are pre-committed."""
         if isinstance(self.function, TwoPhaseCommitSinkFunction):
@@ -343,6 +348,11 @@ class Chain:
             instance.notify(task.completed, task.aborted)
             if not task.takes_checkpoints:
                 instance.epoch_accepted()
+
+    def finish(self) -> None:
+        """There will be no more records."""
+        for instance in self.instances.values():
+            instance.finish()
 
     def end_epoch(self) -> None:
         """The last record of an epoch was processed."""

@@ -41,6 +41,25 @@ class EpochReport:
     state_bytes: int
 
 
+@dataclass(frozen=True)
+class AttemptReport:
+    """One start of a job, for people.
+
+    Attributes:
+        number: counts from 0 with each start of the program.
+        started: when, in seconds.
+        checkpoint: the id of the checkpoint that it began with; None for the beginning.
+        failure: what it ended with, if it failed.
+        failed: when it failed, in seconds.
+    """
+
+    number: int
+    started: float
+    checkpoint: int | None = None
+    failure: str | None = None
+    failed: float | None = None
+
+
 class Barrier(NamedTuple):
     """What an epoch carries: the checkpoint at its end, if any, and what listeners are told.
 
@@ -80,6 +99,8 @@ class EpochBook:
     chains: list[list[Chain]] = field(init=False)
     #: users' metrics of the last epoch, by (operator uid, subtask)
     metrics: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    #: how far time was at the end of the last epoch, by (operator uid, subtask)
+    watermarks: dict[tuple[str, int], int] = field(default_factory=dict)
     finished: bool = False
     #: the checkpoint that this attempt began with
     origin: Origin | None = None
@@ -97,7 +118,7 @@ class EpochBook:
 
     def _clear(self) -> None:
         self.chains = [[Chain()] * level.parallelism for level in self.plan.levels]
-        self.metrics = {}
+        self.metrics, self.watermarks = {}, {}
         self.finished, self.unproven = False, True
 
     @property
@@ -188,6 +209,8 @@ class EpochBook:
             unneeded += sorted(before - {ref.name for ref in ack.chain.all_files})
             for uid, values in ack.metrics.items():
                 self.metrics[uid, subtask] = values
+            for uid, time in ack.watermarks.items():
+                self.watermarks[uid, subtask] = time
         return unneeded
 
     def _report(

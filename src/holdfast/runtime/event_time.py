@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 
 from holdfast.common._cloudpickle import dumps
 from holdfast.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
-from holdfast.common.watermark_generators import CurrentWatermark, WatermarksWithIdleness
+from holdfast.common.watermark_generators import (
+    BoundedOutOfOrdernessWatermarks,
+    CurrentWatermark,
+    WatermarkGenerator,
+    WatermarksWithIdleness,
+)
 from holdfast.common.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.timerservice import TimerService
@@ -100,8 +105,16 @@ class StampingTime(OperatorTime):
         self._begin()
 
     def _begin(self) -> None:
-        self._generator = self._strategy.create_generator(self.clock)
+        self._follow(self._strategy.create_generator(self.clock))
         self._output = CurrentWatermark(*self.watermark)
+
+    def _follow(self, generator: WatermarkGenerator) -> None:
+        """Take watermarks from this generator from now on."""
+        self._generator = generator
+        #: the largest timestamp so far, if no others matter to the generator
+        self._largest: int | None = None
+        if type(generator) is BoundedOutOfOrdernessWatermarks:
+            self._largest = MIN_LONG_VALUE
 
     def stamp(self, record: Any, timestamp: int | None) -> int | None:
         """The timestamp of a record; the generator sees both."""
@@ -114,6 +127,10 @@ class StampingTime(OperatorTime):
                 )
                 raise TypeError(msg)
         event = NO_TIMESTAMP if timestamp is None else timestamp
+        if self._largest is not None:
+            if event <= self._largest:
+                return timestamp
+            self._largest = event
         self._generator.on_event(record, event, self._output)
         return timestamp
 
@@ -144,11 +161,12 @@ class StampingTime(OperatorTime):
             self._begin()
             return
         time, idle, given, packed = pickle.loads(data)
-        self._generator = pickle.loads(packed)
+        generator = pickle.loads(packed)
+        self._follow(generator)
         self.watermark = Watermark(time, idle)
         self._output = CurrentWatermark(given, idle)
-        if isinstance(self._generator, WatermarksWithIdleness):
-            self._generator.clock = self.clock
+        if isinstance(generator, WatermarksWithIdleness):
+            generator.clock = self.clock
 
     def take_over(self, saved: Iterable[bytes]) -> None:
         """Begin where the last of several subtasks stood, with a generator of its own.

@@ -176,24 +176,37 @@ class Sessions(EventTimeWindows):
     def _grow(
         self, touched: list[tuple[Span, tuple[Any, ...]]], span: Span, now: int
     ) -> tuple[Span, Span]:
-        """Make the sessions that a record touches into one; returns where it is, and its span."""
+        """Take a record's span into the sessions that it touches; returns where, and their span."""
+        if len(touched) > 1:
+            return self._merge(touched, span, now)
+        contents, before = touched[0]
+        start = before[0] if before[0] < span[0] else span[0]
+        end = before[1] if before[1] > span[1] else span[1]
+        if start < before[0] or end > before[1] or not is_marked(before):
+            self._windows.put(contents, marked((start, end)))
+            self._await_grown(contents, before, end, now)
+        return contents, (start, end)
+
+    def _merge(
+        self, touched: list[tuple[Span, tuple[Any, ...]]], span: Span, now: int
+    ) -> tuple[Span, Span]:
         # NB: in the order of time, so that the order of records does not depend on how the map
         # of windows was loaded
-        if len(touched) > 1:
-            touched.sort(key=itemgetter(1))
+        touched.sort(key=itemgetter(1))
         contents, first = touched[0]
-        if len(touched) == 1 and first == (min(first[0], span[0]), max(first[1], span[1]), True):
-            return contents, (first[0], first[1])
         grown = min(first[0], span[0]), max(span[1], *(live[1] for _, live in touched))
         others = [gone for gone, _ in touched[1:]]
         for gone in others:
             self._windows.remove(gone)
         self._windows.put(contents, marked(grown))
-        if others:
-            self._contents.merge(contents, others)
-        if not is_marked(first) or first[1] <= now + 1 < grown[1]:
-            self._await(grown[1], now, marked(contents))
+        self._contents.merge(contents, others)
+        self._await_grown(contents, first, grown[1], now)
         return contents, grown
+
+    def _await_grown(self, contents: Span, before: tuple[Any, ...], end: int, now: int) -> None:
+        """Set timers for a session that has grown, unless there is one that is due before."""
+        if before[1] <= now + 1 < end or not is_marked(before):
+            self._await(end, now, marked(contents))
 
     def _span_of(self, timer: Timer) -> Span | None:
         contents = timer.namespace[:2]

@@ -103,6 +103,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
         metrics: the user's metrics, by operator uid.
         snapshot_failure: why a function could not take part in the checkpoint, if one could not.
         stateful: with a checkpoint, the uids of the operators that have state here.
+        watermarks: how far time is in each operator that has any, by uid.
         states: with a checkpoint, the states that are here, by operator uid.
     """
 
@@ -122,6 +123,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     process: int = 0
     snapshot_failure: str | None = None
     stateful: tuple[str, ...] = ()
+    watermarks: dict[str, int] = {}
     states: dict[str, tuple[SavedState, ...]] = {}
 
 

@@ -76,8 +76,12 @@ class WithoutPickles:
         """The contents of a file."""
         data = self._storage.read(name)
         for what in _pickles(decode_file(data, name)):
-            raise pickles_refused(self._directory, what)
+            self.refuse(what)
         return data
+
+    def refuse(self, what: str) -> None:
+        """Raise the error for something pickled."""
+        raise pickles_refused(self._directory, what)
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file."""

@@ -95,8 +95,8 @@ class Router:
         self.buffers: list[list[Any]] = [[] for _ in range(exchange.target_parallelism)]
         self.limit = 256
         self._outbox: Outbox | None = None
-        #: the routers of other exchanges to the same operator
-        self._companions: tuple[Router, ...] = ()
+        #: all routers that send to the same operator
+        self._companions: tuple[Router, ...] = (self,)
         #: by key: the selector, and the subtask of each key
         self.selector = key_function(getattr(exchange.partitioning, "selector", None))
         self.targets = KeyRouter(exchange.target_parallelism, exchange.max_parallelism)
@@ -120,27 +120,24 @@ class Router:
                     self.report.during("open", error)
 
     def accompany(self, routers: Iterable[Router]) -> None:
-        """Get to know the others that send to the same operator."""
+        """Get to know those that send to the same operator."""
         ours = self.exchange.target
-        self._companions = tuple(
-            other for other in routers if other is not self and other.exchange.target == ours
-        )
+        self._companions = tuple(each for each in routers if each.exchange.target == ours)
 
     def flush(self, target: int) -> None:
-        """Make a block of what is buffered for a target.
+        """Make a block of what is buffered for a target, and of what waits for its other inputs.
 
-        What the operator's other inputs wait with goes ahead of it. There is no order between
-        inputs, but where two streams meet, records of about the same time should come at about the
-        same time: otherwise the few records of the one would come after all of the other.
+        There is no order between inputs. But where streams meet, records of about the same time
+        should come at about the same time, and not the few of one after all of the other. So they
+        leave together, the fewest first.
         """
-        for other in self._companions:
-            other._send(target)
-        self._send(target)
+        for router in sorted(self._companions, key=lambda each: len(each.buffers[target])):
+            router._send(target)
 
     def flush_all(self) -> None:
         """Make blocks of everything that is buffered."""
         for target in range(len(self.buffers)):
-            self._send(target)
+            self.flush(target)
 
     def _send(self, target: int) -> None:
         buffer = self.buffers[target]

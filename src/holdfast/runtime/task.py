@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from holdfast.common.constants import MIN_LONG_VALUE
 from holdfast.errors import DisagreementError, HoldfastError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import ROWS_LEVEL, PlannedOperator
@@ -126,6 +127,8 @@ class Subtask:
         finished = self._end_of_input(run)
         self._advance_time(run)
         yield from run.outbox.take()
+        if finished and not task.closing:
+            self._chain.finish()
         self._chain.end_epoch()
         self._reach(5, task)
         if task.checkpoint is not None:
@@ -142,7 +145,7 @@ class Subtask:
             durable = task.checkpoint is not None
             chain = self._backend.persist(self._storage, run.stamp, task.epoch, durable)
             if durable and run.snapshot_failure is None:
-                run.snapshot_failure = self._upload(chain.files)
+                run.snapshot_failure = self._upload(chain.all_files)
             self._head = chain.stamp
         self._reach(7, task)
         acknowledgement = self._acknowledgement(task, run, chain, finished)
@@ -173,6 +176,11 @@ class Subtask:
             exchange.id: None if times[exchange.source].idle else times[exchange.source].time
             for exchange in self._plan.exchanges
             if exchange.source in times
+        }
+        run.times = {
+            self._plan.operators[number].uid: watermark.time
+            for number, watermark in times.items()
+            if watermark.time > MIN_LONG_VALUE
         }
 
     def _reach(self, step: int, task: EpochTask) -> None:
@@ -363,6 +371,7 @@ class Subtask:
             process=os.getpid(),
             snapshot_failure=run.snapshot_failure,
             stateful=self._stateful() if task.checkpoint is not None else (),
+            watermarks=run.times,
             states=self._states() if task.checkpoint is not None else {},
         )
 
@@ -416,6 +425,8 @@ class _Run:
         self.failed_upstream: list[str] = []
         self.snapshot_failure: str | None = None
         self.watermarks: dict[int, int | None] = {}
+        #: how far time is in each operator that has any, by uid
+        self.times: dict[str, int] = {}
         self.seconds: dict[str, float] = {}
         self._plan = job.plan
         self._level = task.level

@@ -5,7 +5,8 @@ function, and timers. All of it is keyed state under the window's namespace (`wi
 it is saved, restored and moved with the key.
 
 `window_operator` serves any assigner and any trigger, `window_merging` any whose windows merge.
-`event_time_windows` has the windows that most jobs have, with less to do for each record.
+`event_time_windows` and `processing_time_windows` have the windows that most jobs have, with less
+to do for each record.
 """
 
 from __future__ import annotations
@@ -17,31 +18,33 @@ from holdfast.datastream.windows.assigners import (
     MergingWindowAssigner,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
 )
 from holdfast.datastream.windows.sessions import (
     DynamicEventTimeSessionWindows,
     EventTimeSessionWindows,
 )
-from holdfast.datastream.windows.triggers import EventTimeTrigger
+from holdfast.datastream.windows.triggers import EventTimeTrigger, ProcessingTimeTrigger
 from holdfast.runtime.event_time_windows import Sessions, SlidingWindows, TumblingWindows
+from holdfast.runtime.processing_time_windows import TumblingClockWindows
 from holdfast.runtime.window_contexts import Surroundings
 from holdfast.runtime.window_merging import MergingWindows
 from holdfast.runtime.window_operator import TriggeredWindows, WindowOperator
 
-#: by assigner, where the trigger is that of event time
-_USUAL: Final[dict[type, type[WindowOperator]]] = {
-    TumblingEventTimeWindows: TumblingWindows,
-    SlidingEventTimeWindows: SlidingWindows,
-    EventTimeSessionWindows: Sessions,
-    DynamicEventTimeSessionWindows: Sessions,
+#: by assigner and trigger
+_USUAL: Final[dict[tuple[type, type], type[WindowOperator]]] = {
+    (TumblingEventTimeWindows, EventTimeTrigger): TumblingWindows,
+    (SlidingEventTimeWindows, EventTimeTrigger): SlidingWindows,
+    (EventTimeSessionWindows, EventTimeTrigger): Sessions,
+    (DynamicEventTimeSessionWindows, EventTimeTrigger): Sessions,
+    (TumblingProcessingTimeWindows, ProcessingTimeTrigger): TumblingClockWindows,
 }
 
 
 def make_windows(operation: WindowOperation, around: Surroundings) -> WindowOperator:
     """The operator for a window operation; classes that users derive are served by the general."""
-    general = TriggeredWindows
+    general: type[WindowOperator] = TriggeredWindows
     if isinstance(operation.assigner, MergingWindowAssigner):
         general = MergingWindows
-    if type(operation.trigger) is EventTimeTrigger:
-        return _USUAL.get(type(operation.assigner), general)(operation, around)
-    return general(operation, around)
+    kind = _USUAL.get((type(operation.assigner), type(operation.trigger)), general)
+    return kind(operation, around)

@@ -18,7 +18,7 @@ from holdfast.datastream.data_stream import CloseableIterator
 from holdfast.datastream.shipment import Shipment
 from holdfast.plan.model import Plan
 from holdfast.runtime.delivery import CollectedRecords
-from holdfast.runtime.epochs import EpochReport
+from holdfast.runtime.epochs import AttemptReport, EpochReport
 from holdfast.spark.job import JobSettings, SparkJob
 from holdfast.spark.session import get_session
 
@@ -103,6 +103,17 @@ class SparkJobClient(JobClient):
     def get_metrics(self) -> dict[tuple[str, int], dict[str, Any]]:
         """The users' metrics as of the last epoch, by operator uid and subtask."""
         return self._job.metrics()
+
+    def get_watermarks(self) -> dict[str, int]:
+        """How far time was after the last epoch, by operator uid."""
+        least: dict[str, int] = {}
+        for (uid, _), time in self._job.watermarks().items():
+            least[uid] = min(time, least.get(uid, time))
+        return least
+
+    def get_attempts(self) -> tuple[AttemptReport, ...]:
+        """The attempts of this start of the program, oldest first."""
+        return tuple(self._job.attempts)
 
     def get_checkpoints(self) -> tuple[CheckpointRecord, ...]:
         """The last checkpoints and savepoints, oldest first."""

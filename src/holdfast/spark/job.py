@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ from holdfast.errors import JobCancelledError
 from holdfast.filesystem import configure, hadoop_options
 from holdfast.plan.model import Plan
 from holdfast.runtime.delivery import CollectedRecords
-from holdfast.runtime.epochs import EpochReport
+from holdfast.runtime.epochs import AttemptReport, EpochReport
 from holdfast.runtime.job import make_job_code, pack
 from holdfast.spark.attempt import Attempt, Machinery
 from holdfast.spark.directory import JobDirectory
@@ -75,6 +75,7 @@ class SparkJob:
         self.status = JobStatus.CREATED
         self.error: BaseException | None = None
         self.on_end: Callable[[], None] | None = None
+        self.attempts: list[AttemptReport] = []
         self._collected = collected or {}
         self._ended = threading.Event()
         self._state = state_settings(configuration)
@@ -174,6 +175,10 @@ class SparkJob:
         """Users' metrics as of the last epoch, by operator uid and subtask."""
         return dict(self._job.driver.book.metrics)
 
+    def watermarks(self) -> dict[tuple[str, int], int]:
+        """How far time was after the last epoch, by operator uid and subtask."""
+        return dict(self._job.driver.book.watermarks)
+
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:
         """The last checkpoints, oldest first."""
         return self._checkpoints.history()
@@ -182,6 +187,8 @@ class SparkJob:
         """Start an attempt from a checkpoint, or from the beginning."""
         job = self._job
         start = job.driver.begin_attempt(number)
+        origin = None if start is None else start.metadata.id
+        self.attempts.append(AttemptReport(number, time.time(), origin))
         log = OffsetLog(self._directory.path / f"spark-{number}", job.rows.streams)
         first_batch = 0
         if start is not None:
@@ -197,6 +204,10 @@ class SparkJob:
         while True:
             failure = attempt.wait()
             self._end_sources(number)
+            if failure is not None:
+                self.attempts[-1] = replace(
+                    self.attempts[-1], failure=str(failure), failed=time.time()
+                )
             if failure is None or self._cancelled or self._gives_up(failure):
                 break
             number += 1

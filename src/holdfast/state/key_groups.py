@@ -25,8 +25,9 @@ import sys
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import lru_cache
 from numbers import Number
-from struct import pack
+from struct import Struct
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -199,7 +200,12 @@ def _hash_number(key: Any) -> int:
 
 def _hash_parts(key: Iterable[Any]) -> int:
     parts = [key_hash(part) for part in key]
-    return crc32(pack(f"<{len(parts)}I", *parts))
+    return crc32(_packer(len(parts))(*parts))
+
+
+@lru_cache
+def _packer(count: int) -> Callable[..., bytes]:
+    return Struct(f"<{count}I").pack
 
 
 def _hash_unordered(key: Iterable[Any]) -> int:

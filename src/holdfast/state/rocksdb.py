@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.datastream.state import StateDescriptor
+from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import StateCorruptionError, StateStorageError
 from holdfast.state.files import Section, StateFile, encode_file
@@ -73,6 +74,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self._declared: dict[StateId, DeclaredState] = {}
         #: the names of the chain's tables in the database
         self._table_names: tuple[str, ...] = ()
+        #: bytes written since all entries were looked at for their time-to-live; a base is no
+        #: reason by itself, since it does not write all entries anew
+        self._turned_over = 0
         #: the tables of the chain that was restored last; the host need have no others
         self._kept: tuple[FileRef, ...] = ()
 
@@ -98,8 +102,10 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self._ttl.end_epoch()
         chain = self._chain
         full = durable and self._ttl.in_snapshots
-        if full:
+        rebase = full or self._needs_base or needs_base([ref.size for ref in chain.files])
+        if full or (rebase and self._turned_over >= chain.size):
             self._ttl.before_base()
+            self._turned_over = 0
         if not self._has_changes() and not (full and len(chain.files) > 1):
             return chain
         local = self._opened()
@@ -109,20 +115,23 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         file = self._export(self._marks_since(chain.until), chain.until)
         changes = self._changes()
         name = f"{stamp}.state"
-        if full or self._needs_base or needs_base([ref.size for ref in chain.files]):
+        if rebase:
             local.write(changes)
             if full:
                 local.compact()  # or the tables would still have what is over
             file, tables = self._make_base(storage, stamp, durable)
             ref = _write(storage, name, file, durable, -1, epoch)
-            self._chain = chain.rebased(ref, stamp, tuple(tables.values()))
+            chain, changes = chain.rebased(ref, stamp, tuple(tables.values())), {}
             self._table_names = tuple(tables)
-            local.write({}, self._head())
+            self._needs_base = False
         else:
             ref = _write(storage, name, file, durable, chain.until, epoch)
-            self._chain = chain.extended(ref, stamp)
-            local.write(changes, self._head())
+            chain = chain.extended(ref, stamp)
+        # NB: from here on a failure leaves a chain that nobody was told of.
+        self._chain = chain
+        local.write(changes, self._head())
         self._written(ref, None)
+        self._turned_over += ref.size
         for declared in self._declared.values():
             declared.limit_memory()
         return self._chain
@@ -166,15 +175,30 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         states = [] if self._local is None else self._local.states
         return {rows.head.operator for rows in states if not rows.is_empty()}
 
+    def states(self) -> dict[str, list[SavedState]]:
+        """Return the keyed states that have entries here, by operator."""
+        states = super().states()
+        for rows in [] if self._local is None else self._local.states:
+            head = rows.head
+            if id_of(head) not in self._tables and not rows.is_empty():
+                pickled = id_of(head) in self._pickled
+                of_operator = states.setdefault(head.operator, [])
+                of_operator.append(
+                    SavedState(
+                        head.state, head.kind, head.types, head.namespaced, pickled, head.expires
+                    )
+                )
+        return states
+
     def _scan(
         self, operator: str, state: str, namespaced: bool
     ) -> Iterator[tuple[Any, Any, Any]] | None:
-        """Return (key, namespace, entry) of a state, of which few are in memory."""
+        """Return (key, namespace, entry) of a state that the job has declared."""
         table = self._tables.get((operator, state, namespaced))
         if table is None:
             return None
-        entries = table.entries.items()
-        return ((*key, entry) if namespaced else (key, None, entry) for key, entry in entries)
+        items = table.entries.items()
+        return ((*key, entry) if namespaced else (key, None, entry) for key, entry in items)
 
     # Declaring.
 
@@ -211,6 +235,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             check_kind(head.operator, head.state, *kinds)
             self._migrate(declared, rows, local)
             rows.head = head
+            self._needs_base = True
             local.write({}, self._head())
         declared.rows = rows
 
@@ -242,8 +267,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         return Restored(RestoredHow.REBUILT, read)
 
     def _forget_changes(self) -> None:
-        """Go back to what the database has."""
-        if self._needs_base:
+        """Go back to what the database has; if it stands for nothing, to nothing."""
+        stands = self._local is None or self._local.head.chain.stamp == self._chain.stamp
+        if self._has_changes() and (self._needs_base or not stands):
             self.discard()
         elif self._has_changes():
             for declared in self._declared.values():
@@ -255,13 +281,16 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
 
     def _find_database(self, chain: Chain) -> None:
         """Open a database that another process has left, if it stands for this chain."""
-        tried: list[Slot] = []
+        others: list[Slot] = []
         for slot in self._home.free_slots():
-            tried.append(slot)
+            self._slot = slot
             if not slot.is_used or self._open_left(slot, chain):
                 break
-        self._slot = tried.pop(0 if self._local is None else -1)
-        for slot in tried:
+            others.append(slot)
+        if self._local is None and others:
+            others.append(slot)
+            self._slot = others.pop(0)
+        for slot in others:
             slot.release()
 
     def _open_left(self, slot: Slot, chain: Chain) -> bool:
@@ -286,6 +315,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             read += self._lay_out(storage, chain, index)
             self._attach(LocalState(self._taken_slot().path, self._budget))
             self._table_names = index.tables
+            states = self._opened().states
+            self._pickled.update(id_of(states[number].head) for number in index.pickled)
         self._load(file, base.until, None)
         return read + self._apply(storage, chain, 1)
 
@@ -321,6 +352,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
 
     def _load_section(self, section: Section, until: int) -> None:
         state = id_of(section)
+        if section.pickled:
+            self._pickled.add(state)
         if state in self._unread:
             self._unread[state].append((until, section.copy()))
             return
@@ -333,7 +366,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
                 break
             concerned += keys
         if state in self._watchers:
-            self._watchers[state](concerned)
+            entries = self._tables[state].entries
+            self._watchers[state](key for key in concerned if key in entries)
 
     def _load_chunk(self, section: Section) -> list[Any] | None:
         """Write a section of one chunk into the database; None if its types must be known."""
@@ -346,6 +380,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             if declared is not None:
                 declared.entries.forget(keys)
         elif declared is not None:
+            self._needs_base |= section.types != declared.table.types
             declared.entries.limit_to(None)
             keys = load_section(declared.table, section, None)
             declared.save(keys, changes)
@@ -384,6 +419,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
     def _attach(self, local: LocalState) -> None:
         """Go on with what is in a database."""
         self._chain, self._table_names = local.head.chain, local.head.tables
+        self._pickled = set(local.head.pickled)
         self._use(local)
         self._blobs = local.blobs()
         self._announce()
@@ -399,8 +435,10 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             self._local = None
 
     def _head(self) -> Head:
-        """Return what the database stands for once all is written that was applied."""
-        return Head() if self._unread else Head(self._chain, self._table_names)
+        """Return what the database stands for; nothing, while not all of it is written there."""
+        if self._unread or self._needs_base:
+            return Head()
+        return Head(self._chain, self._table_names, tuple(sorted(self._pickled)))
 
     # Persisting.
 
@@ -421,7 +459,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         local = self._opened()
         known = dict(zip(self._table_names, self._chain.tables, strict=True))
         index, tables = local.save_tables(
-            storage, stamp, durable, known, self._home.tables, self._threads
+            storage, stamp, durable, known, self._pickled, self._home.tables, self._threads
         )
         unread = [section for entries in self._unread.values() for _, section in entries]
         heads = [rows.head for rows in local.states]

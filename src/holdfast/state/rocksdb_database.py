@@ -7,8 +7,9 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import rocksdict
 
@@ -26,13 +27,25 @@ _BLOOM_BITS: Final = 10
 #: tables of the newest level before they are merged: those of a small base are small
 _NEWEST_TABLES: Final = 8
 _LARGEST_BUFFER: Final = 32 << 20
+#: many hosts allow a process no more than twice that
+_OPEN_FILES: Final = 512
+#: rows that a scan reads at a time
+_PAGE: Final = 1024
+
+
+class BudgetUser(Protocol):
+    """One that has objects in memory."""
+
+    @property
+    def has_many(self) -> bool:
+        """Return whether they are more than a few."""
 
 
 class Budget:
     """The memory that the states of a process may take, in bytes.
 
     Half of it is RocksDB's: blocks, filters and write buffers, counted together. The other half is
-    for entries as Python objects, shared equally by the states that there are.
+    for entries as Python objects, shared equally by the states that have more than a few.
     """
 
     def __init__(self, size: int) -> None:
@@ -43,16 +56,16 @@ class Budget:
             native // 2, False, self.cache
         )
         self.write_buffer = min(native // 4, _LARGEST_BUFFER)
-        self._users: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._users: weakref.WeakSet[BudgetUser] = weakref.WeakSet()
 
-    def join(self, user: Any) -> None:
+    def join(self, user: BudgetUser) -> None:
         """Count an owner of objects in, for as long as it lives."""
         self._users.add(user)
 
     @property
     def share(self) -> int:
         """Return how many bytes of objects each owner may have."""
-        return self._objects // max(len(self._users), 1)
+        return self._objects // max(sum(user.has_many for user in self._users), 1)
 
 
 @cache
@@ -92,11 +105,22 @@ class Database:
             self._db.write(batch)
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows from one key to another, that one left out, in their order."""
+        """Yield the rows from one key to another, that one left out, in their order.
+
+        It may be left and taken up again at any time; what changes meanwhile may or may not show.
+        """
         options = rocksdict.ReadOptions()
         options.set_iterate_upper_bound(end)
-        with self._errors("read"):
-            yield from self._db.items(from_key=start, read_opt=options)
+        page = [(start, b"")] * _PAGE
+        while len(page) == _PAGE:
+            with self._errors("read"):
+                # NB: no iterator is kept: it would keep what was deleted, and the database open.
+                rows: Iterator[Any] = self._db.items(from_key=start, read_opt=options)
+                page = list(islice(rows, _PAGE))
+                del rows
+            yield from page
+            if page:
+                start = page[-1][0] + b"\0"
 
     def has_any(self, start: bytes, end: bytes) -> bool:
         """Return whether there is a row between these keys."""
@@ -136,9 +160,14 @@ def _options(budget: Budget) -> rocksdict.Options:
     tables.set_block_cache(budget.cache)
     tables.set_block_size(_BLOCK_BYTES)
     tables.set_bloom_filter(_BLOOM_BITS, False)
-    # NB: filters and indexes in the cache, or they would come on top of the budget.
+    # NB: filters and indexes in the cache, or they would come on top of the budget; and in parts,
+    # or that of one table could be too large for the cache, and be read with every access.
     tables.set_cache_index_and_filter_blocks(True)
     tables.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    tables.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
+    tables.set_partition_filters(True)
+    tables.set_metadata_block_size(_BLOCK_BYTES)
+    tables.set_pin_top_level_index_and_filter(True)
     options = rocksdict.Options(raw_mode=True)
     options.set_block_based_table_factory(tables)
     options.set_write_buffer_manager(budget.buffers)
@@ -147,6 +176,7 @@ def _options(budget: Budget) -> rocksdict.Options:
     options.set_target_file_size_base(_TABLE_BYTES)
     options.set_level_zero_file_num_compaction_trigger(_NEWEST_TABLES)
     options.set_max_background_jobs(2)
+    options.set_max_open_files(_OPEN_FILES)
     options.set_keep_log_file_num(1)
     options.set_stats_dump_period_sec(0)
     return options

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Container, ItemsView, Iterator, KeysView
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Container, ItemsView, Iterator, KeysView, ValuesView
+from typing import Any, Final
 
 __all__ = ["CachedEntries"]
 
@@ -126,9 +126,9 @@ class CachedEntries(dict[Any, Any]):
         """Return all keys and entries."""
         return _Items(self)
 
-    def values(self) -> NoReturn:
-        """Nobody needs them without their keys."""
-        raise NotImplementedError
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+        """Return all entries."""
+        return ValuesView(self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self._all())

@@ -84,8 +84,11 @@ class Home:
         (job / ORIGIN).write_text(self._origin)
 
     def delete(self) -> None:
-        """Delete everything; the job has ended."""
+        """Delete everything, and what is of the whole job with the last subtask: it has ended."""
         shutil.rmtree(self.path, ignore_errors=True)
+        job = self.path.parent
+        if job.exists() and [path.name for path in job.iterdir()] == [ORIGIN]:
+            shutil.rmtree(job, ignore_errors=True)
 
     def has_table(self, name: str) -> bool:
         """Return whether a table is here."""

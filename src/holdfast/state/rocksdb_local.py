@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -35,10 +36,12 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         tables: the names that the tables of the chain have in the database.
+        pickled: the states of which something is pickled.
     """
 
     chain: Chain = Chain()
     tables: tuple[str, ...] = ()
+    pickled: tuple[StateId, ...] = ()
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -96,6 +99,7 @@ class LocalState:
         stamp: str,
         durable: bool,
         known: dict[str, FileRef],
+        pickled: Container[StateId],
         tables: Path,
         threads: int,
     ) -> tuple[TableIndex, dict[str, FileRef]]:
@@ -109,7 +113,10 @@ class LocalState:
             names = sorted(path.name for path in draft.glob("*.sst"))
             others = [*draft.glob("CURRENT"), *draft.glob("MANIFEST-*")]
             index = TableIndex(
-                tuple(names), {path.name: path.read_bytes() for path in others}, len(self._rows)
+                tuple(names),
+                {path.name: path.read_bytes() for path in others},
+                len(self._rows),
+                tuple(rows.number for state, rows in self._rows.items() if state in pickled),
             )
 
             def save(name: str) -> FileRef:

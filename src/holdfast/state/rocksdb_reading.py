@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import groupby, islice
@@ -16,6 +16,7 @@ from holdfast.state.files import Chunk, Op, Section
 from holdfast.state.rocksdb_database import Database, budget_of
 from holdfast.state.rocksdb_rows import (
     KeyCodec,
+    bucket_columns,
     bucket_items,
     is_bucket,
     join_columns,
@@ -37,6 +38,8 @@ _MEMORY: Final = 16 << 20
 _THREADS: Final = 4
 _PLAIN: Final = Serializer()
 
+#: raises the error for something pickled
+Refuse = Callable[[str], None]
 #: key group, key, row
 _Entry = tuple[int, Any, bytes]
 
@@ -64,39 +67,56 @@ def sections_of(
     database: Database,
     number: int,
     state: Section,
+    refuse: Refuse | None = None,
     key_groups: range | None = None,
     loads: Loads = pickle.loads,
 ) -> Iterator[Section]:
     """Yield the rows of a state as sections of a bounded number of keys.
 
-    ``key_groups``: only theirs. ``loads`` unpickles keys that are pickled.
+    ``refuse`` is called, and must raise, if something in them is pickled; nothing is unpickled
+    before. ``key_groups``: only theirs. ``loads`` unpickles keys that are pickled.
     """
     start, end = state_prefix(number), state_prefix(number + 1)
     if key_groups is not None:
         start = state_prefix(number, key_groups.start)
         end = state_prefix(number, key_groups.stop)
-    entries = _entries(database.scan(start, end), loads)
+    rows = database.scan(start, end)
+    checked = rows if refuse is None else _checked(rows, state, refuse)
+    entries = _entries(checked, state.namespaced, loads)
     while part := list(islice(entries, _ROWS)):
         yield replace(state, chunks=tuple(_chunks(part, state)))
 
 
-def _entries(rows: Iterable[tuple[bytes, bytes]], loads: Loads) -> Iterator[_Entry]:
+def _checked(
+    rows: Iterable[tuple[bytes, bytes]], state: Section, refuse: Refuse
+) -> Iterator[tuple[bytes, bytes]]:
+    for row_key, row in rows:
+        found = bucket_columns(row) if is_bucket(row) else [([], row)]
+        for columns, inner in found:
+            codecs = (*(column.codec for column in columns), *_codecs(inner, state))
+            if Codec.PICKLE in codecs:
+                refuse(f"state {state.state!r} of operator {state.operator!r}")
+        yield row_key, row
+
+
+def _codecs(row: bytes, state: Section) -> tuple[int, ...]:
+    return tuple(row[:2] if state.kind == "map" else row[:1])
+
+
+def _entries(
+    rows: Iterable[tuple[bytes, bytes]], namespaced: bool, loads: Loads
+) -> Iterator[_Entry]:
     for row_key, row in rows:
         group = KeyCodec.group_of(row_key)
         if is_bucket(row):
-            yield from ((group, key, inner) for key, inner in bucket_items(row, loads))
+            yield from ((group, key, inner) for key, inner in bucket_items(row, namespaced, loads))
         else:
             yield group, KeyCodec.decode(row_key), row
 
 
 def _chunks(entries: list[_Entry], state: Section) -> Iterator[Chunk]:
     """Yield chunks whose columns are written in one way each."""
-    is_map = state.kind == "map"
-
-    def way(entry: _Entry) -> tuple[int, ...]:
-        return tuple(entry[2][:2]) if is_map else (entry[2][0],)
-
-    for codecs, found in groupby(entries, way):
+    for codecs, found in groupby(entries, lambda entry: _codecs(entry[2], state)):
         same = list(found)
         # NB: each pickled column is a pickle of its own, and may be of a class that is gone.
         pickled = Codec.PICKLE in codecs

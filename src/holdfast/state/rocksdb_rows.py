@@ -6,14 +6,14 @@
     row of a value  codec u8 | column of one item
     row of a list   codec u8 | items u32 | column of all items
     row of a map    codec u8 | codec u8 | items u32 | length u32 | column of keys | column of values
-    row of keys     0xff | pickled list of (key, row)                see below
+    row of keys     0xff | MessagePack of a list of (columns of the key, row)      see below
 
 So the rows of a state lie together, and in them those of a key group. Columns are those of state
 files (`holdfast.state.serializers`).
 
 **Keys that are equal in Python have one row**, as they have one place in a dict: 1, 1.0 and True
 are written as 1, a text of an enum as the text. A key that does not come back from MessagePack as
-it was is therefore kept in its row, pickled, and a row can hold several keys: those of one hash.
+it was is therefore kept in its row, and a row can hold several keys: those of one hash.
 
 Pure: nothing here reads or writes.
 """
@@ -23,20 +23,22 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from numbers import Number
+from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
-import cloudpickle
 import msgspec
 
 from holdfast.state.key_groups import key_group, key_groups_of, key_hash
-from holdfast.state.serializers import Codec, Column, Loads, Serializer
+from holdfast.state.serializers import Codec, Column, Loads, Serializer, decode_untyped
 from holdfast.state.tables import ListTable, MapTable, Table
 
 __all__ = [
     "KeyCodec",
     "RowCodec",
+    "bucket_columns",
     "bucket_items",
     "encode_bucket",
     "is_bucket",
@@ -45,6 +47,7 @@ __all__ = [
     "list_rows",
     "map_columns",
     "map_rows",
+    "need_buckets",
     "needs_bucket",
     "split_column",
     "state_prefix",
@@ -65,6 +68,8 @@ _EXACT: Final = frozenset({str, bytes, int, type(None)})
 #: what msgspec raises for values that it cannot hold
 _UNFIT: Final = (OverflowError, UnicodeEncodeError, TypeError, ValueError)
 
+_PLAIN: Final = Serializer()
+_first_byte: Final = itemgetter(_PREFIX.size)
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder().decode
 _split: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -92,8 +97,8 @@ class KeyCodec:
 
     def encode_all(self, keys: list[Any]) -> list[bytes]:
         """Return the keys of the rows of some entries."""
-        plain = [key for key, _ in keys] if self._namespaced else keys
-        groups = key_groups_of(plain, self._max_parallelism).tolist()
+        without = [key for key, _ in keys] if self._namespaced else keys
+        groups = key_groups_of(without, self._max_parallelism).tolist()
         prefixes = map(self._prefixes.__getitem__, groups)
         return list(map(bytes.__add__, prefixes, _all_key_bytes(keys)))
 
@@ -164,6 +169,11 @@ def map_columns(row: bytes) -> tuple[int, Column, Column]:
     return count, Column(Codec(keys), data[:length]), Column(Codec(values), data[length:])
 
 
+def need_buckets(keys: list[Any], row_keys: list[bytes]) -> bool:
+    """Return whether any of these keys has to be kept in its row."""
+    return _HASHED in set(map(_first_byte, row_keys)) or not _all_exact(keys)
+
+
 def needs_bucket(key: Any, row_key: bytes) -> bool:
     """Return whether an entry's key has to be kept in its row."""
     return not is_exact(key) or is_hashed(row_key)
@@ -177,6 +187,15 @@ def is_exact(key: Any) -> bool:
     return kind in _EXACT or (kind is float and not key.is_integer())
 
 
+def _all_exact(keys: Iterable[Any]) -> bool:
+    """Return whether all keys are exact, with few calls if they are texts, numbers or tuples."""
+    kept = list(keys)
+    kinds = set(map(type, kept))
+    if kinds == {tuple}:
+        return _all_exact(chain.from_iterable(kept))
+    return kinds <= _EXACT or all(map(is_exact, kept))
+
+
 def is_hashed(row_key: bytes) -> bool:
     """Return whether a row's key has only the hash of the entry's key."""
     return row_key[_PREFIX.size] == _HASHED
@@ -187,18 +206,36 @@ def is_bucket(row: bytes) -> bool:
     return row[0] == _BUCKET
 
 
-def bucket_items(row: bytes | None, loads: Loads = pickle.loads) -> list[tuple[Any, bytes]]:
+def bucket_items(
+    row: bytes | None, namespaced: bool, loads: Loads = pickle.loads
+) -> list[tuple[Any, bytes]]:
     """Return the keys and rows that a bucket holds; nothing if there is no row, or no bucket."""
     if row is None or not is_bucket(row):
         return []
-    items: list[tuple[Any, bytes]] = loads(memoryview(row)[1:])
-    return items
+    return [(_key_of(columns, namespaced, loads), inner) for columns, inner in bucket_columns(row)]
 
 
-def encode_bucket(items: Iterable[tuple[Any, bytes]]) -> bytes:
+def bucket_columns(row: bytes) -> list[tuple[list[Column], bytes]]:
+    """Return the columns of each key of a bucket, which are not decoded, and its row."""
+    return [
+        ([Column(Codec(codec), data) for codec, data in columns], inner)
+        for columns, inner in _decode(memoryview(row)[1:])
+    ]
+
+
+def encode_bucket(items: Iterable[tuple[Any, bytes]], namespaced: bool) -> bytes:
     """Return the row that holds these keys and their rows."""
-    data: bytes = cloudpickle.dumps(list(items), protocol=5)
-    return bytes([_BUCKET]) + data
+    kept = [(_columns_of(key, namespaced), row) for key, row in items]
+    return bytes([_BUCKET]) + _encode(kept)
+
+
+def _columns_of(key: Any, namespaced: bool) -> list[Column]:
+    return [_PLAIN.encode([part]) for part in (key if namespaced else (key,))]
+
+
+def _key_of(columns: list[Column], namespaced: bool, loads: Loads) -> Any:
+    parts = [decode_untyped(column, loads)[0] for column in columns]
+    return tuple(parts) if namespaced else parts[0]
 
 
 def split_column(column: Column) -> Iterator[bytes]:
@@ -265,7 +302,7 @@ def _key_bytes(key: Any) -> bytes:
 
 
 def _all_key_bytes(keys: list[Any]) -> list[bytes]:
-    if set(map(type, keys)) <= _EXACT:
+    if _all_exact(keys):
         with contextlib.suppress(*_UNFIT):
             return list(map(_encode, keys))
     return list(map(_key_bytes, keys))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import accumulate, compress
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from holdfast.state.rocksdb_rows import (
     is_bucket,
     list_rows,
     map_rows,
+    need_buckets,
     needs_bucket,
     split_column,
     state_prefix,
@@ -32,6 +33,8 @@ _PLAIN: Final = Serializer()
 _WHOLE: Final = frozenset({Op.PUT, Op.DELETE, Op.LIST_REPLACE, Op.MAP_REPLACE})
 #: what an entry takes as Python objects: so much, and so many times its row
 _ENTRY_BYTES: Final = 300
+#: entries that need no share of the memory
+_FEW: Final = 1024
 _OBJECT_BYTES: Final = 6
 
 
@@ -59,13 +62,13 @@ class StateRows:
         row = self._database.get(self._keys.encode(key))
         if row is None or not is_bucket(row):
             return row
-        return next((inner for known, inner in bucket_items(row) if known == key), None)
+        return next((inner for known, inner in self._bucket(row) if known == key), None)
 
     def items(self) -> Iterator[tuple[Any, bytes]]:
         """Yield all keys and their rows."""
         for row_key, row in self._database.scan(*self._bounds):
             if is_bucket(row):
-                yield from bucket_items(row)
+                yield from self._bucket(row)
             else:
                 yield KeyCodec.decode(row_key), row
 
@@ -106,22 +109,29 @@ class StateRows:
     def _put(
         self, keys: list[Any], row_keys: list[bytes], rows: Iterable[bytes], changes: Changes
     ) -> None:
+        if not need_buckets(keys, row_keys):
+            changes.update(zip(row_keys, rows, strict=True))
+            return
         for key, row_key, row in zip(keys, row_keys, rows, strict=True):
             if needs_bucket(key, row_key):
                 others = self._others(key, row_key, changes)
-                changes[row_key] = encode_bucket([*others, (key, row)])
+                changes[row_key] = encode_bucket([*others, (key, row)], self.head.namespaced)
             else:
                 changes[row_key] = row
 
     def _delete(self, keys: list[Any], row_keys: list[bytes], changes: Changes) -> None:
         for key, row_key in zip(keys, row_keys, strict=True):
             others = self._others(key, row_key, changes) if needs_bucket(key, row_key) else []
-            changes[row_key] = encode_bucket(others) if others else None
+            kept = encode_bucket(others, self.head.namespaced) if others else None
+            changes[row_key] = kept
 
     def _others(self, key: Any, row_key: bytes, changes: Changes) -> list[tuple[Any, bytes]]:
         """Return the other keys that a row holds, with what is noted for it already."""
         row = changes[row_key] if row_key in changes else self._database.get(row_key)
-        return [(known, inner) for known, inner in bucket_items(row) if known != key]
+        return [(known, inner) for known, inner in self._bucket(row) if known != key]
+
+    def _bucket(self, row: bytes | None) -> list[tuple[Any, bytes]]:
+        return bucket_items(row, self.head.namespaced)
 
 
 class DeclaredState:
@@ -143,25 +153,27 @@ class DeclaredState:
         table.entries = self.entries
         budget.join(self)
 
-    def save(self, keys: Iterable[Any], changes: Changes) -> None:
+    def save(self, keys: Collection[Any], changes: Changes) -> None:
         """Note the rows of keys as their entries in memory are; what is not there is to go."""
         assert self.rows is not None
         here = self.entries.in_memory
-        puts: list[Any] = []
-        gone: list[Any] = []
-        for key in keys:
-            (puts if key in here else gone).append(key)
+        puts = [key for key in keys if key in here]
         if puts:
-            rows = self.encode([dict.__getitem__(self.entries, key) for key in puts])
+            rows = self.encode(list(map(self.entries.__getitem__, puts)))
             self.rows.put(puts, rows, changes)
-        if gone:
-            self.rows.delete(gone, changes)
+        if len(puts) < len(keys):
+            self.rows.delete([key for key in keys if key not in here], changes)
 
     def encode(self, entries: list[Any]) -> list[bytes]:
         """Return the rows of some entries."""
         rows = self._codec.encode_all(entries)
         self._row_bytes = sum(map(len, rows)) / len(rows)
         return rows
+
+    @property
+    def has_many(self) -> bool:
+        """Return whether more than a few entries are in memory."""
+        return len(self.entries.in_memory) > _FEW
 
     def limit_memory(self) -> None:
         """Let go of entries beyond this state's share of the budget."""

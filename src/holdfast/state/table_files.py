@@ -55,11 +55,13 @@ class TableIndex(msgspec.Struct, frozen=True):
         tables: the names of the tables in the database, in the order of the chain's.
         files: the other files of the database, by name.
         states: how many states there are.
+        pickled: in which of them there is something pickled, by number.
     """
 
     tables: tuple[str, ...]
     files: dict[str, bytes]
     states: int
+    pickled: tuple[int, ...] = ()
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -120,7 +122,8 @@ def read_chain(
 ) -> Iterator[tuple[FileRef, StateFile]]:
     """Yield the files of a chain from one on, in their order, each with its contents.
 
-    What is in the tables of the base comes before it, in files of bounded size.
+    What is in the tables of the base comes before it, in files of bounded size. A storage that
+    gives out nothing pickled says so by a method ``refuse``.
     """
     for ref in chain.files[start:]:
         file = read_file(storage, ref.name, ref.size)
@@ -146,6 +149,7 @@ def read_tables(
     # Late, so that a job without RocksDB never loads it.
     from holdfast.state.rocksdb_reading import open_tables, sections_of
 
+    refuse = getattr(storage, "refuse", None)
     with open_tables(storage, chain, index) as database:
         for number, state in states:
-            yield from sections_of(database, number, state, key_groups, loads)
+            yield from sections_of(database, number, state, refuse, key_groups, loads)

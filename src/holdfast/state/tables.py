@@ -12,6 +12,9 @@ Marks say what of a key changed, and are all that a delta needs besides the live
 
 Marks of consecutive epochs merge into the marks of the whole span; that is how files are folded.
 An empty list or map is no entry.
+
+``entries`` may be a dict that has only some entries itself and finds the others when they are asked
+for (see `holdfast.state.rocksdb_entries`). What is marked it has itself, if it is there at all.
 """
 
 from __future__ import annotations
@@ -142,7 +145,7 @@ class ValueTable(Table[set[Any]]):
         """Return the operations that write what is marked, or everything."""
         if marks is None:
             return [(Op.PUT, list(self.entries))]
-        present = self.entries.keys()
+        present = dict.keys(self.entries)
         puts = [key for key in marks if key in present]
         deletes = list(marks.difference(puts)) if len(puts) < len(marks) else []
         return [(Op.PUT, puts), (Op.DELETE, deletes)]
@@ -189,7 +192,7 @@ class ListTable(Table[dict[Any, int]]):
         """Return the operations that write what is marked, or everything."""
         if marks is None:
             return [(Op.LIST_REPLACE, list(self.entries))]
-        present = self.entries.keys()
+        present = dict.keys(self.entries)
         appends = [k for k, prefix in marks.items() if prefix > 0 and k in present]
         replaces = [k for k, prefix in marks.items() if prefix <= 0 and k in present]
         deletes = [k for k in marks if k not in present]
@@ -271,7 +274,7 @@ class MapTable(Table[dict[Any, "set[Any] | None"]]):
         """Return the operations that write what is marked, or everything."""
         if marks is None:
             return [(Op.MAP_REPLACE, list(self.entries))]
-        present = self.entries.keys()
+        present = dict.keys(self.entries)
         parts = [
             (k, changed, self.entries[k].keys()) for k, changed in marks.items() if k in present
         ]

@@ -142,16 +142,14 @@ class LocalExecutor:
         self._begin_attempt(0)
 
     def _pack(self) -> bytes:
-        parameters = self._environment.get_config().get_global_job_parameters()
-        faults = self._driver.faults
         code = make_job_code(
             self._book.job,
             self.plan,
             "",
-            parameters,
-            faults=faults,
-            file_systems=self._file_systems,
+            self._environment.get_config().get_global_job_parameters(),
+            faults=self._driver.faults,
             state_directory=self._state_files,
+            file_systems=self._file_systems,
             state=self._state,
         )
         return pack(code)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from holdfast.common._cloudpickle import dumps
+from holdfast.common.time import DurationLike
 from holdfast.common.typeinfo import type_info_of
 from holdfast.datastream.functions import (
     FilterFunction,
@@ -23,16 +24,20 @@ from holdfast.datastream.functions import (
     SinkFunction,
 )
 from holdfast.datastream.keyed_functions import Reduce
+from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state import ListState, MapState, ValueState
+from holdfast.datastream.time_domain import TimeDomain
 from holdfast.errors import PickleError
 from holdfast.graph.nodes import FunctionOperation, Node, Style
 from holdfast.plan.model import Call, Level, Plan, PlannedOperator
 from holdfast.runtime.chain import OperatorInstance
+from holdfast.runtime.event_time import Watermark
 from holdfast.runtime.failures import OperatorFailed
 from holdfast.runtime.fusion import Step, fuse
 from holdfast.runtime.job import JobCode
 from holdfast.state.backend import Chain, HeapKeyedStateBackend
 from holdfast.state.key_groups import key_group_range
+from holdfast.state.operator_state import Image, redistribute
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.storage import MemoryStateStorage
 
@@ -52,10 +57,11 @@ _STYLES: Sequence[tuple[type[Function], Style]] = (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The keyed state of one harness, as it would be in a checkpoint."""
+    """The state of one harness, as it would be in a checkpoint."""
 
     storage: MemoryStateStorage
     chain: Chain
+    operator_state: Image = field(default_factory=dict)
 
 
 class Harness:
@@ -71,6 +77,7 @@ class Harness:
     Attributes:
         function: the function object.
         outputs: all outputs so far.
+        side_outputs: those that went to side outputs, by tag.
         clock: the processing time.
     """
 
@@ -84,6 +91,7 @@ class Harness:
         max_parallelism: int = 128,
         name: str = "operator",
         output_type: Any = None,
+        side_outputs: Iterable[OutputTag] = (),
         clock: ManualClock | None = None,
         parameters: Mapping[str, str] | None = None,
     ) -> None:
@@ -98,6 +106,7 @@ class Harness:
             max_parallelism: the number of key groups.
             name: the name of the operator, which is also its uid.
             output_type: the declared type, whose shape outputs take.
+            side_outputs: the side outputs to keep; others go nowhere.
             clock: the processing time; by default one that stands at 0.
             parameters: the global job parameters.
         """
@@ -108,10 +117,14 @@ class Harness:
             "max_parallelism": max_parallelism,
             "name": name,
             "output_type": output_type,
+            "side_outputs": tuple(side_outputs),
             "parameters": parameters,
         }
         self.function = function
         self.outputs: list[Any] = []
+        self.side_outputs: dict[OutputTag, list[Any]] = {
+            tag: [] for tag in self._settings["side_outputs"]
+        }
         self.clock = clock or ManualClock()
         self._pristine = _try_pickle(function)
         self._storage = MemoryStateStorage()
@@ -122,11 +135,13 @@ class Harness:
         self._process = self._make_process()
         self._opened = False
         self._epoch = 0
+        self._restored: Image | None = None
 
     def open(self: _H) -> _H:
-        """Call ``open``, once; ``process`` does it where it was not done."""
+        """Call ``initialize_state`` and ``open``, once; ``process`` does it where it was not."""
         if not self._opened:
             self._opened = True
+            self._call(self._instance.initialize, self._restored is not None, self._restored)
             self._call(self._instance.open)
         return self
 
@@ -168,6 +183,7 @@ class Harness:
         other._storage, other._epoch = self._storage, self._epoch + 1
         other._backend.restore(self._storage, self._persist())
         other.open()
+        other._instance.restore_states(self._instance.save_states())
         other._instance.carrier.restore(self._instance.carrier.save())
         return other
 
@@ -197,10 +213,17 @@ class Harness:
         declared = type_info_of(self._settings["output_type"])
         step = self._instance.step()
         step.coerce = declared.coercer() if declared is not None else None
-        step.calls = (Call(1),)
-        outputs = Step(step.report, take=self.outputs.append)
-        run = fuse({0: step, 1: outputs}, {(0, 0): False}).inputs[0, 0]
-        return lambda record: run((record,))
+        takes = {None: self.outputs} | {
+            tag.tag_id: outputs for tag, outputs in self.side_outputs.items()
+        }
+        step.calls = tuple(Call(number, 0, tag) for number, tag in enumerate(takes, 1))
+        steps = {0: step} | {
+            number: Step(step.report, take=outputs.append)
+            for number, outputs in enumerate(takes.values(), 1)
+        }
+        fused = fuse(steps, {(0, 0): False}, [0])
+        self._instance.emit = fused.outputs[0]
+        return lambda record: fused.inputs[0, 0]((record,))
 
     def _call(self, call: Callable[..., None], *args: Any) -> None:
         try:
@@ -242,6 +265,25 @@ class KeyedHarness(Harness):
         if snapshots:
             files = MemoryStateStorage(*(snapshot.storage for snapshot in snapshots))
             self._backend.import_key_groups(files, [snapshot.chain for snapshot in snapshots])
+            images = [snapshot.operator_state for snapshot in snapshots]
+            shares = redistribute(images, self._settings["parallelism"])
+            self._restored = shares[self._settings["subtask"]]
+
+    def advance_watermark(self, timestamp: int) -> list[Any]:
+        """Move event time to a timestamp; returns what the timers that are due gave."""
+        self.open()
+        first = len(self.outputs)
+        self._instance.time.watermark = Watermark(timestamp)
+        self._call(self._instance.fire, TimeDomain.EVENT_TIME)
+        return self.outputs[first:]
+
+    def advance_clock(self, duration: DurationLike) -> list[Any]:
+        """Move processing time by a duration; returns what the timers that are due gave."""
+        self.open()
+        first = len(self.outputs)
+        self.clock.advance(duration)
+        self._call(self._instance.fire, TimeDomain.PROCESSING_TIME)
+        return self.outputs[first:]
 
     def state(self, name: str, key: Any) -> Any:
         """What a state holds for a key: a value, a list, a dict, or an accumulator's result."""
@@ -263,8 +305,10 @@ class KeyedHarness(Harness):
     def snapshot(self) -> Snapshot:
         """The state as it would be in a checkpoint; fields of the function are no part of it."""
         self.open()
+        self._call(self._instance.snapshot, 1, self.clock())
+        image = self._instance.context.operator_states.image()
         chain = self._persist()
-        return Snapshot(MemoryStateStorage(self._storage), chain)
+        return Snapshot(MemoryStateStorage(self._storage), chain, image)
 
     def _operation(self) -> FunctionOperation:
         function, kind = self.function, self._settings["kind"]

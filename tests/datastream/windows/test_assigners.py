@@ -204,7 +204,7 @@ def test_each_key_counts_its_own_records() -> None:
     assert ids == [("a", 0), ("a", 0), ("b", 0), ("a", 1), ("b", 0)]
 
 
-@pytest.mark.parametrize("assigner", ALL, ids=repr)
+@pytest.mark.parametrize("assigner", ALL, ids=lambda it: type(it).__name__)
 def test_assigners_are_values(assigner: Any) -> None:
     assert pickle.loads(pickle.dumps(assigner)) == assigner
     assert hash(assigner) == hash(pickle.loads(pickle.dumps(assigner)))
@@ -225,7 +225,7 @@ def test_durations_of_any_kind(second: Any) -> None:
     assert ProcessingTimeSessionWindows.with_gap(second).session_gap == 1_000
 
 
-@pytest.mark.parametrize("assigner", OF_TIME, ids=repr)
+@pytest.mark.parametrize("assigner", OF_TIME, ids=lambda it: type(it).__name__)
 def test_windows_of_event_time_need_a_timestamp(assigner: Any) -> None:
     if not assigner.is_event_time():
         assert assigner.assign_windows("a", MIN_LONG_VALUE, Context(7))

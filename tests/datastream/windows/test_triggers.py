@@ -270,7 +270,7 @@ def test_continuous_processing_time_goes_on_after_the_end_of_a_window_of_event_t
         (ContinuousEventTimeTrigger.of(10), EVENT),
         (ContinuousProcessingTimeTrigger.of(10), PROCESSING),
     ],
-    ids=repr,
+    ids=lambda it: type(it).__name__,
 )
 def test_continuous_triggers_after_a_merge_fire_when_the_first_would_have(
     trigger: Trigger[Any, Any], domain: TimeDomain
@@ -387,7 +387,7 @@ def test_who_can_merge() -> None:
     assert unable == [DeltaTrigger, NeverTrigger]
 
 
-@pytest.mark.parametrize("trigger", ALL, ids=repr)
+@pytest.mark.parametrize("trigger", ALL, ids=lambda it: type(it).__name__)
 @given(data=st.data())
 def test_nothing_is_left_of_a_window_that_is_cleared(
     trigger: Trigger[Any, Any], data: st.DataObject
@@ -407,7 +407,7 @@ def test_nothing_is_left_of_a_window_that_is_cleared(
     assert panes.is_clean()
 
 
-@pytest.mark.parametrize("trigger", ALL, ids=repr)
+@pytest.mark.parametrize("trigger", ALL, ids=lambda it: type(it).__name__)
 def test_triggers_are_values(trigger: Trigger[Any, Any]) -> None:
     copy = pickle.loads(pickle.dumps(trigger))
     assert copy == trigger

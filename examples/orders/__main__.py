@@ -1,0 +1,196 @@
+"""The command: ``python -m examples.orders``."""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from examples.orders.chaos import DriverFailed, Supervisor, this_program
+from examples.orders.faults import FailOnce
+from examples.orders.files import write
+from examples.orders.job import Backend, JobSettings
+from examples.orders.pipeline import PipelineSettings
+from examples.orders.progress import Progress
+from examples.orders.runner import run
+from examples.orders.shop import Shop
+from examples.orders.sinks import SinkKind
+from examples.orders.verify import table, verify
+from examples.orders.view import View, make_view
+from holdfast.common import Duration
+
+_INTERRUPTED = 130
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.orders",
+        allow_abbrev=False,
+        description="An order system with exactly-once state and outputs.",
+        epilog="With --chaos the program is killed in the middle, and at the end its outputs are "
+        "compared with a computation over all events; the exit code is 1 if anything differs.",
+    )
+    _add_source(parser.add_argument_group("the events"))
+    _add_job(parser.add_argument_group("the job"))
+    _add_proof(parser.add_argument_group("the proof"))
+    options = parser.parse_args(arguments)
+    if options.source == "files" and options.input is None:
+        parser.error("--source files needs --input, a directory of files with events")
+    if (options.chaos or options.verify or options.write) and options.events is None:
+        parser.error("--chaos, --verify and --write need --events: an end to come to")
+    if (options.chaos or options.verify) and options.sink != "files":
+        parser.error("--chaos and --verify read the outputs of --sink files")
+    return options
+
+
+def _add_source(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--source", choices=["generator", "files"], default="generator")
+    group.add_argument("--input", type=Path, metavar="DIR", help="files of events, to be read")
+    group.add_argument("--write", type=Path, metavar="DIR", help="write the events to files; end")
+    group.add_argument("--events", type=int, metavar="N", help="about how many; without, no end")
+    group.add_argument("--rate", type=float, metavar="N", help="events in a second; all at once")
+    group.add_argument("--seed", type=int, default=1, metavar="N", help="another one: other events")
+    group.add_argument("--duplicates", type=float, default=0.0, metavar="SHARE")
+    group.add_argument("--lateness", type=float, default=0.0, metavar="SHARE")
+    group.add_argument("--disorder", action="store_true", help="events arrive out of order")
+
+
+def _add_job(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--sink", choices=get_args(SinkKind), default="files")
+    group.add_argument("--directory", type=Path, metavar="DIR", help="for outputs and checkpoints")
+    group.add_argument("--backend", choices=get_args(Backend), default="rocksdb")
+    group.add_argument("--checkpoint-interval", type=float, default=30.0, metavar="SECONDS")
+    group.add_argument("--restarts", type=int, default=5, metavar="N")
+    group.add_argument("--restart-delay", type=float, default=30.0, metavar="SECONDS")
+    group.add_argument("--epoch-interval", type=float, metavar="SECONDS")
+    group.add_argument("--parallelism", type=int, metavar="N")
+    group.add_argument("--initial-stock", type=int, default=1000, metavar="N")
+    group.add_argument(
+        "--remember", type=int, default=24, metavar="HOURS", help="how long duplicates may come"
+    )
+
+
+def _add_proof(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--verify", action="store_true", help="compare all outputs at the end")
+    group.add_argument(
+        "--fail-at", type=int, metavar="N", help="fail once, at a subtask's N-th event"
+    )
+    group.add_argument("--chaos", action="store_true", help="fail, be killed, go on, verify")
+    group.add_argument(
+        "--progress", choices=["view", "json"], default="view", help=argparse.SUPPRESS
+    )
+
+
+def settings_of(options: argparse.Namespace, directory: Path) -> JobSettings:
+    """The settings that a command line asks for."""
+    shop = Shop(
+        seed=options.seed,
+        rate=options.rate,
+        duplicates=options.duplicates,
+        disorder=options.disorder,
+        lateness=options.lateness,
+    )
+    if options.events is not None:
+        shop = replace(shop, slices=shop.slices_for(options.events))
+    fault = None
+    if options.fail_at is not None:
+        fault = FailOnce(options.fail_at, directory / "failed")
+    return JobSettings(
+        directory=directory,
+        shop=shop,
+        files=options.input if options.source == "files" else None,
+        sink=options.sink,
+        backend=options.backend,
+        checkpoint_interval=int(options.checkpoint_interval * 1000),
+        restarts=options.restarts,
+        restart_delay=int(options.restart_delay * 1000),
+        epoch_interval=options.epoch_interval and int(options.epoch_interval * 1000),
+        parallelism=options.parallelism,
+        pipeline=PipelineSettings(
+            Duration.of_hours(options.remember), options.initial_stock, fault
+        ),
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    options = parse(arguments)
+    with ExitStack() as stack:
+        directory = options.directory
+        if directory is None:
+            temporary = tempfile.TemporaryDirectory(prefix="orders-", ignore_cleanup_errors=True)
+            directory = Path(stack.enter_context(temporary))
+        directory.mkdir(parents=True, exist_ok=True)
+        settings = settings_of(options, directory)
+        try:
+            return _do(options, settings, arguments)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return _INTERRUPTED
+        except DriverFailed as error:
+            print(error, file=sys.stderr)
+            return 1
+
+
+def _do(options: argparse.Namespace, settings: JobSettings, arguments: Sequence[str]) -> int:
+    if options.write is not None:
+        print(f"wrote {write(settings.shop, options.write):,} events to {options.write}")
+        return 0
+    if options.progress == "json":
+        run(settings, _print_json)
+        return 0
+    view = make_view()
+    try:
+        if options.chaos:
+            supervisor = _supervise(settings, arguments, options.events, view)
+            supervisor.run(kill_after=options.events // 2)
+        else:
+            run(settings, view.update)
+    finally:
+        view.close()
+    return _prove(settings) if options.chaos or options.verify else 0
+
+
+def _supervise(
+    settings: JobSettings, arguments: Sequence[str], events: int, view: View
+) -> Supervisor:
+    """A supervisor for this very command, which is to fail when a sixth of the events are read."""
+    kept = [argument for argument in arguments if argument not in ("--chaos", "--verify")]
+    directory = str(settings.directory)
+    parallelism = settings.parallelism or os.cpu_count() or 1
+    fail_at = str(max(1, events // 6 // parallelism))
+    command = [*kept, "--directory", directory, "--progress", "json", "--fail-at", fail_at]
+    log = settings.directory / "driver.log"
+    return Supervisor(this_program(command), log, view)
+
+
+def _print_json(progress: Progress) -> None:
+    print(msgspec.json.encode(progress).decode(), flush=True)
+
+
+def _prove(settings: JobSettings) -> int:
+    print("\ncomparing every output with a computation over all events …\n", flush=True)
+    pipeline = settings.pipeline
+    checks = verify(
+        settings.shop,
+        settings.output,
+        initial_stock=pipeline.initial_stock,
+        subtasks=settings.parallelism or os.cpu_count() or 1,
+    )
+    print(table(checks), flush=True)
+    if all(check.passed for check in checks):
+        print("\nnothing lost, nothing twice")
+        return 0
+    print("\nTHE OUTPUTS ARE NOT WHAT THEY SHOULD BE")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

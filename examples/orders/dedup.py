@@ -1,0 +1,37 @@
+"""Lets each event of an order through once, however often it is delivered."""
+
+from collections.abc import Iterator
+
+from examples.orders.events import OrderEvent
+from holdfast.common import Duration, Types
+from holdfast.datastream import KeyedProcessFunction, RuntimeContext
+from holdfast.datastream.state import MapState, MapStateDescriptor, StateTtlConfig
+
+__all__ = ["Deduplication"]
+
+
+class Deduplication(KeyedProcessFunction):
+    """By order: remembers the events that it has seen, for as long as they may come again.
+
+    Remembering orders instead of events, as the textbook does, would drop the rest of an order's
+    life after its first event.
+    """
+
+    def __init__(self, memory: Duration) -> None:
+        """Forget an event after this time; it would be let through again then."""
+        self._ttl = StateTtlConfig.new_builder(memory).cleanup_full_snapshot().build()
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        descriptor = MapStateDescriptor("seen", Types.STRING(), Types.BOOLEAN())
+        descriptor.enable_time_to_live(self._ttl)
+        self._seen: MapState[str, bool] = runtime_context.get_map_state(descriptor)
+        self._dropped = runtime_context.get_metrics_group().counter("duplicates")
+
+    def process_element(
+        self, value: OrderEvent, ctx: KeyedProcessFunction.Context
+    ) -> Iterator[OrderEvent]:
+        if value.event_id in self._seen:
+            self._dropped.inc()
+        else:
+            self._seen[value.event_id] = True
+            yield value

@@ -1,0 +1,151 @@
+"""What goes through the order system: events of orders, and what the functions make of them.
+
+Events and what travels between subtasks are named tuples, which are small on the way; results are
+dataclasses, which become lines of JSON or rows of a table. Money is ``Decimal``; times are
+milliseconds since 1970.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal, NamedTuple
+
+__all__ = [
+    "CANCELLED",
+    "CREATED",
+    "DELIVERED",
+    "PAID",
+    "SHIPPED",
+    "STEPS",
+    "LateOrder",
+    "LowStock",
+    "OrderEvent",
+    "OrderItem",
+    "OrderStatus",
+    "PurchaseStatistics",
+    "RejectedStep",
+    "Step",
+    "StockChange",
+    "StockLevel",
+]
+
+Step = Literal["created", "paid", "shipped", "delivered", "cancelled"]
+
+CREATED: Step = "created"
+PAID: Step = "paid"
+SHIPPED: Step = "shipped"
+DELIVERED: Step = "delivered"
+CANCELLED: Step = "cancelled"
+STEPS: tuple[Step, ...] = (CREATED, PAID, SHIPPED, DELIVERED, CANCELLED)
+
+
+class OrderItem(NamedTuple):
+    """A line of an order; the price is that of one piece."""
+
+    product: str
+    category: str
+    quantity: int
+    price: Decimal
+
+
+class OrderEvent(NamedTuple):
+    """A step in the life of an order.
+
+    Attributes:
+        event_id: unique among those of the order; an event that is delivered again has it, too.
+        timestamp: when it happened, which is not when it arrives.
+        items: of a created order; the later steps do not repeat them.
+    """
+
+    event_id: str
+    order_id: str
+    user_id: str
+    step: Step
+    timestamp: int
+    items: tuple[OrderItem, ...] = ()
+
+    @property
+    def total(self) -> Decimal:
+        """What the items cost together."""
+        return sum((item.quantity * item.price for item in self.items), Decimal(0))
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces were ordered."""
+        return sum(item.quantity for item in self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderStatus:
+    """Where an order stands after a step, and when it came to each."""
+
+    order_id: str
+    user_id: str
+    status: str
+    created: int | None = None
+    paid: int | None = None
+    shipped: int | None = None
+    delivered: int | None = None
+    cancelled: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedStep:
+    """A step that cannot be, and why."""
+
+    event_id: str
+    order_id: str
+    step: str
+    timestamp: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PurchaseStatistics:
+    """What a user ordered within an hour; ``categories`` counts pieces."""
+
+    user_id: str
+    window_start: int
+    window_end: int
+    orders: int
+    total: Decimal
+    average: Decimal
+    items: int
+    categories: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LateOrder:
+    """An order that came when the statistics of its hour had been given out."""
+
+    order_id: str
+    user_id: str
+    timestamp: int
+    total: Decimal
+
+
+class StockChange(NamedTuple):
+    """Pieces that leave the stock of a product, or come back."""
+
+    product: str
+    change: int
+    order_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StockLevel:
+    """The stock of a product after a change; ``number`` counts the changes of the product."""
+
+    product: str
+    number: int
+    change: int
+    stock: int
+    order_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LowStock:
+    """A product of which there is little left; ``number`` is that of the change that made it so."""
+
+    product: str
+    number: int
+    stock: int

@@ -1,0 +1,111 @@
+"""The job as it is run: its settings, its source, and its environment."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from examples.orders.files import decode_event
+from examples.orders.generator import GeneratorSource
+from examples.orders.pipeline import PipelineSettings, build, watermarks
+from examples.orders.shop import PARTITIONS, Shop
+from examples.orders.sinks import SinkKind, attach
+from holdfast.common import Configuration, RestartStrategies, Time, WatermarkStrategy
+from holdfast.datastream import (
+    CheckpointingMode,
+    DataStream,
+    EmbeddedRocksDBStateBackend,
+    ExternalizedCheckpointCleanup,
+    HashMapStateBackend,
+    StateBackend,
+    StreamExecutionEnvironment,
+)
+from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
+
+__all__ = ["NAME", "Backend", "JobSettings", "environment", "events", "prepare"]
+
+NAME = "orders"
+
+Backend = Literal["rocksdb", "hashmap"]
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """How the job is run; by default as one would in production.
+
+    Attributes:
+        directory: where outputs and checkpoints go.
+        shop: the source of events, unless there are files.
+        files: a directory of files with events.
+        checkpoint_interval: in milliseconds, as are the others.
+        epoch_interval: None for Holdfast's own.
+        parallelism: None for the number of cores.
+    """
+
+    directory: Path
+    shop: Shop = field(default_factory=Shop)
+    files: Path | None = None
+    sink: SinkKind = "files"
+    backend: Backend = "rocksdb"
+    checkpoint_interval: int = 30_000
+    restarts: int = 5
+    restart_delay: int = 30_000
+    epoch_interval: int | None = None
+    parallelism: int | None = None
+    pipeline: PipelineSettings = field(default_factory=PipelineSettings)
+
+    @property
+    def output(self) -> Path:
+        """The directory of the outputs."""
+        return self.directory / "output"
+
+
+def environment(
+    settings: JobSettings, configuration: Configuration | None = None
+) -> StreamExecutionEnvironment:
+    """An environment with checkpoints, restarts and a state backend."""
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    if settings.parallelism is not None:
+        env.set_parallelism(settings.parallelism)
+    if settings.epoch_interval is not None:
+        env.set_buffer_timeout(settings.epoch_interval)
+    env.enable_checkpointing(settings.checkpoint_interval)
+    config = env.get_checkpoint_config()
+    config.set_checkpointing_mode(CheckpointingMode.EXACTLY_ONCE)
+    config.set_checkpoint_timeout(600_000)
+    config.set_max_concurrent_checkpoints(1)
+    config.set_min_pause_between_checkpoints(settings.checkpoint_interval)
+    config.enable_externalized_checkpoints(ExternalizedCheckpointCleanup.RETAIN_ON_CANCELLATION)
+    config.set_fail_on_checkpointing_errors(True)
+    config.set_checkpoint_storage_dir((settings.directory / "checkpoints").absolute().as_uri())
+    backends: dict[Backend, type[StateBackend]] = {
+        "rocksdb": EmbeddedRocksDBStateBackend,
+        "hashmap": HashMapStateBackend,
+    }
+    env.set_state_backend(backends[settings.backend]())
+    env.set_restart_strategy(
+        RestartStrategies.fixed_delay_restart(
+            settings.restarts, Time.milliseconds(settings.restart_delay)
+        )
+    )
+    return env
+
+
+def prepare(settings: JobSettings) -> StreamExecutionEnvironment:
+    """The whole job, from its source to its sinks, ready to be executed."""
+    env = environment(settings)
+    outputs = build(events(env, settings), settings.pipeline)
+    attach(outputs, settings.sink, settings.output)
+    return env
+
+
+def events(env: StreamExecutionEnvironment, settings: JobSettings) -> DataStream:
+    """The stream of events, with timestamps and watermarks."""
+    if settings.files is None:
+        source = env.from_source(GeneratorSource(settings.shop), watermarks(), "events")
+        return source.set_parallelism(min(PARTITIONS, env.get_parallelism())).uid("events")
+    lines = FileSource.for_record_stream_format(
+        StreamFormat.text_line_format(), str(settings.files)
+    )
+    source = env.from_source(lines.build(), WatermarkStrategy.no_watermarks(), "files")
+    parsed = source.uid("files").map(decode_event).name("parse")
+    return parsed.assign_timestamps_and_watermarks(watermarks()).uid("event-time")

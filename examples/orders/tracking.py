@@ -1,0 +1,156 @@
+"""The life of each order: created, paid, shipped, delivered, or cancelled, with a time per step."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from examples.orders.events import (
+    CANCELLED,
+    CREATED,
+    DELIVERED,
+    PAID,
+    SHIPPED,
+    STEPS,
+    OrderEvent,
+    OrderItem,
+    OrderStatus,
+    RejectedStep,
+    Step,
+    StockChange,
+)
+from examples.orders.tallies import Tally, show
+from holdfast.common import Duration
+from holdfast.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
+from holdfast.datastream.functions import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+)
+from holdfast.datastream.state import (
+    ListState,
+    ListStateDescriptor,
+    StateTtlConfig,
+    ValueState,
+    ValueStateDescriptor,
+)
+
+__all__ = ["KEPT", "REJECTED", "STOCK_CHANGES", "OrderState", "OrderTracking"]
+
+#: how long an order is kept to which nothing happens
+KEPT = Duration.of_days(90)
+
+#: steps that cannot be
+REJECTED = OutputTag("rejected", RejectedStep)
+#: what leaves the stock with an order, and comes back when it is cancelled
+STOCK_CHANGES = OutputTag("stock-changes", StockChange)
+
+#: the steps that may come after a status; None is before the first
+_NEXT: dict[Step | None, tuple[Step, ...]] = {
+    None: (CREATED,),
+    CREATED: (PAID, CANCELLED),
+    PAID: (SHIPPED, CANCELLED),
+    SHIPPED: (DELIVERED,),
+    DELIVERED: (),
+    CANCELLED: (),
+}
+#: what must have happened to an order before a step
+_NEEDED: dict[Step, Step] = {SHIPPED: PAID, DELIVERED: SHIPPED}
+
+
+@dataclass(frozen=True)
+class OrderState:
+    """What is kept of an order; a field that is added needs a default."""
+
+    user_id: str
+    status: Step
+    items: tuple[OrderItem, ...]
+    times: dict[str, int] = field(default_factory=dict)
+
+
+class OrderTracking(KeyedProcessFunction, CheckpointedFunction):
+    """By order: gives the status after each step.
+
+    Events arrive out of order, and whether a step can be depends on those before it. So an event
+    waits until the watermark has come to its time: then everything before it is there. One that is
+    late finds the watermark past it, and does not wait.
+    """
+
+    def __init__(self, keep: Duration = KEPT) -> None:
+        """Forget an order when nothing has happened to it for this time."""
+        self._ttl = StateTtlConfig.new_builder(keep).cleanup_full_snapshot().build()
+        self._by_status = Tally(*STEPS)
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        self._by_status.initialize_state(context)
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self._by_status.snapshot_state()
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        descriptor = ValueStateDescriptor("order", OrderState)
+        descriptor.enable_time_to_live(self._ttl)
+        self._order: ValueState[OrderState] = runtime_context.get_state(descriptor)
+        self._waiting: ListState[OrderEvent] = runtime_context.get_list_state(
+            ListStateDescriptor("waiting", OrderEvent)
+        )
+        show(runtime_context, "orders", STEPS, lambda step: self._by_status[step])
+
+    def process_element(
+        self, value: OrderEvent, ctx: KeyedProcessFunction.Context
+    ) -> Iterator[Any]:
+        timers = ctx.timer_service()
+        if value.timestamp <= timers.current_watermark():
+            yield from self._take(value)
+        else:
+            self._waiting.add(value)
+            timers.register_event_time_timer(value.timestamp)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+        waiting = sorted(self._waiting.get(), key=lambda event: (event.timestamp, event.event_id))
+        self._waiting.update([event for event in waiting if event.timestamp > timestamp])
+        for event in waiting:
+            if event.timestamp <= timestamp:
+                yield from self._take(event)
+
+    def _take(self, event: OrderEvent) -> Iterator[Any]:
+        """Take a step, if it can be."""
+        order = self._order.value()
+        before = None if order is None else order.status
+        if event.step not in _NEXT[before]:
+            reason = _reason(order, event.step)
+            yield (
+                REJECTED,
+                RejectedStep(event.event_id, event.order_id, event.step, event.timestamp, reason),
+            )
+            return
+        if order is None:
+            order = OrderState(event.user_id, CREATED, event.items)
+        times = {**order.times, event.step: event.timestamp}
+        order = replace(order, status=event.step, times=times)
+        self._order.update(order)
+        self._count(before, event.step)
+        yield OrderStatus(event.order_id, order.user_id, order.status, **times)
+        yield from _stock_changes(event, order)
+
+    def _count(self, before: Step | None, after: Step) -> None:
+        if before is not None:
+            self._by_status.add(before, -1)
+        self._by_status.add(after, 1)
+
+
+def _reason(order: OrderState | None, step: Step) -> str:
+    """Why a step cannot be: something is missing before it, or something has happened already."""
+    if order is None:
+        return f"{step} before created"
+    needed = _NEEDED.get(step, CREATED)
+    if needed in order.times or CANCELLED in order.times:
+        return f"{step} after {order.status}"
+    return f"{step} before {needed}"
+
+
+def _stock_changes(event: OrderEvent, order: OrderState) -> Iterator[tuple[OutputTag, StockChange]]:
+    sign = {CREATED: -1, CANCELLED: 1}.get(event.step)
+    if sign is not None:
+        for item in order.items:
+            change = StockChange(item.product, sign * item.quantity, event.order_id)
+            yield STOCK_CHANGES, change

@@ -1,0 +1,408 @@
+"""What the RocksDB backend does besides what every backend must do."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.common import Types
+from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
+from holdfast.state import rocksdb
+from holdfast.state.backend import (
+    Chain,
+    HeapKeyedStateBackend,
+    KeyContext,
+    KeyedStateBackend,
+    RestoredHow,
+    StateSettings,
+    StateStorage,
+    make_backend,
+)
+from holdfast.state.errors import StateCorruptionError, StateError, StateMigrationError
+from holdfast.state.rocksdb import RocksDBKeyedStateBackend
+from holdfast.state.rocksdb_entries import CachedEntries
+from holdfast.state.rocksdb_home import Home
+from holdfast.state.settings import sweep
+from holdfast.state.storage import DirectoryStateStorage
+from holdfast.testing.storage import MemoryStateStorage
+
+MEMORY = 16 << 20
+COUNT = ValueStateDescriptor("count", Types.LONG())
+
+
+class Watched(MemoryStateStorage):
+    """Knows what was read and written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_read: list[str] = []
+
+    def read(self, name: str) -> bytes:
+        self.was_read.append(name)
+        return super().read(name)
+
+
+class Worker:
+    """A process that runs the subtask, as far as its state can tell."""
+
+    def __init__(self, home: Path, storage: StateStorage) -> None:
+        self.backend = RocksDBKeyedStateBackend(range(128), 128, Home(home), MEMORY)
+        self.context = KeyContext()
+        self.storage = storage
+        self.counts: Any = self.backend.keyed_state("op", COUNT, self.context)
+
+    def put(self, entries: dict[Any, int]) -> None:
+        for self.context.key, value in entries.items():
+            self.counts.update(value)
+
+    def epoch(self, number: int, entries: dict[Any, int], stamp: str = "") -> Chain:
+        self.put(entries)
+        return self.backend.persist(self.storage, stamp or f"e{number}", number)
+
+    def contents(self) -> dict[Any, int]:
+        return {key: value for key, _, value in self.backend.entries("op", "count")}
+
+
+@pytest.fixture
+def storage() -> Watched:
+    return Watched()
+
+
+@pytest.fixture
+def hire(tmp_path: Path, storage: Watched) -> Callable[[], Worker]:
+    return lambda: Worker(tmp_path / "home", storage)
+
+
+@pytest.fixture
+def base_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], bool]], None]:
+    """Say after how many files of a chain there is a base."""
+
+    def set_when(when: Callable[[int], bool]) -> None:
+        monkeypatch.setattr(rocksdb, "needs_base", lambda sizes: not sizes or when(len(sizes)))
+
+    return set_when
+
+
+def numbers(*ranges: range) -> dict[str, int]:
+    return {f"key {n}": n for numbers in ranges for n in numbers}
+
+
+# What a host has of a subtask's state.
+
+
+def test_a_database_that_stands_for_the_chain_is_used_as_it_is(
+    hire: Callable[[], Worker], storage: Watched
+) -> None:
+    first = hire()
+    first.backend.set_blob("op", "fields", b"carried")
+    first.epoch(0, {"a": 1})
+    chain = first.epoch(1, {"b": 2})
+    first.backend.close()
+    second = hire()
+    restored = second.backend.restore(storage, chain)
+    assert restored.how is RestoredHow.CURRENT
+    assert storage.was_read == []
+    assert second.contents() == {"a": 1, "b": 2}
+    assert second.backend.get_blob("op", "fields") == b"carried"
+
+
+def test_a_database_that_missed_epochs_reads_only_those(
+    hire: Callable[[], Worker], storage: Watched
+) -> None:
+    first, second = hire(), hire()
+    chain = first.epoch(0, {"a": 1, "b": 1})
+    second.backend.restore(storage, chain)
+    storage.was_read.clear()
+    first.backend.restore(storage, second.epoch(1, {"a": 2}))
+    assert storage.was_read == ["e1.state"]
+    assert first.contents() == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize("with_base", [False, True])
+def test_a_database_with_an_epoch_that_was_not_accepted_is_thrown_away(
+    hire: Callable[[], Worker],
+    storage: Watched,
+    base_when: Callable[[Callable[[int], bool]], None],
+    with_base: bool,
+) -> None:
+    first = hire()
+    base_when(lambda files: with_base and files > 1)
+    first.epoch(0, {"a": 1})
+    accepted = first.epoch(1, {"b": 1})
+    first.epoch(2, {"a": 99, "c": 99}, stamp="zombie")
+    first.backend.close()
+    second = hire()
+    restored = second.backend.restore(storage, accepted)
+    assert restored.how is RestoredHow.REBUILT
+    assert second.contents() == {"a": 1, "b": 1}
+    # the tables of the base were still there
+    assert storage.was_read == ["e0.state", "e1.state"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import msgspec
+from holdfast.state.storage import DirectoryStateStorage
+from tests.state.test_rocksdb import Worker
+
+directory = Path(sys.argv[1])
+worker = Worker(directory / "home", DirectoryStateStorage(directory))
+worker.epoch(0, {"a": 1})
+chain = worker.epoch(1, {"b": 2})
+worker.put({"a": 99})
+(directory / "chain").write_bytes(msgspec.msgpack.encode(chain))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_was_killed_leaves_its_database(tmp_path: Path, storage: Watched) -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    chain = msgspec.msgpack.decode((tmp_path / "chain").read_bytes(), type=Chain)
+    worker = Worker(tmp_path / "home", storage)
+    assert worker.backend.restore(storage, chain).how is RestoredHow.CURRENT
+    assert worker.contents() == {"a": 1, "b": 2}
+
+
+def test_two_processes_of_a_host_have_a_database_each(
+    hire: Callable[[], Worker], tmp_path: Path, storage: Watched
+) -> None:
+    first, second = hire(), hire()
+    chain = first.epoch(0, {"a": 1})
+    second.backend.restore(storage, chain)
+    assert (tmp_path / "home" / "0").is_dir()
+    assert (tmp_path / "home" / "1").is_dir()
+    first.backend.close()
+    third = hire()
+    third.backend.restore(storage, chain)
+    assert not (tmp_path / "home" / "2").exists()
+
+
+def test_tables_that_are_gone_from_the_host_are_read_again(
+    hire: Callable[[], Worker], tmp_path: Path, storage: Watched
+) -> None:
+    chain = hire().epoch(0, {"a": 1})
+    for table in (tmp_path / "home" / "tables").iterdir():
+        table.unlink()
+    worker = hire()
+    worker.backend.restore(storage, chain)
+    assert worker.contents() == {"a": 1}
+    assert storage.was_read == ["e0.state", chain.tables[0].name]
+
+
+def test_a_damaged_database_is_made_anew(
+    hire: Callable[[], Worker], tmp_path: Path, storage: Watched
+) -> None:
+    first = hire()
+    chain = first.epoch(0, {"a": 1})
+    first.backend.close()
+    (tmp_path / "home" / "0" / "CURRENT").write_text("nothing of the kind\n")
+    worker = hire()
+    assert worker.backend.restore(storage, chain).how is RestoredHow.REBUILT
+    assert worker.contents() == {"a": 1}
+
+
+def test_what_a_job_left_goes_with_its_state_files(tmp_path: Path) -> None:
+    local = StateSettings(True, (str(tmp_path),))
+    kept, gone = tmp_path / "kept", tmp_path / "gone"
+    for files in (kept, gone):
+        files.mkdir()
+        backend = make_backend(local, str(files), 1, 0)
+        backend.set_blob("op", "fields", b"something")
+        backend.persist(DirectoryStateStorage(files), "e0", 0)
+        backend.close()
+        assert local.home(str(files), 1, 0).is_dir()
+    for path in gone.iterdir():
+        path.unlink()
+    gone.rmdir()
+    sweep(tmp_path)
+    assert local.home(str(kept), 1, 0).is_dir()
+    assert not local.home(str(gone), 1, 0).parent.exists()
+    make_backend(local, str(kept), 1, 0).close(ended=True)
+    assert not local.home(str(kept), 1, 0).exists()
+
+
+# Bases on tables.
+
+
+def test_a_base_copies_only_new_tables(
+    hire: Callable[[], Worker],
+    storage: Watched,
+    base_when: Callable[[Callable[[int], bool]], None],
+) -> None:
+    base_when(lambda files: files > 2)
+    worker = hire()
+    first = worker.epoch(0, numbers(range(50_000)))
+    for epoch in (1, 2):
+        worker.backend.restore(storage, worker.epoch(epoch, numbers(range(500))))
+    before = set(storage.files)
+    second = worker.epoch(3, numbers(range(500)))
+    assert len(second.files) == 1
+    assert set(first.tables) < set(second.tables)
+    written = {name: len(data) for name, data in storage.files.items() if name not in before}
+    assert sum(written.values()) < first.size / 10
+    assert {ref.name for ref in second.all_files} - before == set(written)
+
+
+def test_a_table_that_is_damaged_is_told_by_its_name(
+    hire: Callable[[], Worker], tmp_path: Path, storage: Watched
+) -> None:
+    chain = hire().epoch(0, {"a": 1})
+    name = chain.tables[0].name
+    damaged = bytearray(storage.files[name])
+    damaged[len(damaged) // 2] ^= 1
+    storage.files[name] = bytes(damaged)
+    elsewhere = Worker(tmp_path / "another host", storage)
+    with pytest.raises(StateCorruptionError, match=f"'{name}' cannot be used: expected checksum"):
+        elsewhere.backend.restore(storage, chain)
+    assert elsewhere.contents() == {}
+
+
+def test_pickles_in_tables_are_refused_unread(hire: Callable[[], Worker], tmp_path: Path) -> None:
+    class Suspicious(Watched):
+        def refuse(self, what: str) -> None:
+            raise StateError(what)
+
+    storage = Suspicious()
+    worker = Worker(tmp_path / "home", storage)
+    untyped: Any = worker.backend.keyed_state("op", ValueStateDescriptor("any"), worker.context)
+    worker.context.key = "a"
+    untyped.update({1, 2})
+    chain = worker.epoch(0, {"a": 1})
+    for backend in (HeapKeyedStateBackend(range(128), 128), hire().backend):
+        with pytest.raises(StateError, match="state 'any' of operator 'op'"):
+            backend.import_key_groups(storage, [chain])
+
+
+def test_keys_that_are_kept_in_their_rows_are_no_pickles(tmp_path: Path) -> None:
+    class Suspicious(Watched):
+        def refuse(self, what: str) -> None:
+            raise StateError(what)
+
+    storage = Suspicious()
+    worker = Worker(tmp_path / "home", storage)
+    chain = worker.epoch(0, {True: 1, 2.0: 2, (False, "a"): 3})
+    other = HeapKeyedStateBackend(range(128), 128)
+    other.import_key_groups(storage, [chain])
+    other.keyed_state("op", COUNT, KeyContext())
+    found = {repr(key): value for key, _, value in other.entries("op", "count")}
+    assert found == {"True": 1, "2.0": 2, "(False, 'a')": 3}
+
+
+def test_rows_of_an_older_type_are_written_anew(
+    hire: Callable[[], Worker], tmp_path: Path, storage: Watched
+) -> None:
+    first = hire()
+    chain = first.epoch(0, numbers(range(3000)))
+    for descriptor in (ValueStateDescriptor("count", Types.STRING()), ListStateDescriptor("count")):
+        worker = RocksDBKeyedStateBackend(range(128), 128, Home(tmp_path / "home"), MEMORY)
+        worker.restore(storage, chain)
+        with pytest.raises(StateMigrationError, match="'count' of operator 'op' was saved as"):
+            worker.keyed_state("op", descriptor, KeyContext())
+        worker.close()
+    widened = RocksDBKeyedStateBackend(range(128), 128, Home(tmp_path / "home"), MEMORY)
+    widened.restore(storage, chain)
+    widened.keyed_state("op", ValueStateDescriptor("count", Types.BIG_INT()), KeyContext())
+    found = {key: value for key, _, value in widened.entries("op", "count")}
+    assert found == numbers(range(3000))
+    assert len(widened.persist(storage, "e1", 1).files) == 1  # a base, all of the new type
+
+
+# Keys.
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+plain_keys = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 2),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.sampled_from([0.0, -0.0, 1.0, 2.5, Decimal(1), Decimal("2.5"), Colour.RED, "red", "\ud800"]),
+    st.text(max_size=2),
+    st.binary(max_size=2),
+    st.frozensets(st.integers(0, 3)),
+)
+keys = st.one_of(plain_keys, st.tuples(plain_keys, plain_keys), st.builds(Point, *[st.just(1)] * 2))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.tuples(keys, st.integers(0, 9)), min_size=1), min_size=1, max_size=4))
+def test_keys_are_the_keys_of_a_dict(epochs: list[list[tuple[Any, int]]]) -> None:
+    model: dict[Any, int] = {}
+    backend = _fresh()
+    context = KeyContext()
+    state: Any = backend.keyed_state("op", COUNT, context)
+    for number, epoch in enumerate(epochs):
+        for key, value in epoch:
+            context.key = key
+            assert state.value() == model.get(key)
+            if value:
+                state.update(value)
+                model[key] = value
+            else:
+                state.clear()
+                model.pop(key, None)
+        backend.persist(MemoryStateStorage(), f"e{number}", number)
+        state._entries.forget()
+    found = [(key, value) for key, _, value in backend.entries("op", "count")]
+    assert len(found) == len(model)
+    assert dict(found) == model
+    backend.close(ended=True)
+
+
+def _fresh() -> KeyedStateBackend:
+    home = Home(Path(tempfile.mkdtemp(prefix="holdfast-keys-")))
+    return RocksDBKeyedStateBackend(range(128), 128, home, MEMORY)
+
+
+# Memory.
+
+
+def test_what_is_in_memory_is_bounded(hire: Callable[[], Worker]) -> None:
+    worker = hire()
+    entries = worker.counts._entries
+    assert isinstance(entries, CachedEntries)
+    for epoch in range(8):
+        worker.epoch(epoch, numbers(range(epoch * 20_000, (epoch + 1) * 20_000)))
+    for number in range(0, 160_000, 3):
+        worker.context.key = f"key {number}"
+        assert worker.counts.value() == number
+    assert len(entries.in_memory) + len(entries._older) < MEMORY // 2 // 300
+    assert worker.backend._budget.cache.get_usage() <= MEMORY // 2
+
+
+def test_entries_that_are_used_stay_in_memory() -> None:
+    reads: list[str] = []
+
+    def read(key: str) -> str:
+        reads.append(key)
+        return key
+
+    entries = CachedEntries(set(), read, lambda: iter(()))
+    for number in range(2_000):
+        assert entries.get("often") == "often"
+        assert entries.get(f"once {number}") is not None
+    assert reads.count("often") == 1
+    assert len(entries.in_memory) <= 256
