@@ -38,6 +38,8 @@
     its output.
 `increments`
     Holdfast alone. What a checkpoint writes, by changed keys and by keys in the state.
+`savepoint_frame`
+    Holdfast alone. A savepoint as a DataFrame: rows per second, made and read.
 `one_window`
     Holdfast alone. Does memory stay as small while ten million records go into one window?
 `nexmark`
@@ -92,6 +94,7 @@ PROGRAMS = {
         Program("recovery-1m", "benchmarks.own.recovery_job", variant="1000000"),
         Program("recovery-5m", "benchmarks.own.recovery_job", variant="5000000"),
         Program("increments", "benchmarks.own.increments_job"),
+        Program("savepoint-frame", "benchmarks.own.savepoint_job"),
         Program("orders", "benchmarks.own.orders_job"),
         Program("orders-pyflink", "benchmarks.peers.pyflink_orders_job", "pyflink", "thread", 0.05),
         Program("one-window", "benchmarks.own.window_job"),
@@ -184,6 +187,7 @@ WORKLOADS = {
         ),
         Workload("orders", 400_000, 20_000, programs=("orders", "orders-pyflink"), unit="events"),
         Workload("increments", 1_000_000, 50_000, programs=("increments",), unit="keys"),
+        Workload("savepoint_frame", 5_000_000, 50_000, programs=("savepoint-frame",), unit="keys"),
         Workload("one_window", 10_000_000, 2_000_000, programs=("one-window",)),
         Workload(
             "nexmark",

@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
         "runtime",
         "checkpoint",
     },
+    "savepoint": {"common", "state", "filesystem", "datastream", "runtime", "checkpoint"},
     "spark": {
         "common",
         "metrics",
@@ -46,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
         "runtime",
         "checkpoint",
         "driver",
+        "savepoint",
     },
     "testing": {
         "common",
@@ -63,8 +65,11 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {"common", "plan", "state", "filesystem", "datastream", "checkpoint"},
     "__main__": {"cli"},
 }
-#: Imports inside of functions, made when a job is started; nothing else may be late.
+#: Imports inside of functions, made when a job is started or Spark is to read or write state;
+#: nothing else may be late.
 LATE = {
+    ("savepoint/data.py", "spark"),
+    ("savepoint/writer.py", "spark"),
     ("datastream/stream_execution_environment.py", "spark"),
 }
 #: `state` shares the descriptors, which are public API, with `datastream`; nothing more.
@@ -147,7 +152,7 @@ def test_only_the_spark_package_imports_pyspark() -> None:
         for imported, how in imports_of(module)
         if imported.split(".")[0] in ("pyspark", "py4j")
         and package_of(module) != "spark"
-        and not (package_of(module) == "datastream" and how == "typing")
+        and not (package_of(module) in ("datastream", "savepoint") and how == "typing")
     ] == []
 
 

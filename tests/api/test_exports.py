@@ -12,6 +12,7 @@ PACKAGES = [
     "holdfast.datastream",
     "holdfast.filesystem",
     "holdfast.metrics",
+    "holdfast.savepoint",
     "holdfast.testing",
 ]
 

@@ -114,6 +114,7 @@ def test_job_client_is_abstract():
         "get_job_id",
         "get_job_status",
         "get_metrics",
+        "query_state",
         "get_watermarks",
         "stop_with_savepoint",
         "trigger_savepoint",

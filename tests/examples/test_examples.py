@@ -38,6 +38,11 @@ EXPECTED = {
         "reduce> ('shanghai', '25.2 23.9')",
         "union> 18.5",
     ],
+    "bootstrap_state": [
+        "1000 payments were made of the balances in the warehouse",
+        "customer-7 has 107 cents left",
+        "1000 of 5000 balances have changed",
+    ],
     "broadcast_rules": ["frost: garden had -7.5", "every reading met every rule, once"],
     "connected_streams": [
         "order 2 (12.5) is paid",

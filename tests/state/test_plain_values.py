@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast.common import Instant, Row, Types
 from holdfast.common.typeinfo import type_info_of
-from holdfast.state.errors import StateMigrationError
+from holdfast.state.errors import PickledStateError
 from holdfast.state.plain_values import plain_values
 from holdfast.state.serializers import Codec, Serializer
 from tests.state.type_strategies import TYPES, TextSerializer, Typed, exactly
@@ -112,7 +112,7 @@ def test_other_types(value: Any, declared: Any, expected: Any) -> None:
 
 
 def test_pickles_stay_closed() -> None:
-    with pytest.raises(StateMigrationError, match="cannot be read without the job's classes"):
+    with pytest.raises(PickledStateError, match="cannot be read without the job's classes"):
         plain({1, 2}, None)
 
 

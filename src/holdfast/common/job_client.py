@@ -69,6 +69,22 @@ class JobClient(ABC):
         """
 
     @abstractmethod
+    def query_state(
+        self, operator: str, state: str, key: Any, window: Any = None
+    ) -> CompletableFuture[Any]:
+        """Ask for what a key has in a keyed state as of the last completed epoch; not in PyFlink.
+
+        The result is a plain value: a list or a dict of list and map states, an accumulator, a dict
+        for a record; None if the key has nothing. What has a time-to-live may be over.
+
+        Args:
+            operator: its uid, or its name if no other has that.
+            state: the name of the state.
+            key: exactly what the key selector returns.
+            window: of state that is kept by window: the window, or its start and end.
+        """
+
+    @abstractmethod
     def get_watermarks(self) -> dict[str, int]:
         """Return how far time was after the last epoch, by operator uid; not in PyFlink.
 

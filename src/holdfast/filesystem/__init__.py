@@ -17,7 +17,7 @@ from holdfast.filesystem.base import (
     join,
 )
 from holdfast.filesystem.local import LocalFileSystem
-from holdfast.filesystem.options import configure, hadoop_options
+from holdfast.filesystem.options import configure, configured, hadoop_options
 from holdfast.filesystem.schemes import check_scheme, file_system_of
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "cause_of",
     "check_scheme",
     "configure",
+    "configured",
     "file_system_of",
     "hadoop_options",
     "join",

@@ -19,7 +19,7 @@ from holdfast.datastream.time_domain import TimeDomain
 from holdfast.state.backend import KeyContext, KeyedStateBackend
 
 #: no state of a user has such a name
-_NAMES = {
+TIMER_STATES = {
     TimeDomain.EVENT_TIME: "\0event-time-timers",
     TimeDomain.PROCESSING_TIME: "\0processing-time-timers",
 }
@@ -53,7 +53,7 @@ class TimerQueue:
         #: how many of them may be no more, or there twice
         self._doubtful = 0
         self._firing = False
-        self._set = backend.marks(operator, _NAMES[domain], self._loaded)
+        self._set = backend.marks(operator, TIMER_STATES[domain], self._loaded)
 
     def register(self, timestamp: int, namespace: Any = None) -> None:
         """Set a timer of the current key; equal ones are one."""

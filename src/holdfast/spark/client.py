@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from holdfast.checkpoint.events import CheckpointRecord
@@ -146,6 +147,21 @@ class SparkJobClient(JobClient):
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
         """Take a savepoint with one of the next epochs; the future is done with its path."""
         return self._job.savepoint(savepoint_directory)
+
+    def query_state(
+        self, operator: str, state: str, key: Any, window: Any = None
+    ) -> CompletableFuture[Any]:
+        """Read what a key has in a keyed state, as of the last completed epoch."""
+        answer: CompletableFuture[Any] = CompletableFuture()
+
+        def read() -> None:
+            try:
+                answer.set_result(self._job.query_state(operator, state, key, window))
+            except Exception as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=read, name="holdfast-query", daemon=True).start()
+        return answer
 
     def _accumulators(self) -> dict[str, Any]:
         totals: dict[str, Any] = {}

@@ -19,6 +19,7 @@ from holdfast.datastream.shipment import Shipment
 from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.checkpoints import JobCheckpoints
 from holdfast.driver.driver import JobDriver
+from holdfast.driver.queries import query_state
 from holdfast.errors import JobCancelledError
 from holdfast.filesystem import configure, hadoop_options
 from holdfast.plan.model import Plan
@@ -34,6 +35,7 @@ from holdfast.spark.rows import RowSources
 from holdfast.spark.session import is_local
 from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
+from holdfast.state.errors import StateError, StateStorageError
 from holdfast.state.settings import sweep
 
 _logger = logging.getLogger(__name__)
@@ -141,6 +143,19 @@ class SparkJob:
         if self._ended.is_set():
             self._checkpoints.refuse_savepoints()
         return answer
+
+    def query_state(self, operator: str, state: str, key: Any, window: Any) -> Any:
+        """What a key has in a state as of the last accepted epoch."""
+        try:
+            return query_state(self._job.driver, operator, state, key, window)
+        except StateError as error:
+            if not self._ended.is_set():
+                raise
+            message = (
+                f"job '{self.plan.name}' has ended; its state is in its last checkpoint or "
+                "savepoint, if it was to keep one: read that with holdfast.savepoint"
+            )
+            raise StateStorageError(message) from error
 
     @property
     def _checkpoints(self) -> JobCheckpoints:

@@ -6,7 +6,8 @@ StateError
 ├── StateCorruptionError     a file is damaged, cut short, foreign, or of a newer format
 ├── StateMigrationError      a state was saved in one way and is declared in another
 ├── PickledStateError        a state is pickled, and nobody has said that it may be unpickled
-└── StateTypeError           a value does not fit the type that its descriptor declares
+├── StateTypeError           a value does not fit the type that its descriptor declares
+└── StateLookupError         somebody asks for an operator or a state that is not there
 """
 
 from __future__ import annotations
@@ -40,3 +41,7 @@ class PickledStateError(StateError):
 
 class StateTypeError(StateError, TypeError):
     """A value in a state does not fit the type that its descriptor declares."""
+
+
+class StateLookupError(StateError, LookupError):
+    """There is no such operator or state."""

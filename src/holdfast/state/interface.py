@@ -28,7 +28,7 @@ from holdfast.state.chain import Chain
 from holdfast.state.errors import StateCorruptionError, StateRegistrationError
 from holdfast.state.files import BlobId, StateFile, decode_file
 from holdfast.state.key_groups import KeyGroupShare
-from holdfast.state.storage import StateStorage
+from holdfast.state.storage import ReadableStorage, StateStorage
 from holdfast.state.ttl import Clock
 from holdfast.state.ttl_cleanup import TtlStates
 from holdfast.state.views import KeyContext, KeyedMarks
@@ -250,7 +250,7 @@ def read_blobs(storage: StateStorage, chain: Chain) -> dict[BlobId, bytes]:
     return blobs
 
 
-def read_file(storage: StateStorage, name: str, size: int) -> StateFile:
+def read_file(storage: ReadableStorage, name: str, size: int) -> StateFile:
     """Return a state file that has that size, or raise an error that names it."""
     data = storage.read(name)
     if len(data) != size:

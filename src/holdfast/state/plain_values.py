@@ -2,7 +2,7 @@
 
 A record is a dict by the names of its fields, a member of an enum its value, a set a list, what a
 serializer of the user's wrote its bytes. Fields that were left out because they have a default are
-left out here, too. Nothing is ever unpickled.
+left out here, too. Nothing is unpickled unless the caller says how.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
 from holdfast.common.time import Instant
-from holdfast.state.errors import StateMigrationError
+from holdfast.state.errors import PickledStateError
 from holdfast.state.schema import (
     Custom,
     Layout,
@@ -32,7 +32,7 @@ from holdfast.state.schema import (
     TupleOf,
     is_written_as,
 )
-from holdfast.state.serializers import Codec, Column, decode_untyped
+from holdfast.state.serializers import Codec, Column, Loads, decode_untyped
 
 __all__ = ["plain_values"]
 
@@ -52,19 +52,26 @@ _CONVERTED: Final[dict[str, type]] = {
     "float": float,
     "double": float,
 }
+#: kinds whose values MessagePack has as they are
+_AS_WRITTEN: Final = ("boolean", "byte", "short", "int", "long", "string", "char", "bytes", "null")
 
 
-def plain_values(schema: Schema | None, column: Column) -> list[Any]:
+def plain_values(schema: Schema | None, column: Column, loads: Loads | None = None) -> list[Any]:
     """Return the values of a column that was written under that schema.
 
-    Raise a StateMigrationError if they are pickled.
+    ``loads`` unpickles; without it raise a PickledStateError if they are pickled.
     """
-    if column.codec is Codec.PICKLE:
-        message = "pickled values cannot be read without the job's classes; declare a type"
-        raise StateMigrationError(message)
     if column.codec is not Codec.TYPED or schema is None:
-        return decode_untyped(column)
-    return list(map(_reader(schema, (), at_top=True), _decode(column.data)))
+        return decode_untyped(column, loads or _refuse)
+    values = _decode(column.data)
+    if isinstance(schema, Plain) and schema.kind in _AS_WRITTEN:
+        return values
+    return list(map(_reader(schema, (), at_top=True), values))
+
+
+def _refuse(data: bytes | memoryview) -> NoReturn:
+    message = "pickled values cannot be read without the job's classes; declare a type"
+    raise PickledStateError(message)
 
 
 def _reader(schema: Schema, around: _Around, at_top: bool = False) -> _Read:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -24,8 +25,8 @@ from holdfast.state.rocksdb_rows import (
     state_prefix,
     value_column,
 )
-from holdfast.state.serializers import Codec, Column, Serializer
-from holdfast.state.storage import StateStorage
+from holdfast.state.serializers import Codec, Column, Loads, Serializer
+from holdfast.state.storage import ReadableStorage
 from holdfast.state.table_files import TableIndex, fetch_tables
 
 __all__ = ["lay_out", "open_tables", "sections_of"]
@@ -44,7 +45,7 @@ _Entry = tuple[int, Any, bytes]
 
 
 @contextmanager
-def open_tables(storage: StateStorage, chain: Chain, index: TableIndex) -> Iterator[Database]:
+def open_tables(storage: ReadableStorage, chain: Chain, index: TableIndex) -> Iterator[Database]:
     """Open the tables of a chain as a database in a directory of its own, for as long as needed."""
     with tempfile.TemporaryDirectory(prefix="holdfast-tables-") as scratch:
         directory = Path(scratch)
@@ -63,16 +64,25 @@ def lay_out(chain: Chain, index: TableIndex, tables: Path, directory: Path) -> N
 
 
 def sections_of(
-    database: Database, number: int, state: Section, refuse: Refuse | None = None
+    database: Database,
+    number: int,
+    state: Section,
+    refuse: Refuse | None = None,
+    key_groups: range | None = None,
+    loads: Loads = pickle.loads,
 ) -> Iterator[Section]:
-    """Yield all rows of a state as sections of a bounded number of keys.
+    """Yield the rows of a state as sections of a bounded number of keys.
 
     ``refuse`` is called, and must raise, if something in them is pickled; nothing is unpickled
-    before.
+    before. ``key_groups``: only theirs. ``loads`` unpickles keys that are pickled.
     """
-    rows = database.scan(state_prefix(number), state_prefix(number + 1))
+    start, end = state_prefix(number), state_prefix(number + 1)
+    if key_groups is not None:
+        start = state_prefix(number, key_groups.start)
+        end = state_prefix(number, key_groups.stop)
+    rows = database.scan(start, end)
     checked = rows if refuse is None else _checked(rows, state, refuse)
-    entries = _entries(checked, state.namespaced)
+    entries = _entries(checked, state.namespaced, loads)
     while part := list(islice(entries, _ROWS)):
         yield replace(state, chunks=tuple(_chunks(part, state)))
 
@@ -93,11 +103,13 @@ def _codecs(row: bytes, state: Section) -> tuple[int, ...]:
     return tuple(row[:2] if state.kind == "map" else row[:1])
 
 
-def _entries(rows: Iterable[tuple[bytes, bytes]], namespaced: bool) -> Iterator[_Entry]:
+def _entries(
+    rows: Iterable[tuple[bytes, bytes]], namespaced: bool, loads: Loads
+) -> Iterator[_Entry]:
     for row_key, row in rows:
         group = KeyCodec.group_of(row_key)
         if is_bucket(row):
-            yield from ((group, key, inner) for key, inner in bucket_items(row, namespaced))
+            yield from ((group, key, inner) for key, inner in bucket_items(row, namespaced, loads))
         else:
             yield group, KeyCodec.decode(row_key), row
 

@@ -21,6 +21,7 @@ Pure: nothing here reads or writes.
 from __future__ import annotations
 
 import contextlib
+import pickle
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from numbers import Number
@@ -31,7 +32,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.state.key_groups import key_group, key_groups_of, key_hash
-from holdfast.state.serializers import Codec, Column, Serializer
+from holdfast.state.serializers import Codec, Column, Loads, Serializer, decode_untyped
 from holdfast.state.tables import ListTable, MapTable, Table
 
 __all__ = [
@@ -205,11 +206,13 @@ def is_bucket(row: bytes) -> bool:
     return row[0] == _BUCKET
 
 
-def bucket_items(row: bytes | None, namespaced: bool) -> list[tuple[Any, bytes]]:
+def bucket_items(
+    row: bytes | None, namespaced: bool, loads: Loads = pickle.loads
+) -> list[tuple[Any, bytes]]:
     """Return the keys and rows that a bucket holds; nothing if there is no row, or no bucket."""
     if row is None or not is_bucket(row):
         return []
-    return [(_key_of(columns, namespaced), inner) for columns, inner in bucket_columns(row)]
+    return [(_key_of(columns, namespaced, loads), inner) for columns, inner in bucket_columns(row)]
 
 
 def bucket_columns(row: bytes) -> list[tuple[list[Column], bytes]]:
@@ -230,8 +233,8 @@ def _columns_of(key: Any, namespaced: bool) -> list[Column]:
     return [_PLAIN.encode([part]) for part in (key if namespaced else (key,))]
 
 
-def _key_of(columns: list[Column], namespaced: bool) -> Any:
-    parts = [_PLAIN.decode(column)[0] for column in columns]
+def _key_of(columns: list[Column], namespaced: bool, loads: Loads) -> Any:
+    parts = [decode_untyped(column, loads)[0] for column in columns]
     return tuple(parts) if namespaced else parts[0]
 
 

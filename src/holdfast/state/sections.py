@@ -20,7 +20,15 @@ from holdfast.state.schema import Schema, describe
 from holdfast.state.serializers import Column, Serializer, Unreadable
 from holdfast.state.tables import Columns, Table
 
-__all__ = ["check_kind", "export_section", "kind_name", "load_section", "unreadable"]
+__all__ = [
+    "by_key_group",
+    "check_kind",
+    "export_section",
+    "kind_name",
+    "load_section",
+    "sieve",
+    "unreadable",
+]
 
 #: keys per chunk: many enough that the cost per chunk does not show
 _CHUNK: Final = 4096
@@ -52,7 +60,7 @@ def export_section(table: Table[Any], marks: Any | None, max_parallelism: int) -
     chunks = tuple(
         _export_chunk(table, op, first, last, part, marks)
         for op, keys in table.operations(marks)
-        for first, last, part in _by_key_group(keys, table.namespaced, max_parallelism)
+        for first, last, part in by_key_group(keys, table.namespaced, max_parallelism)
     )
     return Section(
         table.operator,
@@ -78,7 +86,7 @@ def load_section(table: Table[Any], section: Section, marks: Any | None) -> list
     for chunk in section.chunks:
         keys, columns = _decode_chunk(table, section, chunk, readers)
         if chunk.clipped:
-            keys, columns = _sieve(section, chunk, keys, columns)
+            keys, columns = sieve(section, chunk, keys, columns)
         table.apply(chunk.op, keys, columns)
         if marks is not None:
             table.mark(marks, chunk.op, keys, columns)
@@ -172,7 +180,7 @@ def _encode(
         raise StateTypeError(message) from error
 
 
-def _by_key_group(
+def by_key_group(
     keys: list[Any], namespaced: bool, max_parallelism: int
 ) -> Iterator[tuple[int, int, list[Any]]]:
     """Yield the keys in chunks, each with its first and last key group."""
@@ -245,7 +253,7 @@ def _type_names(types: tuple[Schema | None, ...]) -> str:
     return ", ".join(map(describe, types))
 
 
-def _sieve(
+def sieve(
     section: Section, chunk: Chunk, keys: list[Any], columns: Columns
 ) -> tuple[list[Any], Columns]:
     """Return only the keys that the chunk counts for, and what belongs to them."""

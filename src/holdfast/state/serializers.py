@@ -29,12 +29,15 @@ import msgspec
 
 from holdfast.common._cloudpickle import dumps
 from holdfast.common.typeinfo import TypeInformation
-from holdfast.state.errors import StateMigrationError
+from holdfast.state.errors import PickledStateError, StateMigrationError
 from holdfast.state.evolution import Incompatible, Upgrade, upgrade
 from holdfast.state.schema import Schema
 from holdfast.state.schema_of import has_classes, schema_of
 
-__all__ = ["Codec", "Column", "Serializer", "Unreadable", "decode_untyped"]
+__all__ = ["Codec", "Column", "Loads", "Serializer", "Unreadable", "decode_untyped"]
+
+#: unpickles
+Loads = Callable[[bytes | memoryview], Any]
 
 
 class Codec(IntEnum):
@@ -216,16 +219,21 @@ def _pickle(values: list[Any]) -> bytes:
         return dumps(values)
 
 
-def decode_untyped(column: Column) -> list[Any]:
-    """Return the values of a column that was written without a type; pickles are unpickled."""
+def decode_untyped(column: Column, loads: Loads = pickle.loads) -> list[Any]:
+    """Return the values of a column that was written without a type.
+
+    ``loads`` unpickles them, if they are pickled.
+    """
     if column.codec is Codec.PICKLE:
-        return _unpickle(column.data)
+        return _unpickle(column.data, loads)
     return (_decode_tuples if column.codec is Codec.TUPLES else _decode_plain)(column.data)
 
 
-def _unpickle(data: bytes | memoryview) -> list[Any]:
+def _unpickle(data: bytes | memoryview, loads: Loads) -> list[Any]:
     try:
-        values: list[Any] = pickle.loads(data)
+        values: list[Any] = loads(data)
+    except PickledStateError:
+        raise
     except Exception as error:
         message = f"a pickled value cannot be read: {type(error).__name__}: {error}"
         raise StateMigrationError(message) from error

@@ -12,7 +12,14 @@ from holdfast.filesystem import FileStatus, FileSystem, FileSystemError, cause_o
 from holdfast.filesystem.local import LOCAL
 from holdfast.state.errors import StateStorageError
 
-__all__ = ["DirectoryStateStorage", "StateStorage"]
+__all__ = ["DirectoryStateStorage", "ReadableStorage", "StateStorage"]
+
+
+class ReadableStorage(Protocol):
+    """Files by name, to be read."""
+
+    def read(self, name: str) -> bytes:
+        """Return the contents of a file."""
 
 
 class StateStorage(Protocol):

@@ -16,6 +16,7 @@ A backend that keeps state elsewhere reads the tables as sections: `read_chain`.
 
 from __future__ import annotations
 
+import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,13 +30,15 @@ from holdfast.errors import InternalError
 from holdfast.state.chain import Chain, FileRef
 from holdfast.state.files import BlobId, Section, StateFile, encode_file
 from holdfast.state.interface import read_file
-from holdfast.state.storage import StateStorage
+from holdfast.state.serializers import Loads
+from holdfast.state.storage import ReadableStorage, StateStorage
 
 __all__ = [
     "TableIndex",
     "fetch_tables",
     "index_of",
     "read_chain",
+    "read_tables",
     "with_index",
     "write_table",
 ]
@@ -89,7 +92,7 @@ def write_table(storage: StateStorage, name: str, table: Path, durable: bool) ->
     return len(data)
 
 
-def read_table(storage: StateStorage, ref: FileRef) -> bytes | memoryview:
+def read_table(storage: ReadableStorage, ref: FileRef) -> bytes | memoryview:
     """Return a table as the database wrote it."""
     data = read_file(storage, ref.name, ref.size).blobs.get(_TABLE)
     if data is None:
@@ -99,7 +102,7 @@ def read_table(storage: StateStorage, ref: FileRef) -> bytes | memoryview:
 
 
 def fetch_tables(
-    storage: StateStorage, refs: Iterable[FileRef], directory: Path, threads: int = 1
+    storage: ReadableStorage, refs: Iterable[FileRef], directory: Path, threads: int = 1
 ) -> int:
     """Read tables into a directory, under the names of their state files; return the bytes read."""
 
@@ -126,18 +129,27 @@ def read_chain(
         file = read_file(storage, ref.name, ref.size)
         if ref.since < 0 and chain.tables:
             index, states, file = index_of(file)
-            for section in _read_tables(storage, chain, index, states):
+            for section in read_tables(storage, chain, index, enumerate(states)):
                 yield ref, StateFile((section,))
         yield ref, file
 
 
-def _read_tables(
-    storage: StateStorage, chain: Chain, index: TableIndex, states: Sequence[Section]
+def read_tables(
+    storage: ReadableStorage,
+    chain: Chain,
+    index: TableIndex,
+    states: Iterable[tuple[int, Section]],
+    key_groups: range | None = None,
+    loads: Loads = pickle.loads,
 ) -> Iterator[Section]:
+    """Yield what is in tables of some states, each with its number, in sections of bounded size.
+
+    ``key_groups``: only theirs. ``loads`` unpickles keys that are pickled.
+    """
     # Late, so that a job without RocksDB never loads it.
     from holdfast.state.rocksdb_reading import open_tables, sections_of
 
     refuse = getattr(storage, "refuse", None)
     with open_tables(storage, chain, index) as database:
-        for number, state in enumerate(states):
-            yield from sections_of(database, number, state, refuse)
+        for number, state in states:
+            yield from sections_of(database, number, state, refuse, key_groups, loads)

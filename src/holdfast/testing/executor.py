@@ -24,6 +24,7 @@ from holdfast.datastream.state import StateDescriptor
 from holdfast.datastream.state_backend import state_settings
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.driver.driver import JobDriver
+from holdfast.driver.queries import query_state
 from holdfast.errors import InternalError, JobDefinitionError, JobExecutionError
 from holdfast.filesystem import configure, hadoop_options
 from holdfast.graph.nodes import ResultKind, ResultOperation, WriterOperation
@@ -289,6 +290,10 @@ class LocalExecutor:
                 (key, value) for key, _, value in backend.entries(op.uid, descriptor.get_name())
             )
         return entries
+
+    def query_state(self, operator: str, state: str, key: Any, window: Any = None) -> Any:
+        """What a key has in a keyed state as of the last accepted epoch; see ``JobClient``."""
+        return query_state(self._driver, operator, state, key, window)
 
     def close(self) -> None:
         """Let go of everything, as a killed process does: functions are not closed."""

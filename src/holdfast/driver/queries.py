@@ -1,0 +1,144 @@
+"""A read of one key's state while the job runs: as of the last accepted epoch.
+
+The driver knows the heads of all states. A key is in one of them, and in few chunks of its files.
+Files of a head may be deleted as soon as there is a newer one, so a read that misses one begins
+anew with that.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from holdfast.driver.driver import JobDriver
+from holdfast.plan.model import PlannedOperator
+from holdfast.runtime.window_contexts import namespace_of
+from holdfast.state.chain import Chain
+from holdfast.state.errors import StateLookupError, StateStorageError
+from holdfast.state.files import Section
+from holdfast.state.harmless import harmless_loads
+from holdfast.state.interface import read_file
+from holdfast.state.key_groups import key_group, subtask_of
+from holdfast.state.saved_entries import StateId, read_entries
+from holdfast.state.serializers import Loads
+from holdfast.state.storage import ReadableStorage, StateStorage
+from holdfast.state.ttl_pairs import split_times
+
+__all__ = ["query_state"]
+
+#: how often a read begins anew; each time another epoch was accepted meanwhile
+_TRIES: Final = 50
+
+
+class _Heads(NamedTuple):
+    """Where the state of a key is, and that of all keys of its operator."""
+
+    storage: StateStorage
+    likely: tuple[Chain, ...]
+    all: tuple[Chain, ...]
+    loads: Loads
+
+
+def query_state(driver: JobDriver, operator: str, state: str, key: Any, window: Any = None) -> Any:
+    """Return what a key has in a state, as a plain value; None if it has nothing.
+
+    Raises:
+        StateLookupError: when there is no such operator, or it has saved no such state.
+        StateStorageError: when the state cannot be read.
+    """
+    op = _operator(driver, operator)
+    for _ in range(_TRIES):
+        heads = _heads(driver, op, key)
+        try:
+            return _read(heads, op, state, key, window)
+        except StateStorageError:
+            if _heads(driver, op, key).all == heads.all:
+                raise
+    message = (
+        f"state {state!r} of operator '{op.name}' could not be read: {_TRIES} times it was "
+        "replaced meanwhile; ask again, or take a savepoint and read that"
+    )
+    raise StateStorageError(message)
+
+
+def _operator(driver: JobDriver, name: str) -> PlannedOperator:
+    operators = driver.plan.operators.values()
+    found = [op for op in operators if op.uid == name] or [
+        op for op in operators if op.name == name
+    ]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(sorted(f"'{op.uid}' ({op.name})" for op in operators))
+    count = "no operator has" if not found else f"{len(found)} operators have"
+    message = f"{count} the uid or name '{name}'; there are {known}"
+    raise StateLookupError(message)
+
+
+def _heads(driver: JobDriver, op: PlannedOperator, key: Any) -> _Heads:
+    book, storage = driver.book, driver.checkpoints.storage
+    chains = tuple(book.chains[op.level][: op.parallelism])
+    if book.origin is not None and book.unproven and not any(chain.files for chain in chains):
+        # Nothing but what the attempt begins with: its subtasks have not taken theirs out of it.
+        origin = book.origin
+        if origin.directory:
+            storage = storage.elsewhere(origin.directory)
+        saved = origin.chains(op.uid)
+        return _Heads(storage, saved, saved, pickle.loads if origin.trusted else harmless_loads)
+    group = key_group(key, op.max_parallelism)
+    own = subtask_of(group, op.parallelism, op.max_parallelism)
+    return _Heads(storage, chains[own : own + 1], chains, pickle.loads)
+
+
+def _read(heads: _Heads, op: PlannedOperator, state: str, key: Any, window: Any) -> Any:
+    groups = key_group(key, op.max_parallelism)
+    for chain in heads.likely:
+        storage = _ReadOnce(heads.storage)
+        found = _find(_headers(storage, [chain], op.uid), state, window)
+        if found is None:
+            continue
+        place = (key, namespace_of(window)) if found.namespaced else key
+        state_id = StateId(op.uid, state, found.namespaced)
+        near = range(groups, groups + 1)
+        for keys, values in read_entries(storage, chain, state_id, near, heads.loads):
+            if place in keys:
+                entry = values[keys.index(place)]
+                return split_times(found.kind, entry)[0] if found.expires else entry
+    known = list(_headers(heads.storage, heads.all, op.uid))
+    if _find(known, state, window) is None:
+        names = ", ".join(sorted({repr(section.state) for section in known}))
+        message = (
+            f"operator '{op.name}' has saved no state {state!r}; as of the last epoch it has "
+            f"{names or 'none'}"
+        )
+        raise StateLookupError(message)
+    return None
+
+
+def _headers(storage: ReadableStorage, chains: Iterable[Chain], uid: str) -> Iterator[Section]:
+    """Yield what files say of the states of an operator."""
+    for chain in chains:
+        for ref in chain.files:
+            for section in read_file(storage, ref.name, ref.size).sections:
+                if section.operator == uid:
+                    yield section
+
+
+def _find(sections: Iterable[Section], state: str, window: Any) -> Section | None:
+    """Return a section of a state; of two of that name the one by window, if there is one given."""
+    found = {section.namespaced: section for section in sections if section.state == state}
+    return found.get(window is not None) or next(iter(found.values()), None)
+
+
+class _ReadOnce:
+    """State files, each of which is read once for a query."""
+
+    def __init__(self, storage: StateStorage) -> None:
+        self._storage = storage
+        self._read: dict[str, bytes] = {}
+
+    def read(self, name: str) -> bytes:
+        """Return the contents of a file."""
+        if name not in self._read:
+            self._read[name] = self._storage.read(name)
+        return self._read[name]

@@ -1,0 +1,210 @@
+"""Entries to the state files of a savepoint that no job has taken.
+
+A state is written in parts: one file for each range of key groups, whoever writes it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.common.typeinfo import TypeInformation
+from holdfast.datastream.state import StateDescriptor
+from holdfast.state.catalog import SavedState
+from holdfast.state.errors import StateTypeError
+from holdfast.state.files import Chunk, Section, StateFile, encode_file
+from holdfast.state.key_groups import key_groups_of, subtask_of
+from holdfast.state.plain_writing import PlainValueError, write_plain
+from holdfast.state.schema import Opaque, Schema
+from holdfast.state.schema_of import schema_of
+from holdfast.state.sections import by_key_group
+from holdfast.state.serializers import Codec, Column, Serializer
+from holdfast.state.storage import StateStorage
+from holdfast.state.tables import Table, make_table
+from holdfast.state.ttl import stamped
+
+__all__ = ["KeyedLayout", "PartWriter", "WrittenPart", "layout_of", "section_of"]
+
+_UNTYPED: Final = Serializer()
+#: entries that wait to be written as one section of a file
+_ROWS: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class KeyedLayout:
+    """How the entries of a keyed state are written.
+
+    Attributes:
+        schemas: those of the types that its values are saved under.
+        types: the types themselves, if the program has them.
+    """
+
+    operator: str
+    name: str
+    kind: str
+    schemas: tuple[Schema | None, ...]
+    types: tuple[TypeInformation | None, ...]
+    max_parallelism: int
+    key_type: TypeInformation | None = None
+    namespaced: bool = False
+    expires: bool = False
+
+    @property
+    def place(self) -> str:
+        """The state, for errors."""
+        return f"state {self.name!r} of operator {self.operator!r}"
+
+    def keys(self, keys: list[Any]) -> list[Any]:
+        """Return keys as a job has them: plain values of the declared type become its objects."""
+        if self.key_type is not None:
+            serializer = Serializer(self.key_type)
+            keys = serializer.decode(_encode(serializer.schema, serializer, keys, self.place))
+        unusable = next((key for key in keys if isinstance(key, dict | list)), None)
+        if unusable is not None:
+            message = (
+                f"{self.place}: {unusable!r} cannot be a key; declare the operator's key_type, or "
+                "name several columns, which are a tuple then"
+            )
+            raise StateTypeError(message)
+        return keys
+
+    def parts(self, keys: Sequence[Any], parts: int) -> list[int]:
+        """Return the part that each key belongs to."""
+        groups = key_groups_of(keys, self.max_parallelism).tolist()
+        return [subtask_of(group, parts, self.max_parallelism) for group in groups]
+
+    def dealt(self, entries: list[tuple[Any, Any]], parts: int) -> dict[int, list[tuple[Any, Any]]]:
+        """Return entries by the part that they belong to."""
+        if parts == 1:
+            return {0: entries}
+        found: dict[int, list[tuple[Any, Any]]] = {}
+        keys = [place[0] if self.namespaced else place for place, _ in entries]
+        for part, entry in zip(self.parts(keys, parts), entries, strict=True):
+            found.setdefault(part, []).append(entry)
+        return found
+
+    def saved(self, pickled: bool) -> SavedState:
+        """Return what a savepoint says of it."""
+        return SavedState(
+            self.name, self.kind, self.schemas, self.namespaced, pickled, self.expires
+        )
+
+
+def layout_of(
+    operator: str, descriptor: StateDescriptor, max_parallelism: int, key_type: Any = None
+) -> KeyedLayout:
+    """Return how a state is written that a job asks for with that descriptor."""
+    expires = descriptor.ttl_config is not None
+    types = (stamped(descriptor) if expires else descriptor).declared_types
+    return KeyedLayout(
+        operator=operator,
+        name=descriptor.name,
+        kind=descriptor.kind,
+        schemas=tuple(map(schema_of, types)),
+        types=types,
+        max_parallelism=max_parallelism,
+        key_type=key_type,
+        expires=expires,
+    )
+
+
+def section_of(layout: KeyedLayout, entries: dict[Any, Any]) -> Section:
+    """Return entries as a section: by key, or by (key, namespace); with a time-to-live, pairs."""
+    table: Table[Any] = make_table(
+        layout.operator, layout.name, layout.kind, layout.types, layout.namespaced, layout.expires
+    )
+    can_be_empty = layout.kind not in ("list", "map")
+    present = ((key, entry) for key, entry in entries.items() if entry is not None)
+    table.entries.update((key, entry) for key, entry in present if entry or can_be_empty)
+    ((op, keys),) = table.operations(None)
+    schemas = dict(zip(map(id, table.serializers), layout.schemas, strict=True))
+    chunks = []
+    for first, last, part in by_key_group(keys, layout.namespaced, layout.max_parallelism):
+        serializers = table.column_serializers(op)
+        columns = [
+            _encode(schemas.get(id(serializer)), serializer, column, layout.place)
+            for serializer, column in zip(serializers, table.columns(op, part, None), strict=True)
+        ]
+        key_columns = zip(*part, strict=True) if layout.namespaced else [part]
+        encoded = [*(_UNTYPED.encode(list(column)) for column in key_columns), *columns]
+        chunks.append(Chunk(op, first, last, False, len(part), tuple(encoded)))
+    return Section(
+        layout.operator,
+        layout.name,
+        layout.kind,
+        layout.namespaced,
+        layout.schemas,
+        layout.max_parallelism,
+        tuple(chunks),
+        layout.expires,
+    )
+
+
+def _encode(schema: Schema | None, serializer: Serializer, values: list[Any], place: str) -> Column:
+    """Return a column of objects of the declared type, or of plain values of the schema."""
+    if schema is None or isinstance(schema, Opaque):
+        return serializer.encode(values)
+    if serializer.type_info is not None:
+        try:
+            column = serializer.encode(serializer.shape(values))
+            if column.codec is Codec.TYPED:
+                return column
+        except (TypeError, ValueError):
+            pass  # no objects of it: plain values, then
+    try:
+        return write_plain(schema, values)
+    except PlainValueError as error:
+        raise StateTypeError(f"{place}: {error}") from None
+
+
+class WrittenPart(msgspec.Struct, frozen=True, array_like=True):
+    """A state file, and the part that it is of."""
+
+    part: int
+    name: str
+    size: int
+    entries: int
+    pickled: bool
+
+
+class PartWriter:
+    """Writes one part of a state to one file."""
+
+    def __init__(self, layout: KeyedLayout, part: int) -> None:
+        self._layout = layout
+        self._part = part
+        self._keys: set[Any] = set()
+        self._chunks: list[Chunk] = []
+        self._waiting: dict[Any, Any] = {}
+
+    def add(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        """Take entries in.
+
+        Raises:
+            StateTypeError: when a value does not fit, or a key is there twice.
+        """
+        for key, entry in entries:
+            if key in self._keys:
+                message = f"{self._layout.place}: the key {key!r} is there twice; a key has one row"
+                raise StateTypeError(message)
+            self._keys.add(key)
+            self._waiting[key] = entry
+        if len(self._waiting) >= _ROWS:
+            self._encode()
+
+    def finish(self, storage: StateStorage) -> WrittenPart:
+        """Write the file."""
+        self._encode()
+        section = replace(section_of(self._layout, {}), chunks=tuple(self._chunks))
+        data = encode_file(StateFile((section,)))
+        name = f"made-{uuid.uuid4().hex}.state"
+        storage.write(name, data)
+        return WrittenPart(self._part, name, len(data), len(self._keys), section.pickled)
+
+    def _encode(self) -> None:
+        self._chunks += section_of(self._layout, self._waiting).chunks
+        self._waiting = {}

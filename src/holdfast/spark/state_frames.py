@@ -1,0 +1,136 @@
+"""State as DataFrames, and DataFrames as state: what Spark's executors read and write of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from holdfast.filesystem import configure, configured, file_system_of
+from holdfast.savepoint.data import RowTypes
+from holdfast.savepoint.made_states import KeyedLayout, PartWriter, WrittenPart
+from holdfast.savepoint.readers import Part, Reader
+from holdfast.savepoint.sources import KeyedState, Timers
+from holdfast.spark.hadoop import hadoop_settings
+from holdfast.state.storage import DirectoryStateStorage
+
+__all__ = ["number_of_parts", "read_frame", "write_frame"]
+
+#: the column that says which part a row belongs to
+_PART = "holdfast part"
+#: a part is in memory while it is written
+_PARTS_PER_CORE = 4
+_WRITTEN = "part int, name string, size long, entries long, pickled boolean"
+
+
+def read_frame(
+    spark: SparkSession, address: str, reader: Reader, parts: Sequence[Part], types: RowTypes
+) -> DataFrame:
+    """Return rows of state as a DataFrame; each part is read by a task of its own."""
+    schema = from_arrow_schema(types.schema, True)
+    place = _Place(address, hadoop_settings(spark.sparkContext))
+    numbers = spark.range(0, len(parts), 1, max(len(parts), 1))
+    return numbers.mapInArrow(_ReadParts(place, reader, list(parts), types), schema)
+
+
+def number_of_parts(frame: DataFrame, max_parallelism: int) -> int:
+    """Return in how many parts a state is written that is made of a DataFrame."""
+    cores = frame.sparkSession.sparkContext.defaultParallelism
+    return min(_PARTS_PER_CORE * cores, max_parallelism)
+
+
+def write_frame(
+    state: KeyedState | Timers, layout: KeyedLayout, parts: int, address: str
+) -> list[WrittenPart]:
+    """Write a state that is made of a DataFrame; each part is a task's.
+
+    Rows are dealt out by the key groups of their keys, so that a key's are in one part.
+    """
+    frame: DataFrame = state.data.select(*state.columns)
+    place = _Place(address, hadoop_settings(frame.sparkSession.sparkContext))
+    dealt = StructType([StructField(_PART, IntegerType()), *frame.schema.fields])
+    rows = (
+        frame.mapInArrow(_DealOut(state, layout, parts, to_arrow_schema(dealt)), dealt)
+        .repartition(parts, _PART)
+        .mapInArrow(_WriteParts(place, state, layout, parts), _WRITTEN)
+        .collect()
+    )
+    return [WrittenPart(*row) for row in rows]
+
+
+class _Place:
+    """A directory of state files, as a task finds it."""
+
+    def __init__(self, address: str, options: dict[str, str]) -> None:
+        self._address = address
+        self._options = options
+
+    def open(self) -> DirectoryStateStorage:
+        """Return the files that are there."""
+        configure({**configured(), **self._options})
+        files, path = file_system_of(self._address)
+        return DirectoryStateStorage(path, files)
+
+
+class _ReadParts:
+    """Numbers of parts in, their rows out."""
+
+    def __init__(self, place: _Place, reader: Reader, parts: list[Part], types: RowTypes) -> None:
+        self._place, self._reader, self._parts, self._types = place, reader, parts, types
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = self._place.open()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from map(self._types.batch, self._reader.read(storage, self._parts[number]))
+
+
+class _DealOut:
+    """Rows in, rows with the number of their part out."""
+
+    def __init__(
+        self, state: KeyedState | Timers, layout: KeyedLayout, parts: int, schema: pa.Schema
+    ) -> None:
+        self._state, self._layout = _without_data(state), layout
+        self._parts, self._schema = parts, schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            keys = self._layout.keys(self._state.keys(batch))
+            numbers = pa.array(self._layout.parts(keys, self._parts), pa.int32())
+            yield pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=self._schema)
+
+
+class _WriteParts:
+    """Rows with the number of their part in, what was written out."""
+
+    def __init__(
+        self, place: _Place, state: KeyedState | Timers, layout: KeyedLayout, parts: int
+    ) -> None:
+        self._place, self._parts = place, parts
+        self._state, self._layout = _without_data(state), layout
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        writers: dict[int, PartWriter] = {}
+        for batch in batches:
+            entries = list(self._state.entries(self._layout, batch))
+            for part, some in self._layout.dealt(entries, self._parts).items():
+                writers.setdefault(part, PartWriter(self._layout, part)).add(some)
+        storage = self._place.open()
+        written = [writer.finish(storage) for writer in writers.values()]
+        rows: dict[str, list[Any]] = {
+            name: [getattr(part, name) for part in written]
+            for name in WrittenPart.__struct_fields__
+        }
+        types = [pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.bool_()]
+        yield pa.RecordBatch.from_pydict(rows, pa.schema(list(zip(rows, types, strict=True))))
+
+
+def _without_data(state: KeyedState | Timers) -> Any:
+    """Return the state as it can be sent to a task."""
+    return replace(state, data=None)
