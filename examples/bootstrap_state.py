@@ -70,7 +70,8 @@ def pay(savepoint: str, directory: Path) -> dict[str, int]:
 
 def main() -> None:
     """Bootstrap, run, and look at what has become of the state."""
-    spark = SparkSession.builder.getOrCreate()
+    spark = SparkSession.builder.master("local[2]").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
     with tempfile.TemporaryDirectory() as folder:
         made = bootstrap(spark, Path(folder) / "made")
         left = pay(made, Path(folder) / "checkpoints")

@@ -21,6 +21,7 @@ def main() -> None:
     """Run the task on the command line."""
     task = parse_task()
     spark = SparkSession.builder.master(f"local[{PARALLELISM}]").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
     rows = spark.range(task.records).selectExpr("concat('user-', id) as key", "id as value")
     state = KeyedState(ValueStateDescriptor("total", Types.LONG()), rows)
     started = time.perf_counter()

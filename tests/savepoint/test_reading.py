@@ -160,6 +160,19 @@ def test_parts_of_a_chain_are_the_chain(
     assert sorted(data.to_pylist(), key=repr) == sorted(whole, key=repr)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_keys_that_are_objects(backend: str, tmp_path: Path) -> None:
+    records = [(Place("a", n % 3), n) for n in range(20)]
+    with LocalExecutor(everything(configuration(tmp_path, backend), records), quota=6) as run:
+        run.epoch(checkpoint=True)
+        savepoint = Savepoint.read(run.savepoint())
+    expected = model(records[:12])["all"]
+    shown = {repr(row["key"]): row["value"] for row in savepoint.keyed_state("everything", "all")}
+    assert shown == {f"Place(street='a', number={key.number})": v for key, v in expected.items()}
+    assert {size.entries for size in savepoint.sizes() if size.state == "all"} == {3}
+    assert by_key(Savepoint.read(savepoint.path, trusted=True), "everything", "all") == expected
+
+
 class FirstField(TimestampAssigner):
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         return int(value[1])

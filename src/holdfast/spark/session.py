@@ -27,7 +27,7 @@ def get_session(app_name: str, settings: dict[str, str] | None = None) -> SparkS
     """The active session, or a new local one; workers are set up in both."""
     _quieten_bridge()
     session = _existing() or _make_local(app_name, settings or {})
-    _prepare_workers(session)
+    prepare_workers(session)
     return session
 
 
@@ -86,7 +86,8 @@ def _make_local(app_name: str, settings: dict[str, str]) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _prepare_workers(session: SparkSession) -> None:
+def prepare_workers(session: SparkSession) -> None:
+    """Let the workers have the driver's interpreter, and find this package."""
     context = session.sparkContext
     if _uses_default_python(context):
         context.pythonExec = sys.executable

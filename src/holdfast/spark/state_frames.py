@@ -17,6 +17,7 @@ from holdfast.savepoint.made_states import KeyedLayout, PartWriter, WrittenPart
 from holdfast.savepoint.readers import Part, Reader
 from holdfast.savepoint.sources import KeyedState, Timers
 from holdfast.spark.hadoop import hadoop_settings
+from holdfast.spark.session import prepare_workers
 from holdfast.state.storage import DirectoryStateStorage
 
 __all__ = ["number_of_parts", "read_frame", "write_frame"]
@@ -33,7 +34,7 @@ def read_frame(
 ) -> DataFrame:
     """Return rows of state as a DataFrame; each part is read by a task of its own."""
     schema = from_arrow_schema(types.schema, True)
-    place = _Place(address, hadoop_settings(spark.sparkContext))
+    place = _place(spark, address)
     numbers = spark.range(0, len(parts), 1, max(len(parts), 1))
     return numbers.mapInArrow(_ReadParts(place, reader, list(parts), types), schema)
 
@@ -52,7 +53,7 @@ def write_frame(
     Rows are dealt out by the key groups of their keys, so that a key's are in one part.
     """
     frame: DataFrame = state.data.select(*state.columns)
-    place = _Place(address, hadoop_settings(frame.sparkSession.sparkContext))
+    place = _place(frame.sparkSession, address)
     dealt = StructType([StructField(_PART, IntegerType()), *frame.schema.fields])
     rows = (
         frame.mapInArrow(_DealOut(state, layout, parts, to_arrow_schema(dealt)), dealt)
@@ -75,6 +76,11 @@ class _Place:
         configure({**configured(), **self._options})
         files, path = file_system_of(self._address)
         return DirectoryStateStorage(path, files)
+
+
+def _place(session: SparkSession, address: str) -> _Place:
+    prepare_workers(session)
+    return _Place(address, hadoop_settings(session.sparkContext))
 
 
 class _ReadParts:
