@@ -39,6 +39,9 @@ def _make_checkpoint() -> None:
         (Path(folder) / JOB / "lock").unlink(missing_ok=True)
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(folder, target)
+    for begun in target.rglob("chk-*"):
+        if not any(begun.iterdir()):
+            begun.rmdir()
     files = [file for file in target.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in files)
     print(f"{len(files)} files, {size} bytes in {target}")
