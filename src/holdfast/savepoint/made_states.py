@@ -15,8 +15,9 @@ import msgspec
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.state import StateDescriptor
 from holdfast.state.catalog import SavedState
-from holdfast.state.errors import StateTypeError
+from holdfast.state.errors import PickledStateError, StateTypeError
 from holdfast.state.files import Chunk, Section, StateFile, encode_file
+from holdfast.state.harmless import holds_unknown
 from holdfast.state.key_groups import key_groups_of, subtask_of
 from holdfast.state.plain_writing import PlainValueError, write_plain
 from holdfast.state.schema import Opaque, Schema
@@ -130,7 +131,8 @@ def section_of(layout: KeyedLayout, entries: dict[Any, Any]) -> Section:
             for serializer, column in zip(serializers, table.columns(op, part, None), strict=True)
         ]
         key_columns = zip(*part, strict=True) if layout.namespaced else [part]
-        encoded = [*(_UNTYPED.encode(list(column)) for column in key_columns), *columns]
+        places = [_untyped(_UNTYPED, list(column), layout.place) for column in key_columns]
+        encoded = [*places, *columns]
         chunks.append(Chunk(op, first, last, False, len(part), tuple(encoded)))
     return Section(
         layout.operator,
@@ -147,7 +149,7 @@ def section_of(layout: KeyedLayout, entries: dict[Any, Any]) -> Section:
 def _encode(schema: Schema | None, serializer: Serializer, values: list[Any], place: str) -> Column:
     """Return a column of objects of the declared type, or of plain values of the schema."""
     if schema is None or isinstance(schema, Opaque):
-        return serializer.encode(values)
+        return _untyped(serializer, values, place)
     if serializer.type_info is not None:
         try:
             column = serializer.encode(serializer.shape(values))
@@ -159,6 +161,17 @@ def _encode(schema: Schema | None, serializer: Serializer, values: list[Any], pl
         return write_plain(schema, values)
     except PlainValueError as error:
         raise StateTypeError(f"{place}: {error}") from None
+
+
+def _untyped(serializer: Serializer, values: list[Any], place: str) -> Column:
+    column = serializer.encode(values)
+    if column.codec is Codec.PICKLE and holds_unknown(column.data):
+        message = (
+            f"{place}: what was read without its classes cannot be written again: {values[0]!r}; "
+            "read it with trusted=True, where the classes can be imported"
+        )
+        raise PickledStateError(message)
+    return column
 
 
 class WrittenPart(msgspec.Struct, frozen=True, array_like=True):

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 from holdfast.state.errors import PickledStateError
 
-__all__ = ["Unknown", "harmless_loads"]
+__all__ = ["Unknown", "harmless_loads", "holds_unknown"]
 
 #: what plain values are made of, by the module that pickles name
 _KNOWN: Final = {
@@ -102,6 +102,11 @@ def harmless_loads(data: bytes | memoryview) -> Any:
             f"{error}; read them with trusted=True, where the classes can be imported"
         )
         raise PickledStateError(message) from error
+
+
+def holds_unknown(data: bytes | memoryview) -> bool:
+    """Return whether an `Unknown` is in what is pickled there."""
+    return __name__.encode() in bytes(data)
 
 
 class _Unpickler(pickle.Unpickler):
