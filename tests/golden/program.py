@@ -393,16 +393,18 @@ class Listed(FlatMapFunction, ListCheckpointed):
         self.given = state
 
 
-class Loop(SourceFunction, CheckpointedFunction):
-    """A source function; waits for a checkpoint after every quota, if it is told one."""
+class _Waiting(SourceFunction):
+    """Emits numbers; waits for a checkpoint after every quota, if it is told one."""
+
+    numbers: range
 
     def __init__(self, quota: int | None) -> None:
         self.quota = quota
-        self.next = self.saved = LOOP.start
+        self.next = self.saved = self.numbers.start
         self.running = True
 
     def run(self, ctx: SourceContext) -> None:
-        while self.running and self.next < LOOP.stop:
+        while self.running and self.next < self.numbers.stop:
             if self.quota is not None and self.next >= self.saved + self.quota:
                 time.sleep(0.005)
                 continue
@@ -412,6 +414,12 @@ class Loop(SourceFunction, CheckpointedFunction):
 
     def cancel(self) -> None:
         self.running = False
+
+
+class Loop(_Waiting, CheckpointedFunction):
+    """A source function."""
+
+    numbers = LOOP
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
         store = context.get_operator_state_store()
@@ -423,25 +431,10 @@ class Loop(SourceFunction, CheckpointedFunction):
         self.saved = self.next
 
 
-class ListedLoop(SourceFunction, ListCheckpointed):
+class ListedLoop(_Waiting, ListCheckpointed):
     """The same in the short form."""
 
-    def __init__(self, quota: int | None) -> None:
-        self.quota = quota
-        self.next = self.saved = LOOP_LISTED.start
-        self.running = True
-
-    def run(self, ctx: SourceContext) -> None:
-        while self.running and self.next < LOOP_LISTED.stop:
-            if self.quota is not None and self.next >= self.saved + self.quota:
-                time.sleep(0.005)
-                continue
-            with ctx.get_checkpoint_lock():
-                ctx.collect(self.next)
-                self.next += 1
-
-    def cancel(self) -> None:
-        self.running = False
+    numbers = LOOP_LISTED
 
     def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Any]:
         self.saved = self.next

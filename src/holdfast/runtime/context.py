@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.datastream.functions import RuntimeContext
+from holdfast.datastream.function_base import KeyedStateStore, RuntimeContext
 from holdfast.errors import JobDefinitionError
 from holdfast.metrics import MetricGroup
 from holdfast.plan.model import PlannedOperator
@@ -33,7 +34,35 @@ if TYPE_CHECKING:
 Clock = Callable[[], int]
 
 
-class OperatorContext(RuntimeContext):
+class StatesByDescriptor(KeyedStateStore):
+    """A store that finds every kind of state in the same way: by its descriptor."""
+
+    @abstractmethod
+    def _state(self, descriptor: StateDescriptor) -> Any:
+        """The state of the descriptor's kind."""
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        return self._state(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        return self._state(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        return self._state(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        return self._state(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState[Any, Any]:
+        return self._state(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState[Any, Any]:
+        return self._state(state_descriptor)  # type: ignore[no-any-return]
+
+
+class OperatorContext(StatesByDescriptor, RuntimeContext):
     """The runtime context of one operator in one subtask."""
 
     def __init__(
@@ -81,26 +110,6 @@ class OperatorContext(RuntimeContext):
     def get_metrics_group(self) -> MetricGroup:
         return self._metrics
 
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        return self._keyed(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        return self._keyed(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        return self._keyed(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        return self._keyed(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_aggregating_state(
-        self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState[Any, Any]:
-        return self._keyed(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState[Any, Any]:
-        return self._keyed(state_descriptor)  # type: ignore[no-any-return]
-
     def opening(self, is_opening: bool) -> None:
         """Within ``open`` every descriptor is a new state, so one name twice is a mistake."""
         self._opening = is_opening
@@ -111,7 +120,7 @@ class OperatorContext(RuntimeContext):
 
     def state_of_all_keys(self, descriptor: StateDescriptor) -> tuple[Any, list[Any]]:
         """A keyed state, and the keys of this subtask that have it."""
-        state = self._keyed(descriptor)
+        state = self._state(descriptor)
         entries = self._backend.entries(self._operator.uid, descriptor.get_name())
         return state, [key for key, _, _ in entries]
 
@@ -130,10 +139,10 @@ class OperatorContext(RuntimeContext):
         """The handle that a reference stands for."""
         if kind == "keyed":
             known = self._states.get(descriptor.get_name())
-            return known[1] if known else self._keyed(descriptor)
+            return known[1] if known else self._state(descriptor)
         return self.operator_states.by_reference(kind, descriptor)
 
-    def _keyed(self, descriptor: StateDescriptor) -> Any:
+    def _state(self, descriptor: StateDescriptor) -> Any:
         name = descriptor.get_name()
         if self._key_context is None:
             raise JobDefinitionError(

@@ -13,21 +13,7 @@ from typing import Any
 
 from holdfast.datastream.function_base import KeyedStateStore, RuntimeContext
 from holdfast.datastream.functions import ProcessAllWindowFunction, ProcessWindowFunction
-from holdfast.datastream.state import (
-    AggregatingState,
-    AggregatingStateDescriptor,
-    FoldingState,
-    FoldingStateDescriptor,
-    ListState,
-    ListStateDescriptor,
-    MapState,
-    MapStateDescriptor,
-    ReducingState,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueState,
-    ValueStateDescriptor,
-)
+from holdfast.datastream.state import StateDescriptor
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.windows.assigners import WindowAssigner
 from holdfast.datastream.windows.evictors import Evictor
@@ -35,7 +21,7 @@ from holdfast.datastream.windows.trigger import Trigger
 from holdfast.datastream.windows.windows import CountWindow, GlobalWindow, TimeWindow
 from holdfast.errors import JobDefinitionError
 from holdfast.metrics import MetricGroup
-from holdfast.runtime.context import OperatorContext
+from holdfast.runtime.context import OperatorContext, StatesByDescriptor
 from holdfast.runtime.event_time import OperatorTime
 from holdfast.runtime.timers import TimerQueue
 from holdfast.state.backend import KeyContext, KeyedStateBackend
@@ -210,32 +196,12 @@ class FunctionContext(
         return self._around.context
 
 
-class _WindowStates(KeyedStateStore):
+class _WindowStates(StatesByDescriptor):
     """The states of a function that belong to a key and a window."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
-
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_aggregating_state(
-        self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState[Any, Any]:
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState[Any, Any]:
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
 
     def _state(self, descriptor: StateDescriptor) -> Any:
         known = self._states.get(descriptor.name)
