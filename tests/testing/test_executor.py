@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
 
 import holdfast.testing
+from holdfast.checkpoint.errors import CheckpointStorageError
 from holdfast.common import Types
 from holdfast.datastream import DataStream, MapFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.dataframe import DataFrameSink
@@ -46,6 +48,18 @@ def test_environment_without_a_stream(env: StreamExecutionEnvironment) -> None:
     env.from_collection([1, 2]).add_sink(kept)
     assert run_locally(env).records == []
     assert sorted(kept.records) == [1, 2]
+
+
+def test_a_job_that_is_refused_leaves_no_files(
+    env: StreamExecutionEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    env.enable_checkpointing(1000)
+    env._configuration.set_string("execution.state-recovery.path", str(tmp_path / "none"))
+    with pytest.raises(CheckpointStorageError, match="there is no savepoint or checkpoint in"):
+        LocalExecutor(env.from_collection([1]))
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_neither_an_environment_nor_a_stream() -> None:

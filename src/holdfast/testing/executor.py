@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 import uuid
+import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -112,6 +113,8 @@ class LocalExecutor:
         self._quota = quota
         # NB: made only if the job takes checkpoints and does not say where
         self._scratch = Path(tempfile.gettempdir()) / f"holdfast-local-{uuid.uuid4().hex}"
+        # also if the job is refused, so that nobody closes this
+        self._clean_up = weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         self._file_systems = hadoop_options(self._environment._configuration.to_dict())
         configure(self._file_systems)
         self._driver = JobDriver(
@@ -300,7 +303,7 @@ class LocalExecutor:
         self._forget()
         self._sources.stop()
         self._driver.checkpoints.store.release()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._clean_up()
         if not os.path.exists(self._state_files):
             self._state.forget(self._state_files)
 
