@@ -6,15 +6,15 @@ PYTHON := .venv/bin/python
 # Commands that start Spark run with the JAVA_HOME that setup found.
 WITH_JAVA := . ./.venv/holdfast.env &&
 # Folders to check, as far as they exist.
-CHECKED := $(wildcard src examples benchmarks tests)
-TYPED := $(wildcard src examples)
+CHECKED := $(wildcard src examples benchmarks services tests)
+TYPED := $(wildcard src examples services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench dist lock clean python-ready ready
+.PHONY: help setup demo test check format bench services services-stop dist lock clean python-ready ready
 
 help: ## Show this list.
 	@echo "usage: make <target> [ARGS='...']"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ready ## Create .venv, install the pinned packages, find or install Java.
 	@$(WITH_JAVA) echo "ready: $$($(PYTHON) --version) in .venv, Java in $$JAVA_HOME"
@@ -36,6 +36,12 @@ format: python-ready ## Format the code and apply the safe lint fixes.
 
 bench: ready ## Run the benchmarks; ARGS go to them.
 	@$(WITH_JAVA) $(PYTHON) -m benchmarks $(ARGS)
+
+services: ready ## Start a Kafka broker on this machine; ARGS=kafka for one of several.
+	@$(WITH_JAVA) $(PYTHON) -m services start $(ARGS)
+
+services-stop: python-ready ## Stop what make services started.
+	@$(PYTHON) -m services stop $(ARGS)
 
 dist: python-ready ## Build the wheel and the source distribution into dist.
 	@rm -rf dist
