@@ -6,10 +6,11 @@ their fields and closes them. It does not know of blocks, epochs or files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.datastream.connectors.base import SplitRecords
 from holdfast.datastream.functions import Function, ProcessJoinFunction, SinkFunction
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.time_domain import TimeDomain
@@ -19,6 +20,7 @@ from holdfast.graph.nodes import (
     FunctionOperation,
     ResultKind,
     ResultOperation,
+    SourceOperation,
     Style,
     WriterOperation,
 )
@@ -265,6 +267,9 @@ class OperatorInstance:
             step.key_context = self.key_context
             step.ports = self._ports(operation)
             step.has_sides = operation.style in _WITH_SIDES
+        else:
+            step.has_sides = _puts_aside(operation)
+        if step.has_sides:
             sides = operator.side_types.items()
             step.side_coerce = {tag: known.coercer() for tag, known in sides if known is not None}
         return step
@@ -424,6 +429,20 @@ class Chain:
                 inputs[call.target].append(now)
         return {number: instance.time.watermark for number, instance in self.instances.items()}
 
+    def turn_to(self, number: int, batch: SplitRecords) -> None:
+        """The next records of a source are of this split; those put aside go to side outputs."""
+        instance = self.instances[number]
+        if isinstance(instance.time, StampingTime):
+            instance.time.turn_to(batch.split)
+        if batch.aside:
+            instance.emit([((tag, record), stamp) for tag, record, stamp in batch.aside])
+
+    def keep_splits(self, number: int, splits: Collection[Hashable]) -> None:
+        """A source has these splits now; time waits for each of them."""
+        time = self.instances[number].time
+        if isinstance(time, StampingTime):
+            time.keep_splits(splits)
+
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The users' metrics, by operator uid."""
         taken = {
@@ -466,7 +485,9 @@ class Chain:
         later = [
             number
             for number, instance in self.instances.items()
-            if instance.time.queues or instance.calls is not None
+            if instance.time.queues
+            or instance.calls is not None
+            or _puts_aside(instance.operator.node.operation)
         ]
         return fuse(steps, entries, later)
 
@@ -477,6 +498,10 @@ _WITH_SIDES = frozenset(
 )
 #: styles whose functions can ask for the timestamp
 _WITH_CONTEXT = frozenset({Style.PROCESS, Style.SINK})
+
+
+def _puts_aside(operation: Any) -> bool:
+    return isinstance(operation, SourceOperation) and operation.source.side_outputs
 
 
 def _has_timers(function: Any) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from holdfast.common.constants import MIN_LONG_VALUE
+from holdfast.datastream.connectors.base import SplitRecords
 from holdfast.errors import DisagreementError, HoldfastError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import ROWS_LEVEL, PlannedOperator
@@ -115,6 +116,8 @@ class Subtask:
             self._connect(run)
         self._reach(3, task)
         self._chain.notify(task)
+        for source in self._sources:
+            source.notify(task)
         self._reach(4, task)
         self._chain.fire_processing_timers()
         yield from self._process(task, run, blocks)
@@ -198,7 +201,14 @@ class Subtask:
             self._job, self._level, self._subtask, self._attempt, self._backend, self._clock
         )
         self._sources = [
-            SourceInstance(instance.operator, self._job, self._subtask, self._backend, self._access)
+            SourceInstance(
+                instance.operator,
+                self._job,
+                self._subtask,
+                self._backend,
+                self._access,
+                instance.context.get_metrics_group(),
+            )
             for instance in self._chain.instances.values()
             if isinstance(instance.operator.node.operation, SourceOperation)
         ]
@@ -308,10 +318,16 @@ class Subtask:
         take = self._chain.inputs[source.operator.id, 0]
         left = limit = 0 if task.closing else task.quota
         barrier = task.checkpoint is not None
-        request = ReadRequest(task.epoch, limit, barrier, task.completed, task.aborted)
+        plan = task.plans.get(source.operator.uid)
+        request = ReadRequest(task.epoch, limit, barrier, task.completed, task.aborted, plan)
         for records in source.read(request):
             left -= len(records)
+            if isinstance(records, SplitRecords):
+                left -= len(records.aside)
+                self._chain.turn_to(source.operator.id, records)
             yield from _feed(records, take, run.outbox)
+        if source.splits is not None:
+            self._chain.keep_splits(source.operator.id, source.splits)
         run.records_read += limit - left
         run.saturated = run.saturated or left <= 0 < limit
 

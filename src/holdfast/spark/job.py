@@ -269,6 +269,7 @@ class SparkJob:
             self.on_end()
 
     def _clean_up(self) -> None:
+        self._job.driver.close()
         self._directory.remove()
         if self._state.rocksdb:
             for root in self._state.roots():
