@@ -251,7 +251,7 @@ class Subtask:
                     images[instance.operator.uid] = saved.image(instance.operator, self._subtask)
         self._chain.initialize(task.restored, images)
         for source in self._sources:
-            source.begin(task.restored, images.get(source.operator.uid))
+            source.begin(task, images.get(source.operator.uid))
 
     def _take_over(self, origin: Origin) -> None:
         """Take what is this subtask's out of the states of other subtasks."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast.datastream.connectors._flink_kafka_consumer import (
+    FlinkKafkaConsumer,
+    OffsetCommitMode,
+)
 from holdfast.datastream.connectors._kafka_client import KafkaConnectorError
 from holdfast.datastream.connectors._kafka_decoding import (
     BadRecords,
@@ -17,6 +21,7 @@ from holdfast.datastream.connectors._kafka_source import KafkaSource, KafkaSourc
 
 __all__ = [
     "BadRecords",
+    "FlinkKafkaConsumer",
     "KafkaConnectorError",
     "KafkaOffsetResetStrategy",
     "KafkaOffsetsInitializer",
@@ -25,4 +30,5 @@ __all__ = [
     "KafkaSource",
     "KafkaSourceBuilder",
     "KafkaTopicPartition",
+    "OffsetCommitMode",
 ]
