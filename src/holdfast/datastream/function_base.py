@@ -92,6 +92,14 @@ class RuntimeContext(KeyedStateStore):
         return False
 
     @abstractmethod
+    def get_staging_directory(self) -> str:
+        """The address of a directory that lasts as long as the job's checkpoints.
+
+        For what a sink has written and not committed: every worker can read it, and so can the next
+        start of the job. Nobody else cleans up there.
+        """
+
+    @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
         """Where the function registers its metrics."""
 

@@ -82,7 +82,13 @@ class OperatorInstance:
         self.time = self._make_time(backend, clock)
         self.joiner = self._make_joiner(backend)
         self.context = OperatorContext(
-            operator, subtask, attempt, backend, self.key_context, job.parameters
+            operator,
+            subtask,
+            attempt,
+            backend,
+            self.key_context,
+            job.parameters,
+            job.staging_directory,
         )
         self.carrier = FieldCarrier(operator.name, self.function, self.context)
         #: what the function is given with the records of each input
@@ -229,9 +235,9 @@ class OperatorInstance:
             self._call("finish", self.function.finish)
 
     def end_epoch(self) -> None:
-        """The last record of an epoch was processed: transactions are pre-committed."""
-        if isinstance(self.function, TwoPhaseCommitSinkFunction):
-            self._call("pre_commit", self.function.end_epoch)
+        """The last record of an epoch was processed: sinks let nothing wait."""
+        if isinstance(self.function, SinkFunction):
+            self._call("end_epoch", self.function.end_epoch)
 
     def abandon(self) -> None:
         """The run failed: an open transaction is aborted."""

@@ -108,6 +108,7 @@ class SparkJob:
                 driver.faults,
                 file_systems,
                 self._state,
+                driver.checkpoints.store.staging,
             )
             broadcast = context.broadcast(pack(code, paths))
         except BaseException:
