@@ -20,9 +20,14 @@ from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.checkpoints import JobCheckpoints
 from holdfast.driver.driver import JobDriver
 from holdfast.driver.queries import query_state
+from holdfast.driver.recording import Recorder
 from holdfast.errors import JobCancelledError
 from holdfast.filesystem import configure, hadoop_options
+from holdfast.history.job import JobHistory
+from holdfast.history.journal import Journal, journal_path
 from holdfast.plan.model import Plan
+from holdfast.rest.options import rest_options
+from holdfast.rest.serving import serve
 from holdfast.runtime.delivery import CollectedRecords
 from holdfast.runtime.epochs import AttemptReport, EpochReport
 from holdfast.runtime.job import make_job_code, pack
@@ -72,7 +77,11 @@ class SparkJob:
         configuration = settings.configuration
         self.plan = plan
         self.job_id = job_id
-        self.status = JobStatus.CREATED
+        self._recorder = Recorder()
+        self._recorder.job(job_id, plan, configuration)
+        self._rest = rest_options(configuration)
+        self._stop_serving: Callable[[], None] = lambda: None
+        self._set_status(JobStatus.CREATED)
         self.error: BaseException | None = None
         self.on_end: Callable[[], None] | None = None
         self.attempts: list[AttemptReport] = []
@@ -93,9 +102,15 @@ class SparkJob:
         file_systems = hadoop_options(hadoop_settings(context) | configuration.to_dict())
         configure(file_systems)
         driver = JobDriver(
-            self.plan, self.job_id, configuration, scratch, collected=self._collected
+            self.plan,
+            self.job_id,
+            configuration,
+            scratch,
+            collected=self._collected,
+            recorder=self._recorder,
         )
         try:
+            self._keep_history(driver)
             self.plan = driver.plan
             rows, writers = RowSources(query_session(session), self.plan), Writers(self.plan)
             code = make_job_code(
@@ -115,16 +130,25 @@ class SparkJob:
             raise
         return Machinery(driver, self.job_id, settings.interval_ms, rows, writers, broadcast)
 
+    def _keep_history(self, driver: JobDriver) -> None:
+        store = driver.checkpoints.store
+        if driver.checkpoints.kept and store.is_local:
+            self._recorder.keep_in(
+                Journal(journal_path(store.directory, self.job_id), self.history)
+            )
+
     def start(self) -> None:
         """Start the first attempt, and the thread that watches over the job's end."""
         self._started = time.time()
         try:
+            self._stop_serving = serve(self, self._rest)
             attempt = self._begin(0)
         except BaseException:
+            self._stop_serving()
             self._checkpoints.store.release()
             self._clean_up()
             raise
-        self.status = JobStatus.RUNNING
+        self._set_status(JobStatus.RUNNING)
         threading.Thread(
             target=self._watch, args=(attempt,), name="holdfast-job", daemon=True
         ).start()
@@ -132,8 +156,15 @@ class SparkJob:
     def cancel(self) -> None:
         """Ask the job to end now, after the epoch that runs."""
         if not self._ended.is_set():
-            self.status = JobStatus.CANCELLING
+            self._set_status(JobStatus.CANCELLING)
             self._job.driver.cancel_asked.set()
+
+    def checkpoint(self) -> CompletableFuture[int]:
+        """Ask for a checkpoint with the next epoch; the future is done with its id."""
+        answer = self._checkpoints.ask_checkpoint()
+        if self._ended.is_set():
+            self._checkpoints.refuse_savepoints()
+        return answer
 
     def savepoint(
         self, directory: str | None, stop: bool = False, drain: bool = False
@@ -156,6 +187,20 @@ class SparkJob:
                 "savepoint, if it was to keep one: read that with holdfast.savepoint"
             )
             raise StateStorageError(message) from error
+
+    def _set_status(self, status: JobStatus) -> None:
+        self.status = status
+        self._recorder.status(status)
+
+    @property
+    def history(self) -> JobHistory:
+        """What the job did."""
+        return self._recorder.history
+
+    @property
+    def savepoint_directory(self) -> str | None:
+        """Where savepoints go if nobody says where."""
+        return self._checkpoints.savepoint_directory
 
     @property
     def _checkpoints(self) -> JobCheckpoints:
@@ -205,6 +250,7 @@ class SparkJob:
             failure = attempt.wait()
             self._end_sources(number)
             if failure is not None:
+                self._recorder.failure(number, failure)
                 self.attempts[-1] = replace(
                     self.attempts[-1], failure=str(failure), failed=time.time()
                 )
@@ -216,7 +262,7 @@ class SparkJob:
             except BaseException as error:
                 failure = error
                 break
-            self.status = JobStatus.RUNNING
+            self._set_status(JobStatus.RUNNING)
         self._finish(failure)
 
     @property
@@ -229,7 +275,7 @@ class SparkJob:
         decision = self._checkpoints.after_failure(failure)
         if isinstance(decision, GiveUp):
             return True
-        self.status = JobStatus.RESTARTING
+        self._set_status(JobStatus.RESTARTING)
         _logger.warning(
             "job '%s' failed and starts again in %.1f s: %s",
             self.plan.name,
@@ -260,7 +306,9 @@ class SparkJob:
         except Exception as error:
             _logger.warning("the job's checkpoints could not be closed: %s", error)
         self._clean_up()
-        self.status = status
+        self._set_status(status)
+        self._recorder.close()
+        self._stop_serving()
         for collected in self._collected.values():
             collected.end(self.error)
         self._ended.set()
