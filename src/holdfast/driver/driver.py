@@ -56,6 +56,7 @@ class JobDriver:
         book: the heads of all states.
         over: whether the last epoch was run.
         stopped: whether it ended with a savepoint.
+        leaving: set when a checkpoint is complete with which the job goes on in another driver.
         cancel_asked: set when the job should end now; from any thread.
         recorder: keeps the job's history.
     """
@@ -94,7 +95,7 @@ class JobDriver:
         largest = configuration.get_integer(_LARGEST_EPOCH, _DEFAULT_LARGEST_EPOCH)
         self.book = EpochBook(job_id, self.plan, largest)
         self.faults = Faults(configuration.to_dict().get(FAULTS_KEY, ""), simulated)
-        self.over = self.stopped = False
+        self.over = self.stopped = self.leaving = False
         self.cancel_asked = threading.Event()
         self.recorder = recorder or Recorder()
         self.recorder.plan(self.plan)
@@ -106,7 +107,7 @@ class JobDriver:
         """Begin at the job's start, or after a failure at the last completed checkpoint."""
         start = self.start if number == 0 else self.checkpoints.restart()
         self.recorder.attempt(number, start)
-        self._closing = self.over = self.stopped = False
+        self._closing = self.over = self.stopped = self.leaving = False
         if start is None:
             self.book.begin_attempt(number, None)
         else:
@@ -193,6 +194,8 @@ class JobDriver:
             self.over = True
         elif completion.stops:
             self.stopped = self._closing = True
+        elif self.leaving:
+            self._closing = True
         elif self.book.finished:
             if self.checkpoints.enabled:
                 self._closing = completion.complete
