@@ -40,6 +40,7 @@ bench: ready ## Run the benchmarks; ARGS go to them.
 # NB: the variable keeps the theme from printing news of its makers
 docs: python-ready ## Build the documentation as a site into build/site; a broken link is an error.
 	@scripts/setup.sh docs
+	@PYTHONPATH=. $(PYTHON) scripts/draw_plans.py
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 	@echo "open build/site/index.html"
 
