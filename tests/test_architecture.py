@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
         "driver",
     },
     # It runs programs, and leaves it to them to start Spark.
-    "cli": {"common", "plan", "state", "filesystem", "datastream", "checkpoint"},
+    "cli": {"common", "plan", "state", "filesystem", "datastream", "checkpoint", "savepoint"},
     "__main__": {"cli"},
 }
 #: Imports inside of functions, made when a job is started or Spark is to read or write state;

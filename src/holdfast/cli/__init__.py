@@ -25,6 +25,7 @@ _VERBS: Final = {
     "run": "Run a program.",
     "info": "Show the plan of a program, without running it.",
     "checkpoints": "Look at checkpoints and savepoints.",
+    "state": "Read, export and compare what states hold.",
     "savepoint": "Dispose of savepoints.",
     "new": "Make a job to begin with, and its tests.",
     "demo": "Break an order system, which then proves itself.",
