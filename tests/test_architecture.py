@@ -68,7 +68,10 @@ ALLOWED: dict[str, set[str]] = {
         "history",
     },
     # It runs programs, and leaves it to them to start Spark.
-    "cli": {"common", "plan", "state", "filesystem", "datastream", "checkpoint", "rest"},
+    "cli": {
+        *("common", "plan", "state", "filesystem", "datastream", "checkpoint", "savepoint"),
+        "rest",
+    },
     "__main__": {"cli"},
 }
 #: Imports inside of functions, made when a job is started or Spark is to read or write state;

@@ -24,7 +24,6 @@ _INTERRUPTED: Final = 130
 _VERBS: Final = {
     "run": "Run a program.",
     "info": "Show the plan of a program, without running it.",
-    "checkpoints": "Look at checkpoints and savepoints.",
     "list": "List the jobs that run.",
     "status": "Show what a running job does.",
     "top": "Show a running job, live.",
@@ -35,6 +34,8 @@ _VERBS: Final = {
     "cancel": "End a running job.",
     "rescale": "Give a running job another parallelism.",
     "history": "Show jobs that have ended.",
+    "checkpoints": "Look at checkpoints and savepoints.",
+    "state": "Read, export and compare what states hold.",
     "new": "Make a job to begin with, and its tests.",
     "demo": "Break an order system, which then proves itself.",
     "completion": "Print what a shell needs to complete verbs.",

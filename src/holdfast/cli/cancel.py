@@ -14,7 +14,7 @@ __all__ = ["command"]
 @job_argument
 @server_options
 def command(job: str, url: str | None, token: str | None) -> None:
-    """End a running job, without a savepoint.
+    """End a running job.
 
     JOB is its id, its name, or the beginning of one. 'holdfast stop' ends it with a savepoint.
     """

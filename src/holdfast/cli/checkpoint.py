@@ -17,9 +17,10 @@ __all__ = ["command"]
 @json_option
 @server_options
 def command(job: str, as_json: bool, url: str | None, token: str | None) -> None:
-    """Let a running job take a checkpoint now, and wait for it.
+    """Let a running job take a checkpoint.
 
-    JOB is its id, its name, or the beginning of one. 'holdfast checkpoints' looks at them.
+    It is taken now, and waited for. JOB is its id, its name, or the beginning of one. 'holdfast
+    checkpoints' looks at checkpoints.
     """
     found = the_job(job, url, token)
     result = found.do("/checkpoints", "/checkpoints", {})

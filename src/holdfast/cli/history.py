@@ -34,9 +34,9 @@ __all__ = ["command"]
 @click.option("--port", type=click.IntRange(0, 65535), help="8082 unless given; 0 for any.")
 @json_option
 def command(directories: tuple[Path, ...], port: int | None, as_json: bool) -> None:
-    """Serve the page and the API for jobs that have ended; Ctrl-C ends it.
+    """Show jobs that have ended.
 
-    DIR is a checkpoint directory, or that of a job in one. Jobs keep their history there.
+    Serves the web page and the API; Ctrl-C ends it. DIR is a checkpoint directory, or that of a job in one. Jobs keep their history there.
     """
     site = Files(directories)
     if as_json:

@@ -17,7 +17,10 @@ __all__ = ["command"]
 @json_option
 @server_options
 def command(as_json: bool, url: str | None, token: str | None) -> None:
-    """List the jobs of this user that run on this machine."""
+    """List the jobs that run.
+
+    Those of this user on this machine, unless a server is named.
+    """
     jobs = running_jobs(url, token)
     if as_json:
         click.echo(json.dumps([{**job.summary, "url": job.client.url} for job in jobs], indent=2))

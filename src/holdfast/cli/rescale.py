@@ -18,10 +18,10 @@ __all__ = ["command"]
 @json_option
 @server_options
 def command(job: str, parallelism: int, as_json: bool, url: str | None, token: str | None) -> None:
-    """Let a running job go on with another parallelism, and wait until it does.
+    """Give a running job another parallelism.
 
     JOB is its id, its name, or the beginning of one. The job takes a checkpoint, and goes on from
-    there. Operators for which the program itself says a parallelism keep it.
+    there, which is waited for. Operators for which the program itself says a parallelism keep it.
     """
     found = the_job(job, url, token)
     path = f"/rescaling?parallelism={parallelism}"

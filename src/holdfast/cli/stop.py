@@ -32,9 +32,9 @@ __all__ = ["command"]
 def command(
     job: str, directory: str | None, drain: bool, as_json: bool, url: str | None, token: str | None
 ) -> None:
-    """End a running job with a savepoint, and wait for it.
+    """End a running job with a savepoint.
 
-    JOB is its id, its name, or the beginning of one.
+    The savepoint is waited for. JOB is its id, its name, or the beginning of one.
     """
     found = the_job(job, url, token)
     result = found.do("/stop", "/savepoints", {"targetDirectory": directory, "drain": drain})

@@ -24,9 +24,9 @@ __all__ = ["command"]
 def command(
     job: str, interval: float, looks: int | None, url: str | None, token: str | None
 ) -> None:
-    """Show a running job, live; Ctrl-C ends it.
+    """Show a running job, live.
 
-    JOB is its id, its name, or the beginning of one.
+    JOB is its id, its name, or the beginning of one. Ctrl-C ends it.
     """
     found = the_job(job, url, token)
     for look in itertools.count(1):

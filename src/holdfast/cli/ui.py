@@ -17,9 +17,9 @@ __all__ = ["command"]
 @click.option("--print", "only_print", is_flag=True, help="Print the address; open no browser.")
 @server_options
 def command(job: str | None, only_print: bool, url: str | None, token: str | None) -> None:
-    """Open the web page of a running job, or of all jobs of a server.
+    """Open the web page of running jobs.
 
-    JOB is its id, its name, or the beginning of one.
+    JOB is its id, its name, or the beginning of one; without it, the page has all jobs.
     """
     if job is not None:
         pages = [the_job(job, url, token).page]
