@@ -5,6 +5,8 @@ prose in between, that is what the program prints, line by line. Tests in it are
 block after it has commands (``$ holdfast ...``) for where the program ran, and what they print.
 """
 
+import doctest
+import importlib
 import re
 import runpy
 import shlex
@@ -74,3 +76,15 @@ def test_block(block, spark, tmp_path, monkeypatch, capsys):
             value(**{"tmp_path": tmp_path} if "tmp_path" in signature(value).parameters else {})
     for command, output in block.commands:
         assert CliRunner().invoke(main, shlex.split(command)[1:]).output == output, command
+
+
+SOURCE = ROOT / "src"
+SESSIONS = [path for path in sorted(SOURCE.rglob("*.py")) if "\n    >>> " in path.read_text()]
+
+
+@pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_sessions_in_docstrings(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".")
+    failed, attempted = doctest.testmod(importlib.import_module(name))
+    assert (failed, attempted > 0) == (0, True)
