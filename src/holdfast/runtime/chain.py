@@ -6,7 +6,7 @@ their fields and closes them. It does not know of blocks, epochs or files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -156,15 +156,18 @@ class OperatorInstance:
                 pairs = []
         self.emit(pairs)
 
-    def _on_timer(self, timer: Timer, domain: TimeDomain) -> Iterator[tuple[Any, int | None]]:
+    def _on_timer(self, timer: Timer, domain: TimeDomain) -> list[tuple[Any, int | None]]:
         """Call the function for a timer."""
         context = self.record_contexts[0]
         assert isinstance(context, KeyedRecordContext)
-        context.stamp, context.domain = timer.timestamp, domain
-        stamp = timer.timestamp if domain is TimeDomain.EVENT_TIME else None
-        for result in self.function.on_timer(timer.timestamp, context) or ():
-            yield result, stamp
+        timestamp = timer.timestamp
+        context.stamp, context.domain = timestamp, domain
+        stamp = timestamp if domain is TimeDomain.EVENT_TIME else None
+        results = self.function.on_timer(timestamp, context)
+        # NB: a generator runs here, with the context as it is
+        pairs = [] if results is None else [(result, stamp) for result in results]
         context.stamp = None
+        return pairs
 
     def open(self) -> None:
         """Call the function's ``open``."""

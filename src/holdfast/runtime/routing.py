@@ -30,6 +30,7 @@ from holdfast.graph.nodes import (
 from holdfast.plan.model import Exchange
 from holdfast.runtime.blocks import Block, BlockQueue, Header, Kind, encode_records
 from holdfast.runtime.failures import FailureReporter
+from holdfast.runtime.protocol import Flow
 from holdfast.state.key_groups import KeyRouter, unusable_key
 
 Emit = Callable[[Any], None]
@@ -53,12 +54,17 @@ class Outbox:
         self.stamp = stamp
         self.ready = BlockQueue()
         self.records = 0
+        #: what was sent so far, by exchange
+        self.sent: defaultdict[int, Flow] = defaultdict(Flow)
         self._numbers: defaultdict[tuple[int, int], int] = defaultdict(int)
 
     def send_records(self, exchange: Exchange, target: int, records: list[Any]) -> int:
         """Make a block of records; returns its size in bytes."""
         data = encode_records(records)
         self.records += len(records)
+        flow = self.sent[exchange.id]
+        flow.records += len(records)
+        flow.bytes += len(data)
         self.send(Kind.RECORDS, exchange.target_level, target, data, exchange.id, len(records))
         return len(data)
 
