@@ -129,34 +129,34 @@ class EventTime(TimestampAssigner):  # type: ignore[misc]
         return value.timestamp
 
 
-class Deduplication(KeyedProcessFunction):  # type: ignore[misc]
-    """Lets each event through once."""
+class Deduplication(Metered, KeyedProcessFunction):  # type: ignore[misc]
+    """Lets each event through once; counts what it is given."""
 
     def open(self, context: RuntimeContext) -> None:
         """Get hold of the state."""
+        super().open(context)
         descriptor = MapStateDescriptor("seen", Types.STRING(), Types.BOOLEAN())
         descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.days(1)).build())
         self.seen = context.get_map_state(descriptor)
 
     def process_element(self, value: Event, ctx: Any) -> Iterator[Event]:
         """Look whether an event has been here."""
+        self.meter.tick()
         if not self.seen.contains(value.event_id):
             self.seen.put(value.event_id, True)
             yield value
 
 
-class Tracking(Metered, KeyedProcessFunction):  # type: ignore[misc]
-    """The life of each order, in event time; counts what it is given."""
+class Tracking(KeyedProcessFunction):  # type: ignore[misc]
+    """The life of each order, in event time."""
 
     def open(self, context: RuntimeContext) -> None:
         """Get hold of the state."""
-        super().open(context)
         self.order = context.get_state(ValueStateDescriptor("order", PICKLED))
         self.waiting = context.get_list_state(ListStateDescriptor("waiting", PICKLED))
 
     def process_element(self, value: Event, ctx: Any) -> Iterator[Any]:
         """Let an event wait for its time."""
-        self.meter.tick()
         if value.timestamp <= ctx.timer_service().current_watermark():
             yield from self.take(value)
         else:
@@ -299,10 +299,10 @@ def build(env: StreamExecutionEnvironment, files: Iterable[Path], marks: str) ->
         .assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(EventTime()))
     )
     by_order = events.key_by(lambda event: event.order_id, Types.STRING())
-    unique = by_order.process(Deduplication(), PICKLED)
+    unique = by_order.process(Deduplication(marks), PICKLED)
     created = unique.filter(lambda event: event.step == "created")
     tracked = unique.key_by(lambda event: event.order_id, Types.STRING()).process(
-        Tracking(marks), PICKLED
+        Tracking(), PICKLED
     )
     statistics = (
         created.key_by(lambda event: event.user_id, Types.STRING())
