@@ -51,9 +51,9 @@ dist: python-ready ## Build the wheel and the source distribution into dist.
 lock: ## Write constraints*.txt anew with the newest versions pyproject.toml allows (needs uv).
 	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev \
 		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
-	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra docs \
+	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --group docs \
 		--constraints constraints.txt \
-		--custom-compile-command 'make lock' --output-file constraints-docs.txt pyproject.toml
+		--custom-compile-command 'make lock' --output-file constraints-docs.txt
 
 clean: ## Remove .venv, caches and what Spark left behind.
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist \
