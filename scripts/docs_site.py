@@ -45,6 +45,8 @@ MODULES: Final = (
     "holdfast.common.time",
     "holdfast.common.types",
     "holdfast.errors",
+    "holdfast.state.errors",
+    "holdfast.checkpoint.errors",
     "holdfast.savepoint",
     "holdfast.testing",
     "holdfast.metrics",
