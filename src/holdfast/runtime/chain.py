@@ -263,7 +263,7 @@ class OperatorInstance:
         coerce = operator.node.output_type.coercer() if operator.node.output_type else None
         step = Step(self.report, coerce=coerce, calls=operator.calls)
         if isinstance(self.time, StampingTime):
-            step.stamp = self.time.stamp
+            step.stamping = self.time
         if isinstance(operation, FunctionOperation):
             step.key_context = self.key_context
             step.ports = self._ports(operation)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from holdfast.common._cloudpickle import dumps
 from holdfast.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
@@ -93,15 +93,19 @@ class OperatorTime:
 
 
 class StampingTime(OperatorTime):
-    """The time of an operator that assigns timestamps and makes watermarks."""
+    """The time of an operator that assigns timestamps and makes watermarks.
+
+    Attributes:
+        extract: finds the timestamp of a record, given the one that it had; None keeps that one.
+        largest: the generator need not see a record whose timestamp is no larger than this.
+    """
 
     def __init__(self, clock: Clock, strategy: WatermarkStrategy) -> None:
         """Make the generator of this subtask."""
         super().__init__(clock)
         self._strategy = strategy
-        self._extract = None
-        if strategy.timestamp_assigner is not None:
-            self._extract = strategy.timestamp_assigner.extract_timestamp
+        assigner = strategy.timestamp_assigner
+        self.extract = None if assigner is None else assigner.extract_timestamp
         self._begin()
 
     def _begin(self) -> None:
@@ -111,28 +115,24 @@ class StampingTime(OperatorTime):
     def _follow(self, generator: WatermarkGenerator) -> None:
         """Take watermarks from this generator from now on."""
         self._generator = generator
-        #: the largest timestamp so far, if no others matter to the generator
-        self._largest: int | None = None
-        if type(generator) is BoundedOutOfOrdernessWatermarks:
-            self._largest = MIN_LONG_VALUE
+        self._only_largest = type(generator) is BoundedOutOfOrdernessWatermarks
+        self.largest = MIN_LONG_VALUE if self._only_largest else MIN_LONG_VALUE - 1
 
-    def stamp(self, record: Any, timestamp: int | None) -> int | None:
-        """The timestamp of a record; the generator sees both."""
-        if self._extract is not None:
-            timestamp = self._extract(record, NO_TIMESTAMP if timestamp is None else timestamp)
-            if timestamp.__class__ is not int:
-                msg = (
-                    "a timestamp assigner must return milliseconds as an int; got "
-                    f"{timestamp!r} ({type(timestamp).__name__})"
-                )
-                raise TypeError(msg)
+    def saw(self, record: Any, timestamp: int | None) -> None:
+        """Show the generator a record; its timestamp is larger than ``largest``, or None."""
         event = NO_TIMESTAMP if timestamp is None else timestamp
-        if self._largest is not None:
-            if event <= self._largest:
-                return timestamp
-            self._largest = event
+        if self._only_largest and event > self.largest:
+            self.largest = event
         self._generator.on_event(record, event, self._output)
-        return timestamp
+
+    @staticmethod
+    def refuse(timestamp: Any) -> NoReturn:
+        """Tell that a timestamp assigner did not return one."""
+        msg = (
+            "a timestamp assigner must return milliseconds as an int; got "
+            f"{timestamp!r} ({type(timestamp).__name__})"
+        )
+        raise TypeError(msg)
 
     def generate(self) -> Watermark:
         """The watermark at the end of an epoch."""
