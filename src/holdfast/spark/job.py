@@ -383,13 +383,13 @@ class SparkJob:
         self._clean_up()
         self._set_status(status)
         self._recorder.close()
-        self._stop_serving()
         for collected in self._collected.values():
             collected.end(self.error)
         self._ended.set()
         self._checkpoints.refuse_savepoints()
         ended = f"job '{self.plan.name}' has ended before it had another parallelism"
         self._end_rescaling(JobExecutionError(ended))
+        self._stop_serving()
         if self.on_end is not None:
             self.on_end()
 
