@@ -98,13 +98,14 @@ PROGRAMS = {
         Program("recovery-5m", "benchmarks.own.recovery_job", variant="5000000"),
         Program("increments", "benchmarks.own.increments_job"),
         Program("savepoint-frame", "benchmarks.own.savepoint_job"),
-        Program("orders", "benchmarks.own.orders_job"),
-        Program("orders-pyflink", "benchmarks.peers.pyflink_orders_job", "pyflink", "thread", 0.05),
+        Program("orders", "benchmarks.orders.job"),
+        Program("orders-pyflink", "benchmarks.orders.pyflink_job", "pyflink", "thread", 0.05),
+        Program("orders-processes", "benchmarks.orders.pyflink_job", "pyflink", "process", 0.025),
         Program("one-window", "benchmarks.own.window_job"),
         Program("rest-cost", "benchmarks.own.rest_job"),
         Program("nexmark-holdfast", "benchmarks.nexmark.job"),
-        Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.5),
-        Program("nexmark-pyflink", "benchmarks.nexmark.pyflink_job", "pyflink", share=0.04),
+        Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.25),
+        Program("nexmark-pyflink", "benchmarks.nexmark.pyflink_job", "pyflink", share=0.02),
     )
 }
 
@@ -196,7 +197,7 @@ WORKLOADS = {
         Workload("rest_cost", 40_000_000, 1_000_000, programs=("rest-cost",), timeout=900.0),
         Workload(
             "nexmark",
-            4_000_000,
+            8_000_000,
             400_000,
             programs=NEXMARK,
             unit="events",
