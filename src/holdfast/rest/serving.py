@@ -88,7 +88,7 @@ class RestServer:
         self._socket.close()
 
     def _run(self) -> None:
-        ready, _, _ = select.select([self._socket, self._wake], [], [])
+        ready, _, _ = select.select([self._socket.fileno(), self._wake], [], [])
         if self._wake in ready:
             os.close(self._wake)
             os.close(self._woken)
