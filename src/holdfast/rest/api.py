@@ -14,7 +14,16 @@ from typing import Any, Final, TypeVar
 from holdfast.history.events import CheckpointSeen
 from holdfast.history.job import JobHistory
 from holdfast.plan.vertices import Vertex
-from holdfast.rest import action_shapes, checkpoint_shapes, checkpoint_views, shapes, views
+from holdfast.rest import (
+    action_shapes,
+    checkpoint_shapes,
+    checkpoint_views,
+    metrics,
+    shapes,
+    state_shapes,
+    state_views,
+    views,
+)
 from holdfast.rest.actions import (
     CheckpointRequest,
     Operations,
@@ -160,6 +169,20 @@ def _epochs(call: Call) -> shapes.Epochs:
     return call.look(lambda history: views.epochs(history, call.query.get("since", -1)))
 
 
+def _job_metrics(call: Call) -> list[shapes.Metric]:
+    return call.look(lambda history: metrics.job_metrics(history, call.query.get("get")))
+
+
+def _vertex_metrics(call: Call) -> list[shapes.Metric]:
+    wanted = call.query.get("get")
+    return call.look_at_vertex(lambda h, vertex: metrics.vertex_metrics(h, vertex, wanted))
+
+
+def _compared(call: Call) -> state_shapes.Comparison:
+    before, after = int(call.path["checkpoint_id"]), int(call.path["other_id"])
+    return state_views.compared(call.job, before, after)
+
+
 def _trigger_checkpoint(call: Call) -> action_shapes.TriggerAnswer:
     body: CheckpointRequest = call.body
     return call.operations.start(call.job, "checkpoint", body.trigger_id, call.job.checkpoint)
@@ -217,6 +240,8 @@ def _require(call: Call) -> shapes.Nothing:
 
 
 _WHOLE: Final = {"type": "integer", "minimum": 0, "maximum": 2**53}
+_TEXT: Final = {"type": "string", "maxLength": 1000}
+_WANTED: Final = Parameter("get", {"type": "string", "maxLength": 4000})
 _CONFLICT: Final = {409: "The job does not run, or cannot do that."}
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
@@ -266,6 +291,51 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     ),
     _vertex(
         "/backpressure", shapes.BackPressure, "Whether it waits for others.", views.back_pressure
+    ),
+    _get(
+        "/jobs/{job_id}/metrics",
+        list[shapes.Metric],
+        "The metrics of a job: their names, or values.",
+        _job_metrics,
+        query=(_WANTED,),
+    ),
+    _get(
+        "/jobs/{job_id}/vertices/{vertex_id}/metrics",
+        list[shapes.Metric],
+        "The metrics of a vertex: their names, or values.",
+        _vertex_metrics,
+        query=(_WANTED,),
+    ),
+    _get(
+        "/jobs/{job_id}/state",
+        state_shapes.StateOverview,
+        "The operators and states of a checkpoint.",
+        lambda c: state_views.states(c.job, c.query.get("checkpoint")),
+        query=(Parameter("checkpoint", _WHOLE),),
+        slow=True,
+        errors=_CONFLICT,
+    ),
+    _get(
+        "/jobs/{job_id}/state/value",
+        state_shapes.StateValue,
+        "What a key has in a state, as of the last epoch. The key, and the window, are JSON.",
+        lambda c: state_views.looked_up(c.job, c.query),
+        query=(
+            Parameter("operator", _TEXT, True),
+            Parameter("state", _TEXT, True),
+            Parameter("key", {"type": "string", "maxLength": 4000}, True),
+            Parameter("window", _TEXT),
+        ),
+        slow=True,
+        errors=_CONFLICT,
+    ),
+    _get(
+        "/jobs/{job_id}/checkpoints/compare/{checkpoint_id}/{other_id}",
+        state_shapes.Comparison,
+        "How the states of two checkpoints differ.",
+        _compared,
+        slow=True,
+        errors=_CONFLICT,
     ),
     _job(
         "/checkpoints",

@@ -24,6 +24,7 @@ from holdfast.rest.api import ENDPOINTS, Call, Endpoint, Parameter, matches
 from holdfast.rest.errors import Answer
 from holdfast.rest.guard import Guard, Rights, rights_of
 from holdfast.rest.live import Live
+from holdfast.rest.metrics import EXPOSITION, exposition
 from holdfast.rest.openapi import description
 from holdfast.rest.options import RestOptions
 from holdfast.rest.site import Site
@@ -69,6 +70,7 @@ class _Server:
         ]
         return [
             Route("/openapi.json", self._openapi, methods=["GET"]),
+            Route("/metrics", self._metrics, methods=["GET"]),
             Route("/jobs/{job_id}/live", self._stream, methods=["GET"]),
             *routes,
             Mount("/", StaticFiles(directory=_PAGE, html=True)),
@@ -116,6 +118,14 @@ class _Server:
 
     async def _openapi(self, request: Request) -> Response:
         return Response(_encode(description()), media_type=_JSON)
+
+    async def _metrics(self, request: Request) -> Response:
+        return await _told(self._expose(request))
+
+    async def _expose(self, request: Request) -> Response:
+        self._rights(request, acts=False)
+        histories = [job.history for job in self._site.jobs()]
+        return Response(exposition(histories), media_type=EXPOSITION)
 
     async def _stream(self, request: Request) -> Response:
         return await _told(self._open_stream(request))

@@ -295,11 +295,6 @@ class Epochs(Kebab, frozen=True):
     records_read: int
 
 
-class Accumulators(Kebab, frozen=True):
-    job_accumulators: list[Any]
-    user_task_accumulators: list[dict[str, str]]
-
-
 # A vertex
 
 
