@@ -8,9 +8,9 @@ import { empty, fact, facts, problem, section, status, table } from "./parts.js"
 
 const SLOTS = 60;
 
-export function refresh(job, changed) {
-  if (changed.includes("checkpoints") || !job.answers.checkpoints) job.load("checkpoints");
-  if (!job.answers["checkpoint settings"]) job.load("checkpoint settings", "checkpoints/config");
+export function refresh(job) {
+  job.keep("checkpoints");
+  job.keep("checkpoints/config", "never changes");
 }
 
 export function view(job) {
@@ -28,7 +28,7 @@ export function view(job) {
       fact("Restored from", latest.restored ? `${latest.restored.is_savepoint ? "savepoint" : "checkpoint"} ${latest.restored.id}` : "–"))),
     history.length ? [charts(job, history), percentiles(summary), listed(job, history)]
       : empty("There was none yet."),
-    settings(job.answers["checkpoint settings"]),
+    settings(job.answers["checkpoints/config"]),
   ];
 }
 
@@ -48,7 +48,7 @@ function charts(job, history) {
   return h("section", { key: "charts" },
     h("div", { class: "pair" },
       bars({ ...chart, name: "Duration", parts: (one) => [[kind(one), one.end_to_end_duration]], label: duration }),
-      bars({ ...chart, name: "State, and what is new of it", parts: sizes, label: bytes })),
+      bars({ ...chart, name: "State, and what is new of it", parts: sizes, label: bytes, base: 1024 })),
     legend([["completed", "completed"], ["savepoint", "savepoint"], ["failed", "failed"], ["progress", "in progress"],
       ["old", "was there before"]]),
     h("p", { class: "detail" }, chosen ? describe(chosen) : "Point at a bar to read it."));
@@ -93,7 +93,7 @@ function listed(job, history) {
     }, one.id), "number"],
     ["Status", (one) => status(one.status)],
     ["Kind", (one) => (one.is_savepoint ? "savepoint" : "checkpoint")],
-    ["Triggered", (one) => time(one.trigger_timestamp)],
+    ["Triggered", (one) => time(one.trigger_timestamp), "when"],
     ["Took", (one) => duration(one.end_to_end_duration), "number"],
     ["State", (one) => bytes(one.state_size), "number"],
     ["New", (one) => bytes(one.checkpointed_size), "number"],
@@ -101,6 +101,7 @@ function listed(job, history) {
   ];
   return section("History", table("Checkpoints", columns, history, {
     key: (one) => one.id,
+    tall: true,
     after: (one) => open === one.id && h("tr", { key: `more ${one.id}` },
       h("td", { colspan: columns.length, class: "more" }, more(job, one))),
   }));
@@ -122,6 +123,7 @@ async function loadParts(job, one) {
 
 const ms = (title, figure) => [title, (one) => duration(figure(one)), "number"];
 const SUBTASK = [
+  ["Vertex", (one) => (one.index === 0 ? one.vertex : "")],
   ["Subtask", (one) => one.index + 1, "number"],
   ms("From the trigger", (one) => one.end_to_end_duration),
   ms("Start delay", (one) => one.start_delay),
@@ -134,15 +136,14 @@ const SUBTASK = [
 
 function more(job, one) {
   const known = job.answers.parts?.id === one.id ? job.answers.parts : null;
-  const parts = known?.parts.filter(([, part]) => part.subtasks.length) ?? [];
+  const subtasks = known?.parts.flatMap(([id, part]) =>
+    part.subtasks.map((subtask) => ({ ...subtask, vertex: job.vertex(id)?.name ?? id }))) ?? [];
   return h("div", { class: "parts" },
     one.failure_message && h("pre", { class: "problem" }, one.failure_message),
     one.external_path && h("p", null, h("code", null, one.external_path), one.discarded ? " (no longer there)" : ""),
     problem(known?.problem),
-    parts.map(([id, part]) => h("div", { key: id },
-      h("h3", null, job.vertex(id)?.name ?? id),
-      table(`Subtasks of ${job.vertex(id)?.name ?? id}`, SUBTASK, part.subtasks, { key: (subtask) => subtask.index }))),
-    known && !parts.length && !one.failure_message && h("p", { class: "hint" }, "Of this one no subtasks are remembered."));
+    subtasks.length ? table(`Subtasks of checkpoint ${one.id}`, SUBTASK, subtasks)
+      : known && !one.failure_message && h("p", { class: "hint" }, "Of this one no subtasks are remembered."));
 }
 
 function settings(told) {

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { empty, fact, facts, problem, section, table } from "./parts.js";
 
 export function refresh(job) {
-  if (!job.answers.config) job.load("config");
+  job.keep("config", "never changes");
 }
 
 export function view(job) {

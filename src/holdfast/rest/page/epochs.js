@@ -70,7 +70,7 @@ const step = (name) => [
 
 const COLUMNS = [
   ["Epoch", (one) => one.epoch, "number"],
-  ["Started", (one) => time(one["start-time"])],
+  ["Started", (one) => time(one["start-time"]), "when"],
   ["Took", (one) => duration(1000 * one.duration), "number"],
   ["Read", (one) => count(one["records-read"]), "number"],
   ["Records", (one) => count(one.records), "number"],

@@ -4,10 +4,8 @@ import { h } from "./dom.js";
 import { count, time } from "./format.js";
 import { empty, problem, section, table } from "./parts.js";
 
-export function refresh(job, changed) {
-  for (const name of ["exceptions", "attempts"]) {
-    if (changed.includes(name) || !job.answers[name]) job.load(name);
-  }
+export function refresh(job) {
+  job.keep("exceptions");
 }
 
 export function view(job) {
@@ -33,8 +31,8 @@ function exception(entry) {
 }
 
 const COLUMNS = [
-  ["Start", (one) => one.number + 1, "number"],
-  ["At", (one) => time(one["start-time"])],
+  ["Start", (one) => one.number + 1],
+  ["At", (one) => time(one["start-time"]), "when"],
   ["From", (one) => (one.checkpoint === null ? "the beginning"
     : `${one["is-savepoint"] ? "savepoint" : "checkpoint"} ${one.checkpoint}`)],
   ["Path", (one) => (one.path ? h("code", null, one.path) : "")],

@@ -62,6 +62,11 @@ export function duration(ms) {
   return parts.slice(first, first + 2).map(([number, unit]) => `${number} ${unit}`).join(" ");
 }
 
+/** A duration with its largest unit only. */
+function coarse(ms) {
+  return ms < 60_000 ? duration(ms) : duration(ms).split(" ").slice(0, 2).join(" ");
+}
+
 /** The time of day; with the date if it is not today. */
 export function time(ms) {
   if (ms === null || ms === undefined || ms <= 0) return NONE;
@@ -76,7 +81,7 @@ export function watermark(ms, now) {
   if (ms >= 2 ** 53) return "end";
   if (ms <= -(2 ** 53)) return NONE;
   const behind = now - ms;
-  if (behind >= 0 && behind < 86_400_000) return `${duration(behind)} behind`;
+  if (behind >= 0 && behind < 86_400_000) return `${coarse(behind)} behind`;
   return ms > 1e11 ? time(ms) : count(ms);
 }
 

@@ -34,7 +34,9 @@ class Job {
     this.details = null;
     this.counts = null;
     this.epochs = [];
+    /** for kinds of events: how many events there were when one was last told */
     this.versions = {};
+    this.asked = {};
   }
 
   get ended() {
@@ -54,9 +56,7 @@ class Job {
     this.details = event.job;
     this.counts = event.checkpoints;
     this.addEpochs(event.epochs);
-    const changed = Object.keys(event.changed).filter((name) => this.versions[name] !== event.changed[name]);
     this.versions = event.changed;
-    return changed;
   }
 
   addEpochs(more) {
@@ -64,7 +64,14 @@ class Job {
     this.epochs = [...this.epochs, ...more.filter((one) => one.epoch > known)].slice(-KEPT_EPOCHS);
   }
 
-  /** Ask for something, and keep the answer, or why there is none. */
+  /** Ask for something, unless nothing has happened to it since it was asked for. */
+  keep(name, version = this.versions[name]) {
+    if (this.asked[name] === version) return;
+    this.asked[name] = version;
+    this.load(name);
+  }
+
+  /** Ask for something, and remember the answer, or why there is none. */
   async load(name, path = name, query = {}) {
     try {
       this.answers[name] = await get(`${this.path}/${path}`, query);
@@ -109,22 +116,24 @@ export function openJob(frame, site, id, firstTab) {
 
   function go(name) {
     tab = name in TABS ? name : "plan";
-    refresh(Object.keys(job.versions));
+    refresh();
     job.draw();
   }
 
-  /** Ask for what the tab shows and has changed. */
-  function refresh(changed) {
-    if (job.details) TABS[tab].refresh?.(job, changed);
+  /** Ask for what is shown and has changed. */
+  function refresh() {
+    if (!job.details) return;
+    job.keep("attempts", `${job.versions.attempts} ${job.versions.exceptions}`);
+    TABS[tab].refresh?.(job);
   }
 
   async function listen() {
     for await (const event of events(`jobs/${id}/live`, stop.signal)) {
       const isFirst = job.details === null;
-      const changed = job.take(event);
+      job.take(event);
       frame.link(job.ended ? "done" : "good", job.ended ? "ended" : "live");
       if (isFirst) await loadEpochs();
-      refresh(changed);
+      refresh();
       job.draw();
     }
   }

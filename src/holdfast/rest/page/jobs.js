@@ -8,7 +8,7 @@ import { empty, status, table } from "./parts.js";
 const COLUMNS = [
   ["Job", (job) => h("a", { href: `#/jobs/${job.jid}` }, job.name)],
   ["Status", (job) => status(job.state)],
-  ["Started", (job) => time(job["start-time"])],
+  ["Started", (job) => time(job["start-time"]), "when"],
   ["Ran for", (job) => duration(job.duration), "number"],
   ["Subtasks", (job) => count(job.tasks.total), "number"],
   ["Id", (job) => h("code", null, job.jid.slice(0, 8))],

@@ -23,11 +23,6 @@ const frame = {
 };
 
 function follow() {
-  const given = /^#token=(.+)$/.exec(location.hash);
-  if (given) {
-    keepToken(decodeURIComponent(given[1]));
-    history.replaceState(null, "", "#/");
-  }
   const [, id, tab] = /^#\/jobs\/([0-9a-f]{32})(?:\/(\w+))?$/.exec(location.hash) ?? [];
   const path = id ?? "";
   if (shown.path === path) {
@@ -64,8 +59,4 @@ function sayNoServer(problem) {
   render(content, h("p", { class: "empty" }, `The server does not answer: ${problem.message}`));
 }
 
-if (location.hash.startsWith("#token=")) {
-  keepToken(decodeURIComponent(location.hash.slice("#token=".length)));
-  history.replaceState(null, "", "#/");
-}
 start().catch(sayNoServer);

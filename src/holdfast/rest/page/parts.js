@@ -23,13 +23,14 @@ export function facts(...children) {
 
 /** A table that scrolls by itself where there is no room for it.
 
-`columns`: `[title, cell, "number"?]`; a cell is made from a row. */
-export function table(name, columns, rows, { key, attributes, after } = {}) {
-  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name },
+`columns`: `[title, cell, kind?]` with "number" or "when"; a cell is made from a row. `after(row)` may be a row of its own; a `tall` table
+scrolls up and down, too. */
+export function table(name, columns, rows, { key, after, tall } = {}) {
+  return h("div", { class: tall ? "scroll tall" : "scroll", tabindex: 0, role: "region", "aria-label": name },
     h("table", null,
       h("thead", null, h("tr", null, columns.map(([title, , kind]) => h("th", { class: kind, scope: "col" }, title)))),
       h("tbody", null, rows.map((row, i) => [
-        h("tr", { key: `row ${key ? key(row) : i}`, ...attributes?.(row) },
+        h("tr", { key: `row ${key ? key(row) : i}` },
           columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row, i)))),
         after?.(row),
       ]))));
@@ -49,11 +50,11 @@ export function problem(text) {
 }
 
 /** Busy, back-pressured and idle time of a second, as a bar. */
-export function load(now) {
+export function meter(now) {
   const busy = now["busy-ms-per-second"] / 10;
   const blocked = now["backpressured-ms-per-second"] / 10;
   const text = `busy ${Math.round(busy)} %, back-pressured ${Math.round(blocked)} %`;
-  return h("span", { class: "load", role: "img", "aria-label": text, title: text },
+  return h("span", { class: "meter", role: "img", "aria-label": text, title: text },
     h("span", { class: "busy", style: { width: `${busy}%` } }),
     h("span", { class: `blocked ${now["backpressure-level"]}`, style: { width: `${blocked}%` } }));
 }

@@ -1,13 +1,18 @@
 /* The plan as a graph: vertices as boxes with what they do now, and the ways of records between them. */
 
 import { h } from "./dom.js";
-import { bytes, count, duration, percent, rate, short, watermark } from "./format.js";
+import { bytes, count, duration, percent, rate, watermark } from "./format.js";
 import { curve, layout } from "./layout.js";
-import { empty, load, problem, section, table } from "./parts.js";
+import { empty, meter, problem, section, table } from "./parts.js";
 
-const BOX = { width: 236, height: 126 };
+const HEIGHT = 116;
+const WIDTHS = { least: 164, most: 250 };
+const GAP = 84;
+const GAP_DOWN = 56;
+const SPACE = 18;
 const NARROW = 640;
 const MARGIN = 8;
+const LINE = 12;
 
 const observer = new ResizeObserver(([entry]) => entry.target.holdfastResized?.());
 
@@ -27,12 +32,11 @@ export function view(job) {
   ];
 }
 
-/** The graph goes from top to bottom where there is little room. */
+/** The graph takes the room that there is, and goes from top to bottom where there is little. */
 function watch(node, job) {
   node.holdfastResized = () => {
-    const vertical = node.clientWidth < NARROW;
-    if (job.ui.vertical !== vertical) {
-      job.ui.vertical = vertical;
+    if (job.ui.room !== node.clientWidth) {
+      job.ui.room = node.clientWidth;
       job.draw();
     }
   };
@@ -41,17 +45,27 @@ function watch(node, job) {
 
 /** The plan changes seldom, and figures often. */
 function placed(job, nodes) {
-  const vertical = job.ui.vertical ?? innerWidth < NARROW;
-  const made = JSON.stringify([vertical, nodes.map((node) => [node.id, node.level, node.inputs])]);
+  const room = (job.ui.room ?? innerWidth) - 4 * MARGIN;
+  const made = JSON.stringify([room, nodes.map((node) => [node.id, node.level, node.inputs])]);
   if (job.ui.layout?.made !== made) {
-    const gaps = { gap: vertical ? 56 : 96, space: 22, vertical };
-    job.ui.layout = { made, vertical, ...layout(nodes, { ...BOX, ...gaps }) };
+    const vertical = room < NARROW;
+    const box = boxWidth(nodes, room, vertical);
+    const sizes = { width: box, height: HEIGHT, gap: vertical ? GAP_DOWN : GAP, space: SPACE, vertical };
+    job.ui.layout = { made, vertical, box, ...layout(nodes, sizes) };
   }
   return job.ui.layout;
 }
 
+/** As wide as the boxes can be that stand side by side, within bounds. */
+function boxWidth(nodes, room, vertical) {
+  const layers = Object.values(Object.groupBy(nodes, (node) => node.level));
+  const abreast = vertical ? Math.max(...layers.map((layer) => layer.length)) : layers.length;
+  const share = Math.floor((room - (abreast - 1) * (vertical ? SPACE : GAP)) / abreast);
+  return Math.min(WIDTHS.most, Math.max(WIDTHS.least, share));
+}
+
 function graph(job, nodes) {
-  const { width, height, boxes, edges, vertical } = placed(job, nodes);
+  const { width, height, boxes, edges, vertical, box } = placed(job, nodes);
   const size = { width: width + 2 * MARGIN, height: height + 2 * MARGIN };
   return h("div", { class: "graph", style: { width: `${size.width}px`, height: `${size.height}px` } },
     h("svg", { ...size, viewBox: `${-MARGIN} ${-MARGIN} ${size.width} ${size.height}`, "aria-hidden": "true" },
@@ -59,7 +73,7 @@ function graph(job, nodes) {
         id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto",
       }, h("path", { d: "M0 0 8 4 0 8z" }))),
       joined(edges).map((edge) => drawnEdge(edge, vertical))),
-    nodes.map((node) => box(job, node, boxes.get(node.id))));
+    nodes.map((node) => vertexBox(job, node, { ...boxes.get(node.id), width: box })));
 }
 
 /** Edges between the same two boxes are one line with all their labels. */
@@ -67,7 +81,8 @@ function joined(edges) {
   const lines = new Map();
   for (const { from, to, input, points } of edges) {
     const line = lines.get(from + to) ?? { points, labels: new Set(), key: from + to };
-    line.labels.add(input.tag ? `${input.ship_strategy} · ${input.tag}` : input.ship_strategy);
+    line.labels.add(input.ship_strategy);
+    if (input.tag) line.labels.add(input.tag);
     lines.set(from + to, line);
   }
   return [...lines.values()];
@@ -75,15 +90,13 @@ function joined(edges) {
 
 function drawnEdge({ key, points, labels }, vertical) {
   const [from, to] = points.slice(-2);
-  const label = vertical
-    ? { x: to.x + 8, y: to.y - 14 }
-    : { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 - 6, "text-anchor": "middle" };
+  const [x, y] = [(from.x + to.x) / 2, (from.y + to.y) / 2];
   return h("g", { key },
     h("path", { class: "edge", d: curve(points, vertical), "marker-end": "url(#arrow)" }),
-    h("text", label, [...labels].join(", ")));
+    [...labels].map((label, line) => h("text", { x, y: y + 4 + LINE * line, "text-anchor": "middle" }, label)));
 }
 
-function box(job, node, { x, y }) {
+function vertexBox(job, node, { x, y, width }) {
   const vertex = job.vertex(node.id);
   const now = vertex.now;
   const chosen = job.ui.vertex === node.id;
@@ -97,26 +110,21 @@ function box(job, node, { x, y }) {
   return h("button", {
     key: node.id, type: "button", class: `vertex ${now["backpressure-level"]}`, "aria-pressed": String(chosen),
     title: node.description,
-    style: { left: `${x + MARGIN}px`, top: `${y + MARGIN}px`, width: `${BOX.width}px`, height: `${BOX.height}px` },
+    style: { left: `${x + MARGIN}px`, top: `${y + MARGIN}px`, width: `${width}px`, height: `${HEIGHT}px` },
     on: { click: choose },
   },
   h("span", { class: "name" }, node.description),
   h("span", { class: "parallelism", title: "Parallelism" }, `×${node.parallelism}`),
   h("span", { class: "figures" },
     h("span", null, h("i", null, "in "), rate(now["records-in-per-second"])),
-    h("span", null, h("i", null, "out "), rate(now["records-out-per-second"])),
-    h("span", null, h("i", null, "all "), short(total(vertex)))),
+    h("span", null, h("i", null, "out "), rate(now["records-out-per-second"]))),
   h("span", { class: "mark" }, h("i", null, "watermark "), watermark(now.watermark, job.details.now)),
-  h("span", { class: "share" }, load(now), h("span", null, busyText(busy, now))));
+  h("span", { class: "share" }, meter(now), h("span", null, busyText(busy, now))));
 }
 
 function busyText(busy, now) {
   const blocked = now["backpressured-ms-per-second"] / 1000;
   return blocked > busy ? `${percent(blocked)} blocked` : `${percent(busy)} busy`;
-}
-
-function total(vertex) {
-  return Math.max(vertex.metrics["read-records"], vertex.metrics["write-records"]);
 }
 
 function details(job, node) {
@@ -142,7 +150,7 @@ function columns(job) {
     ["Bytes out", (one) => bytes(one.metrics["write-bytes"]), "number"],
     ["Now in", (one) => rate(one.now["records-in-per-second"]), "number"],
     ["Watermark", (one) => watermark(one.watermark, job.details.now), "number"],
-    ["Load", (one) => load(one.now)],
+    ["Load", (one) => meter(one.now)],
     ["Busy", (one) => duration(one.metrics["accumulated-busy-time"]), "number"],
     ["Back-pressured", (one) => duration(one.metrics["accumulated-backpressured-time"]), "number"],
     ["Worker", (one) => h("code", null, one["taskmanager-id"])],

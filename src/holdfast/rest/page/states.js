@@ -5,8 +5,8 @@ import { h } from "./dom.js";
 import { bytes, count, time } from "./format.js";
 import { empty, problem, section, table } from "./parts.js";
 
-export function refresh(job, changed) {
-  if (changed.includes("checkpoints") || !job.answers.checkpoints) job.load("checkpoints");
+export function refresh(job) {
+  job.keep("checkpoints");
   if (!job.answers.state && !job.ui.reading) read(job);
 }
 
