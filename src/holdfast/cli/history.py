@@ -36,7 +36,8 @@ __all__ = ["command"]
 def command(directories: tuple[Path, ...], port: int | None, as_json: bool) -> None:
     """Show jobs that have ended.
 
-    Serves the web page and the API; Ctrl-C ends it. DIR is a checkpoint directory, or that of a job in one. Jobs keep their history there.
+    Serves the web page and the API; Ctrl-C ends it. DIR is a checkpoint directory, or that of a
+    job in one: jobs keep their history there.
     """
     site = Files(directories)
     if as_json:

@@ -159,13 +159,14 @@ class Files:
         return next((job for job in self.jobs() if job.history.id == job_id), None)
 
     def _paths(self) -> list[Path]:
-        return [
+        found = {
             path
             for directory in self._directories
-            for pattern in ("", "history/", "*/history/", "*/")
+            for pattern in ("", "*/", "*/history/")
             for path in directory.glob(f"{pattern}*{SUFFIX}")
             if not path.is_symlink()
-        ]
+        }
+        return sorted(found)
 
     def _job(self, path: Path) -> EndedJob | None:
         try:
