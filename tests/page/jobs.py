@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from holdfast.common import CompletableFuture, Configuration, JobStatus
+from holdfast.common import Configuration
 from holdfast.datastream import (
     KeyedProcessFunction,
     OutputTag,
@@ -23,14 +21,10 @@ from holdfast.datastream.functions import (
     SinkFunction,
 )
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
-from holdfast.errors import UserFunctionError
-from holdfast.history.job import JobHistory
 from holdfast.rest.options import RestOptions
 from holdfast.rest.serving import RestServer
 from holdfast.rest.site import LiveJobs, ServedJob, Site
-from holdfast.testing import LocalExecutor
 
-JOB_ID = "0123456789abcdef" * 2
 LARGE: OutputTag = OutputTag("large")
 
 
@@ -94,49 +88,6 @@ def orders(
 def finite(env: StreamExecutionEnvironment) -> Any:
     """Ten customers who order in turn."""
     return env.from_collection([(f"customer-{n % 10}", n) for n in range(5000)]).name("orders")
-
-
-class LocalJob:
-    """A job that a test drives, epoch by epoch."""
-
-    def __init__(self, env: StreamExecutionEnvironment, quota: int = 40) -> None:
-        self.run = LocalExecutor(env, quota=quota)
-        self.driver = self.run._driver
-        self.recorder = self.driver.recorder
-        self.recorder.job(JOB_ID, self.run.plan, env._configuration)
-        self.recorder.status(JobStatus.RUNNING)
-
-    @property
-    def history(self) -> JobHistory:
-        return self.recorder.history
-
-    @property
-    def savepoint_directory(self) -> str | None:
-        return self.driver.checkpoints.savepoint_directory
-
-    def cancel(self) -> None:
-        self.recorder.status(JobStatus.CANCELED)
-
-    def checkpoint(self) -> CompletableFuture[int]:
-        return self.driver.checkpoints.ask_checkpoint()
-
-    def savepoint(
-        self, directory: str | None, stop: bool = False, drain: bool = False
-    ) -> CompletableFuture[str]:
-        return self.driver.checkpoints.ask_savepoint(directory, stop, drain)
-
-    def rescale(self, parallelism: int | Mapping[str, int]) -> CompletableFuture[None]:
-        raise NotImplementedError
-
-    def query_state(self, operator: str, state: str, key: Any, window: Any) -> Any:
-        return self.run.query_state(operator, state, key, window)
-
-    def fail(self) -> None:
-        """Run an epoch that fails, and go back to the last checkpoint."""
-        with pytest.raises(UserFunctionError) as failure:
-            self.run.epoch()
-        self.recorder.failure(0, failure.value)
-        self.run.recover()
 
 
 @contextmanager

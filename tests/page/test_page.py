@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.common import JobStatus
 from tests.page.conftest import OpenPage, expect, keep
-from tests.page.jobs import JOB_ID, LocalJob, Trouble, finite, orders, served
+from tests.page.jobs import Trouble, finite, orders, served
+from tests.rest.conftest import JOB_ID, LocalJob
 
 NAME = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
@@ -41,7 +42,7 @@ def trouble(directory: Path) -> Trouble:
 @pytest.fixture(scope="module")
 def job(settings: dict[str, str], trouble: Trouble) -> Iterator[LocalJob]:
     """A job that has taken checkpoints, failed once, and runs."""
-    made = LocalJob(orders(finite, settings, trouble))
+    made = LocalJob(orders(finite, settings, trouble), quota=40)
     with made.run:
         made.run.epoch()
         made.run.epoch(checkpoint=True)
@@ -273,16 +274,19 @@ def test_cancelling_is_asked_about_first(
     open_page: OpenPage, settings: dict[str, str], tmp_path: Path, runtime_directory: Path
 ) -> None:
     place = {"execution.checkpointing.dir": str(tmp_path / "checkpoints")}
-    job = LocalJob(orders(finite, {**settings, **place}, Trouble(tmp_path)))
+    job = LocalJob(orders(finite, {**settings, **place}, Trouble(tmp_path)), quota=40)
     with job.run, served(job) as url:
         job.run.epoch()
         page = open_page(tab(url, "plan"))
         page.get_by_role("button", name="Cancel…").click()
         page.get_by_role("button", name="No, go back").click()
         page.get_by_role("dialog").wait_for(state="detached")
-        assert job.history.status == JobStatus.RUNNING.name
+        assert not job.cancelled
         page.get_by_role("button", name="Cancel…").click()
         page.get_by_role("button", name="Cancel the job").click()
+        expect(page, "The job was asked to end.", "#notes")
+        assert job.cancelled
+        job.recorder.status(JobStatus.CANCELED)
         page.locator("h1 + .status").get_by_text("canceled").wait_for()
         assert page.get_by_role("button", name="Cancel…").count() == 0
         expect(page, "ended", "#link")
