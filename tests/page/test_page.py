@@ -270,23 +270,46 @@ def test_a_token_is_asked_for(
         expect(page, "this token allows to look, not to act", "#notes")
 
 
-def test_cancelling_is_asked_about_first(
-    open_page: OpenPage, settings: dict[str, str], tmp_path: Path, runtime_directory: Path
-) -> None:
+@pytest.fixture
+def another(settings: dict[str, str], tmp_path: Path) -> Iterator[LocalJob]:
+    """A job that a test may end."""
     place = {"execution.checkpointing.dir": str(tmp_path / "checkpoints")}
     job = LocalJob(orders(finite, {**settings, **place}, Trouble(tmp_path)), quota=40)
-    with job.run, served(job) as url:
+    with job.run:
         job.run.epoch()
+        yield job
+
+
+def test_cancelling_is_asked_about_first(
+    open_page: OpenPage, another: LocalJob, runtime_directory: Path
+) -> None:
+    with served(another) as url:
         page = open_page(tab(url, "plan"))
         page.get_by_role("button", name="Cancel…").click()
         page.get_by_role("button", name="No, go back").click()
         page.get_by_role("dialog").wait_for(state="detached")
-        assert not job.cancelled
+        assert not another.cancelled
         page.get_by_role("button", name="Cancel…").click()
         page.get_by_role("button", name="Cancel the job").click()
         expect(page, "The job was asked to end.", "#notes")
-        assert job.cancelled
-        job.recorder.status(JobStatus.CANCELED)
+        assert another.cancelled
+        another.recorder.status(JobStatus.CANCELED)
         page.locator("h1 + .status").get_by_text("canceled").wait_for()
         assert page.get_by_role("button", name="Cancel…").count() == 0
         expect(page, "ended", "#link")
+
+
+def test_stopping_too_and_it_leaves_a_savepoint(
+    open_page: OpenPage, another: LocalJob, runtime_directory: Path
+) -> None:
+    with served(another) as url:
+        page = open_page(tab(url, "plan"), forgives=("ERR_",))
+        page.get_by_role("button", name="Stop…").click()
+        page.get_by_label(re.compile("^Drain")).check()
+        page.get_by_role("button", name="Stop the job").click()
+        expect(page, "Taking the last savepoint", "#notes")
+        another.run.run_to_end()
+        expect(page, re.compile("The job has stopped. Its savepoint: /"), "#notes")
+    # the server has gone with the job, and what was known stays
+    expect(page, "no answer", "#link")
+    assert page.locator(".vertex").count() == len(another.history.graph.vertices)

@@ -127,36 +127,49 @@ export function openJob(frame, site, id, firstTab) {
     TABS[tab].refresh?.(job);
   }
 
+  /** Take what the server says, until it ends, or nobody looks. */
   async function listen() {
-    for await (const event of events(`jobs/${id}/live`, stop.signal)) {
-      const isFirst = job.details === null;
-      job.take(event);
-      frame.link(job.ended ? "done" : "good", job.ended ? "ended" : "live");
-      if (isFirst) await loadEpochs();
-      refresh();
-      job.draw();
+    const connection = new AbortController();
+    const leave = () => { if (document.hidden || stop.signal.aborted) connection.abort(); };
+    document.addEventListener("visibilitychange", leave);
+    stop.signal.addEventListener("abort", leave);
+    try {
+      let isNew = true;
+      for await (const event of events(`jobs/${id}/live`, connection.signal)) {
+        if (isNew) await loadEpochs();
+        isNew = false;
+        job.take(event);
+        frame.link(job.ended ? "done" : "good", job.ended ? "ended" : "live");
+        refresh();
+        job.draw();
+      }
+    } finally {
+      document.removeEventListener("visibilitychange", leave);
+      stop.signal.removeEventListener("abort", leave);
     }
   }
 
+  /** An event has only the epochs of the last seconds. */
   async function loadEpochs() {
-    const recent = job.epochs;
-    job.epochs = [];
-    job.addEpochs((await get(`jobs/${id}/epochs`)).epochs);
-    job.addEpochs(recent);
+    const since = job.epochs.at(-1)?.epoch;
+    job.addEpochs((await get(`jobs/${id}/epochs`, { since })).epochs);
   }
 
   async function keepListening() {
-    for (let pause = 500; !stop.signal.aborted; pause = Math.min(8000, 2 * pause)) {
+    for (let pause = 500; ; pause = Math.min(8000, 2 * pause)) {
+      await seen();
       try {
         await listen();
-        if (job.ended) frame.link("gone", "server gone");
+        failure = null;
       } catch (problem) {
-        failure = job.details ? null : problem.message;
+        failure = problem.message;
       }
       if (stop.signal.aborted) return;
-      if (!job.details || !job.ended) frame.link("gone", "no answer");
-      job.draw();
-      await new Promise((done) => setTimeout(done, pause));
+      if (!document.hidden) {
+        frame.link("gone", job.details && job.ended ? "server gone" : "no answer");
+        job.draw();
+        await new Promise((done) => setTimeout(done, pause));
+      }
     }
   }
 
@@ -164,6 +177,19 @@ export function openJob(frame, site, id, firstTab) {
   go(firstTab);
   keepListening();
   return { close: () => stop.abort(), go };
+}
+
+/** Wait until the page is in front. */
+function seen() {
+  return new Promise((done) => {
+    const look = () => {
+      if (document.hidden) return;
+      document.removeEventListener("visibilitychange", look);
+      done();
+    };
+    document.addEventListener("visibilitychange", look);
+    look();
+  });
 }
 
 function header(job) {

@@ -54,6 +54,12 @@ async function start() {
   follow();
 }
 
+document.querySelector(".skip").addEventListener("click", (event) => {
+  // the address is taken: it says what is shown
+  event.preventDefault();
+  content.focus();
+});
+
 function sayNoServer(problem) {
   frame.link("gone", "no answer");
   render(content, h("p", { class: "empty" }, `The server does not answer: ${problem.message}`));

@@ -67,7 +67,7 @@ function overview(state) {
     ["State", (row) => h("code", null, row.name, row.windowed ? " (per window)" : "")],
     ["Kind", (row) => row.kind],
     ["Type", (row) => h("code", null, row.type)],
-    ["Key", (row) => (row.keyed ? h("code", null, row.operator["key-type"]) : "")],
+    ["Key", (row) => (row.keyed ? h("code", null, row.operator["key-type"]) : "–")],
     ["Entries", (row) => count(row.entries), "number"],
     ["Bytes", (row) => bytes(row.bytes), "number"],
     ["", (row) => h("span", { class: "size" }, h("span", { style: { width: `${100 * (row.bytes ?? 0) / largest}%` } }))],
@@ -95,7 +95,7 @@ function lookUp(job, state) {
     select("state", "State", states.map((one, i) => [i, name(one)]), {
       change: (event) => { job.ui.lookedUp = Number(event.target.value); job.draw(); },
     }),
-    h("div", { class: "field" }, h("label", { for: "key" }, `Key (${chosen.operator["key-type"]})`),
+    h("div", { class: "field" }, h("label", { for: "key" }, `Key${typed(chosen.operator)}`),
       h("input", { id: "key", name: "key", required: true, autocomplete: "off", spellcheck: "false" })),
     chosen.windowed && h("div", { class: "field" }, h("label", { for: "window" }, "Window, as [start, end]"),
       h("input", { id: "window", name: "window", required: true, autocomplete: "off" })),
@@ -105,6 +105,10 @@ function lookUp(job, state) {
       found.answer && h("div", { class: "found" },
         h("p", null, h("b", null, found.text), ` in ${name(found.state)}, as of the last epoch:`),
         found.answer.found ? h("pre", null, pretty(found.answer.value)) : empty("Nothing."))]));
+}
+
+function typed(operator) {
+  return operator["key-type"] === "no type" ? "" : ` (${operator["key-type"]})`;
 }
 
 async function find(job, state, text, window) {
@@ -149,7 +153,7 @@ function comparison(job) {
     select("before", "Before", [...options].reverse()),
     select("after", "After", options),
     h("button", null, "Compare")),
-    h("div", { role: "status" }, compared && [problem(compared.problem), compared.answer && differences(compared.answer)]));
+    h("div", { role: "status" }, compared && [problem(compared.problem), compared.answer && differences(job, compared.answer)]));
 }
 
 async function compare(job, before, after) {
@@ -161,13 +165,13 @@ async function compare(job, before, after) {
   job.draw();
 }
 
-function differences({ before, after, states, truncated }) {
+function differences(job, { before, after, states, truncated }) {
   const changed = states.filter((one) => one.added + one.removed + one.changed > 0);
   if (!changed.length) return empty(`Checkpoints ${before} and ${after} hold the same.`);
   return [
     truncated && h("p", { class: "hint" }, "Only the first changes of each state are shown."),
-    changed.map((one) => h("details", { key: `${one.operator} ${one.state} ${one.windowed}`, class: "exception" },
-      h("summary", null, h("b", null, one.operator), h("code", null, one.state),
+    changed.map((one) => h("details", { key: `${one.operator} ${one.state} ${one.windowed}`, class: "fold-out" },
+      h("summary", null, h("b", null, operatorName(job, one.operator)), h("code", null, one.state),
         h("span", { class: "hint" }, `${count(one.added)} new, ${count(one.changed)} changed, ${count(one.removed)} gone`)),
       table(`Changes of ${one.state}`, [
         ["Change", (row) => row.change],
@@ -177,6 +181,11 @@ function differences({ before, after, states, truncated }) {
         ["After", (row) => h("code", { class: "value" }, shown(row.after))],
       ].filter(Boolean), one.rows))),
   ];
+}
+
+function operatorName(job, uid) {
+  const operators = job.details.plan.nodes.flatMap((node) => node.operators);
+  return operators.find((one) => one.id === uid)?.name ?? uid;
 }
 
 function shown(value) {
