@@ -42,6 +42,9 @@
     Holdfast alone. A savepoint as a DataFrame: rows per second, made and read.
 `one_window`
     Holdfast alone. Does memory stay as small while ten million records go into one window?
+`rest_cost`
+    Holdfast alone. The keyed count while twenty clients look at it over HTTP, every other ten
+    seconds, against the ten seconds between.
 `nexmark`
     The auction benchmark of streaming systems: sixteen queries, one after another in one process
     of each system, over the same files; see `benchmarks.nexmark`. A figure is the rate of a query.
@@ -98,6 +101,7 @@ PROGRAMS = {
         Program("orders", "benchmarks.own.orders_job"),
         Program("orders-pyflink", "benchmarks.peers.pyflink_orders_job", "pyflink", "thread", 0.05),
         Program("one-window", "benchmarks.own.window_job"),
+        Program("rest-cost", "benchmarks.own.rest_job"),
         Program("nexmark-holdfast", "benchmarks.nexmark.job"),
         Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.5),
         Program("nexmark-pyflink", "benchmarks.nexmark.pyflink_job", "pyflink", share=0.04),
@@ -189,6 +193,7 @@ WORKLOADS = {
         Workload("increments", 1_000_000, 50_000, programs=("increments",), unit="keys"),
         Workload("savepoint_frame", 5_000_000, 50_000, programs=("savepoint-frame",), unit="keys"),
         Workload("one_window", 10_000_000, 2_000_000, programs=("one-window",)),
+        Workload("rest_cost", 40_000_000, 1_000_000, programs=("rest-cost",), timeout=900.0),
         Workload(
             "nexmark",
             4_000_000,
@@ -329,6 +334,13 @@ BARS = (
         at_most=1.2,
         by="one-window",
         by_figure="workers_early_mb",
+    ),
+    Bar(
+        "rest_cost",
+        "rate with twenty clients to none",
+        "rest-cost",
+        "watched_to_alone",
+        0.97,
     ),
     *(
         Bar("nexmark", f"{query}: times PyFlink DataStream", ours, query, 20, by=pyflink)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.history.journal import Journal, journal_path
+from holdfast.history.journal import open_journal
 from holdfast.rest.options import RestOptions
 from holdfast.rest.serving import serve
 from tests.cli.conftest import Holdfast
@@ -27,8 +27,9 @@ class Running:
         }
         self.job = LocalJob(counting(settings), quota=1)
         store = self.job.driver.checkpoints.store
-        journal = Journal(journal_path(store.directory, JOB_ID), self.job.history)
-        self.job.recorder.keep_in(journal)
+        self.job.recorder.keep_in(
+            open_journal(store.files, str(store.directory), JOB_ID, self.job.history, directory)
+        )
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._leave = serve(self.job, RestOptions(port=0))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.filesystem.local import LOCAL
 from holdfast.history.events import (
     AttemptBegan,
     AttemptFailed,
@@ -24,7 +25,8 @@ from holdfast.history.events import (
     SubtasksSeen,
 )
 from holdfast.history.job import JobHistory
-from holdfast.history.journal import SUFFIX, Journal, read_journal
+from holdfast.history.journal import SUFFIX, Journal, open_journal, read_journal
+from holdfast.testing.filesystem import MemoryFileSystem
 
 JOB = JobBegan("a" * 32, "orders", 1, "0", 2, {"key": "value"}, {})
 EVENTS: list[Event] = [
@@ -144,6 +146,29 @@ def test_checkpoints_are_forgotten_but_counted() -> None:
         200,
         50,
     )
+
+
+def test_a_directory_elsewhere_gets_a_copy(tmp_path: Path) -> None:
+    """Where nothing can be added to a file."""
+    files, history = MemoryFileSystem(), JobHistory()
+    journal = open_journal(files, "/jobs/orders", "b" * 32, history, tmp_path)
+    for event in [*EVENTS, StatusChanged(9, "FINISHED")]:
+        history.tell(event)
+        journal.tell(event)
+    assert files.list_directory("/jobs/orders/history") == []
+    journal.close()
+    copy = tmp_path / "copy"
+    copy.write_bytes(files.read(f"/jobs/orders/history/{'b' * 32}{SUFFIX}"))
+    assert seen(read_journal(copy)) == seen(history)
+
+
+def test_the_last_starts_are_remembered(tmp_path: Path) -> None:
+    for number in range(25):
+        journal = open_journal(LOCAL, str(tmp_path), f"{number:032x}", JobHistory(), tmp_path)
+        journal.close()
+        os.utime(journal.path, (number, number))
+    kept = sorted(path.name for path in (tmp_path / "history").iterdir())
+    assert kept == [f"{number:032x}{SUFFIX}" for number in range(5, 25)]
 
 
 def test_a_place_that_cannot_be_written_is_a_warning(

@@ -25,7 +25,7 @@ from holdfast.driver.rescaling import rescaled
 from holdfast.errors import HoldfastError, JobCancelledError, JobExecutionError
 from holdfast.filesystem import configure, hadoop_options
 from holdfast.history.job import JobHistory
-from holdfast.history.journal import Journal, journal_path
+from holdfast.history.journal import open_journal
 from holdfast.plan.model import Plan
 from holdfast.rest.options import rest_options
 from holdfast.rest.serving import serve
@@ -138,11 +138,11 @@ class SparkJob:
         return Machinery(driver, name, interval, rows, writers, broadcast)
 
     def _keep_history(self) -> None:
-        store = self._checkpoints.store
-        if self._checkpoints.kept and store.is_local:
-            self._recorder.keep_in(
-                Journal(journal_path(store.directory, self.job_id), self.history)
-            )
+        if self._checkpoints.kept:
+            store, scratch = self._checkpoints.store, self._directory.path
+            place = str(store.directory)
+            journal = open_journal(store.files, place, self.job_id, self.history, scratch)
+            self._recorder.keep_in(journal)
 
     def start(self) -> None:
         """Start the first attempt, and the thread that watches over the job's end."""
