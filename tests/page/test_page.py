@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,19 +99,19 @@ def test_the_plan_is_a_graph_with_figures(open_page: OpenPage, url: str, job: Lo
     subtasks.first.wait_for()
     assert subtasks.count() == 2
     keep(page, "plan")
-    before = box.inner_text()
+    was = [box.element_handle(), box.inner_text()]
     job.run.epoch(200)
-    page.wait_for_function("([box, was]) => box.innerText !== was", arg=[box.element_handle(), before])
+    page.wait_for_function("([box, was]) => box.innerText !== was", arg=was)
     assert box.get_attribute("aria-pressed") == "true"
 
 
 def test_epochs_over_time(open_page: OpenPage, url: str, job: LocalJob) -> None:
     page = open_page(tab(url, "epochs"))
     last = job.history.epochs[-1].epoch
-    expect(page, "Epochs over time")
-    page.get_by_role("region", name="Epochs").get_by_role("cell", name=str(last), exact=True).wait_for()
+    table = page.get_by_role("region", name="Epochs")
+    table.get_by_role("cell", name=str(last), exact=True).wait_for()
     job.run.epoch()
-    page.get_by_role("region", name="Epochs").get_by_role("cell", name=str(last + 1), exact=True).wait_for()
+    table.get_by_role("cell", name=str(last + 1), exact=True).wait_for()
     chart = page.get_by_role("img", name=re.compile("^Duration"))
     chart.focus()
     page.keyboard.press("ArrowLeft")
@@ -136,7 +138,8 @@ def test_a_checkpoint_fails_and_the_next_one_is_complete(
     job.run.epoch()
     rows.first.get_by_text("completed").wait_for()
     rows.first.get_by_role("button").click()
-    page.get_by_role("region", name=re.compile("Subtasks of checkpoint")).get_by_text("Counts").wait_for()
+    subtasks = page.get_by_role("region", name=re.compile("Subtasks of checkpoint"))
+    subtasks.get_by_text("Counts").wait_for()
     keep(page, "checkpoints")
 
 
@@ -194,9 +197,7 @@ def test_settings_without_secrets(open_page: OpenPage, url: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_on_a_phone_only_tables_scroll_sideways(
-    open_page: OpenPage, url: str, scheme: str
-) -> None:
+def test_on_a_phone_only_tables_scroll_sideways(open_page: OpenPage, url: str, scheme: str) -> None:
     page = open_page(
         tab(url, "plan"),
         viewport={"width": 390, "height": 800},
@@ -222,43 +223,50 @@ def test_dark_is_dark(open_page: OpenPage, url: str) -> None:
     assert grounds["dark"] < 150 < 600 < grounds["light"]
 
 
-def test_boxes_do_not_overlap_and_edges_go_on(open_page: OpenPage, url: str) -> None:
-    """The layout of a graph with edges over several levels, in both directions."""
-    page = open_page(url)
-    for vertical in (False, True):
-        found = page.evaluate(
-            """async (vertical) => {
-                const { layout } = await import("./layout.js");
-                const nodes = [];
-                for (let i = 0; i < 40; i += 1) {
-                    const level = Math.floor(Math.sqrt(i));
-                    const inputs = nodes.filter((n) => n.level < level && (n.n * 7 + i) % 5 === 0);
-                    nodes.push({ n: i, id: `n${i}`, level, inputs: inputs.map(({ id }) => ({ id })) });
-                }
-                const { boxes, ...rest } = layout(nodes, { width: 100, height: 50, gap: 60, space: 10, vertical });
-                return { ...rest, boxes: nodes.map((n) => ({ ...n, ...boxes.get(n.id) })) };
-            }""",
-            vertical,
-        )
-        boxes = found["boxes"]
-        for i, one in enumerate(boxes):
-            assert -0.01 <= one["x"] <= found["width"] - 100 + 0.01
-            assert -0.01 <= one["y"] <= found["height"] - 50 + 0.01
-            for other in boxes[:i]:
-                apart = (
-                    abs(one["x"] - other["x"]) >= 99.99 or abs(one["y"] - other["y"]) >= 49.99
-                )
-                assert apart, (one["id"], other["id"])
-        assert len(found["edges"]) == sum(len(box["inputs"]) for box in boxes)
-        along = "y" if vertical else "x"
-        for edge in found["edges"]:
-            way = [point[along] for point in edge["points"]]
-            assert way == sorted(way)
+LAYOUT = """async ([nodes, vertical]) => {
+    const { layout } = await import("./layout.js");
+    const sizes = { width: 100, height: 50, gap: 60, space: 10, vertical };
+    const { boxes, ...rest } = layout(nodes, sizes);
+    return { ...rest, boxes: Object.fromEntries(boxes) };
+}"""
 
 
-def test_a_token_is_asked_for(
-    open_page: OpenPage, job: LocalJob, runtime_directory: Path
+@pytest.mark.parametrize("vertical", [False, True])
+def test_boxes_do_not_overlap_and_edges_go_on(
+    open_page: OpenPage, url: str, vertical: bool
 ) -> None:
+    """The layout of a graph with edges over several levels, in both directions."""
+    levels = {f"n{i}": math.isqrt(i) for i in range(40)}
+    nodes = [
+        {
+            "id": name,
+            "level": level,
+            "inputs": [
+                {"id": other}
+                for number, (other, before) in enumerate(levels.items())
+                if before < level and (7 * number + int(name[1:])) % 5 == 0
+            ],
+        }
+        for name, level in levels.items()
+    ]
+    found = open_page(url).evaluate(LAYOUT, [nodes, vertical])
+    boxes = found["boxes"]
+    assert boxes.keys() == levels.keys()
+    for one in boxes.values():
+        assert -0.01 <= one["x"] <= found["width"] - 99.99
+        assert -0.01 <= one["y"] <= found["height"] - 49.99
+    for one, other in itertools.combinations(boxes.values(), 2):
+        assert abs(one["x"] - other["x"]) >= 99.99 or abs(one["y"] - other["y"]) >= 49.99
+    along = "y" if vertical else "x"
+    assert len(found["edges"]) == sum(len(node["inputs"]) for node in nodes) > 40
+    for edge in found["edges"]:
+        way = [point[along] for point in edge["points"]]
+        assert way == sorted(way)
+        assert way[0] > boxes[edge["from"]][along]
+        assert way[-1] == boxes[edge["to"]][along]
+
+
+def test_a_token_is_asked_for(open_page: OpenPage, job: LocalJob, runtime_directory: Path) -> None:
     with served(job, token="open sesame", read_token="just looking") as url:
         page = open_page(url, forgives=("401", "403"))
         page.get_by_label("Token", exact=True).fill("wrong")

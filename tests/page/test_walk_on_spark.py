@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.common import WatermarkStrategy
-from holdfast.datastream import JobClient, StreamExecutionEnvironment
+from holdfast.common import JobClient, WatermarkStrategy
+from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.rest.registry import registered
 from holdfast.rest.site import Files
@@ -53,7 +53,7 @@ def client(
     }
     running = orders(endless, settings, trouble).execute_async(NAME)
     yield running
-    if not running.get_job_status().is_terminal_state():
+    if not running.get_job_status().result().is_terminal_state():
         running.cancel().result()
 
 
