@@ -348,11 +348,6 @@ class CheckpointStore:
         """The address of the directory for what sinks keep until a checkpoint is complete."""
         return self._system.uri(str(self.directory / _STAGED))
 
-    @property
-    def is_local(self) -> bool:
-        """Whether the directory is one of this machine's file system."""
-        return isinstance(self._system, LocalFileSystem)
-
     def address_of(self, checkpoint: int) -> str:
         """The directory of a checkpoint, with its scheme."""
         return self._system.uri(str(self._directory_of(checkpoint)))
