@@ -96,7 +96,7 @@ def test_records_appear_with_their_checkpoint(kafka: Kafka, tmp_path: Path) -> N
     assert len(staged(tmp_path)) == 2
     job.epoch(1, checkpoint=True)
     assert sorted(numbers(kafka, topic)) == [0, 1, 2, 3, 4]
-    assert len(staged(tmp_path)) == 1
+    assert len([name for name in staged(tmp_path) if not name.endswith(".begun")]) == 1
     job.finish()
     assert sorted(numbers(kafka, topic)) == [0, 1, 2, 3, 4, 5]
     assert staged(tmp_path) == []
@@ -236,48 +236,36 @@ def test_a_zombie_is_fenced(kafka: Kafka, tmp_path: Path) -> None:
     job = engine(sink(kafka, topic), tmp_path)
     job.epoch(3, checkpoint=True)
     go_on, stands = threading.Event(), threading.Event()
-    original = TransactionalProducer.commit
-
-    def slow(self: TransactionalProducer, name: str, records: Any) -> None:
-        def slowly() -> Iterator[Any]:
-            for batch in records:
-                yield batch
-                stands.set()
-                assert go_on.wait(60)
-
-        original(self, name, slowly())
-
-    job.epoch(0)  # commits
-    before = numbers(kafka, topic)
-    assert before == [0, 1, 2]
-    job.epoch(3, checkpoint=True)
-    zombie_run = job._run(0, range(0), None, False)
+    commit, ends = TransactionalProducer.commit, []
+    run = job._run(0, range(0), None, False)
 
     def zombie() -> None:
-        with patch.object(TransactionalSinkFunction, "_write", _slow_write(slow)):
-            zombie_run(Lost())
+        try:
+            run(Lost())
+        except OperatorFailed as error:
+            ends.append(str(error))
 
     thread = threading.Thread(target=zombie)
-    thread.start()
-    assert stands.wait(60)
-    job.epoch(0)
-    assert numbers(kafka, topic) == [0, 1, 2, 3, 4, 5]
-    go_on.set()
-    thread.join(60)
+
+    def slow_in_one(self: TransactionalProducer, name: str, records: Any) -> None:
+        def slowly() -> Iterator[Any]:
+            yield from records
+            self._producer.flush()
+            stands.set()
+            assert go_on.wait(60)
+
+        commit(self, name, slowly() if threading.current_thread() is thread else records)
+
+    with patch.object(TransactionalProducer, "commit", slow_in_one):
+        thread.start()
+        assert stands.wait(60)
+        job.epoch(0)
+        assert numbers(kafka, topic) == [0, 1, 2]
+        go_on.set()
+        thread.join(60)
+    assert len(ends) <= 1, "it may find out by itself that its records were committed"
     job.finish()
-    assert numbers(kafka, topic) == [0, 1, 2, 3, 4, 5]
-
-
-def _slow_write(slow: Any) -> Any:
-    """Only the zombie is slow: the method of its own object is another one."""
-    write = TransactionalSinkFunction._write
-
-    def written(self: Any, transaction: Any, may_be_gone: bool) -> None:
-        producer = self._take_over(transaction.transactional_id)
-        producer.commit = slow.__get__(producer)
-        write(self, transaction, may_be_gone)
-
-    return written
+    assert numbers(kafka, topic) == [0, 1, 2]
 
 
 def test_a_transaction_that_was_left_open_blocks_nobody(kafka: Kafka, tmp_path: Path) -> None:
@@ -379,7 +367,7 @@ def test_files_that_are_gone(
 def test_a_topic_that_does_not_exist(
     kafka: Kafka, tmp_path: Path, guarantee: DeliveryGuarantee
 ) -> None:
-    with pytest.raises(Exception, match="cannot write to topic 'nowhere'.*create the topic"):
+    with pytest.raises(Exception, match=r"cannot write to topic 'nowhere'.*create the topic"):
         run([1], sink(kafka, "nowhere", guarantee))
 
 
@@ -396,7 +384,7 @@ def test_a_record_that_is_too_large(
 def test_batches_that_are_too_large(kafka: Kafka) -> None:
     topic = kafka.topic(max_message_bytes="2000")
     small = sink(kafka, topic, DeliveryGuarantee.AT_LEAST_ONCE)
-    with pytest.raises(Exception, match="lower batch.size"):
+    with pytest.raises(Exception, match=r"lower batch\.size"):
         run(["x" * 100] * 1000, small)
     small = sink(kafka, topic, DeliveryGuarantee.AT_LEAST_ONCE, batch__size="1500")
     run(["x" * 100] * 50, small)

@@ -136,14 +136,15 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
        to 5.
     3. Say that it is begun.
     4. Write records and marker, in one transaction of Kafka's.
-    5. Delete the files.
+    5. Delete the records. What says that they were begun goes in the next epoch, when no state
+       contains the transaction any more.
 
-    What happens if the process dies:
+    What happens if the process dies, or the epoch is run again:
 
-        before 4        nothing was committed; who comes next finds the files, and perhaps step 3
-        within 4        who comes next aborts it in step 1, or waits there until it is committed
-        between 4 and 5 who comes next finds the marker
-        within 5        the same: what says that it was begun is the last to go
+        before 4         nothing was committed; who comes next finds the files, and perhaps step 3
+        within 4         who comes next aborts it in step 1, or waits there until it is committed
+        between 4 and 5  who comes next finds the marker
+        after 5          who comes next finds that it was begun, and no records
 
     Two processes at it: the later one in step 1 wins. If the earlier one has committed before that,
     it has said so in step 3 before that, and the later one finds the marker in step 2.
@@ -151,6 +152,11 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
 
     transaction_type = KafkaTransaction
     user_context_type = Writers
+    #: what this epoch has committed, and what those before it have, as far as it leaves a trace
+    _committed: tuple[KafkaTransaction, ...] = ()
+    _committed_before: tuple[KafkaTransaction, ...] = ()
+    #: where the programs wrote that this one goes on from
+    _earlier: tuple[Place, ...] = ()
     _context: SinkContext
     _staged: StagedRecords
     _own: Writers
@@ -196,6 +202,13 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
         staged = FileTransaction(transactions[0].staged.place, parts)
         return [KafkaTransaction(transactions[0].transactional_id, staged)]
 
+    def end_epoch(self) -> None:
+        """Pre-commit; and remove the traces of commits in epochs that were accepted since."""
+        super().end_epoch()
+        for transaction in self._committed_before:
+            self._staged.forget(transaction)
+        self._committed_before, self._committed = self._committed, ()
+
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         """Make durable what the checkpoint is going to contain."""
         for transaction in self.pending_transactions():
@@ -213,6 +226,7 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
     def abort(self, transaction: KafkaTransaction) -> None:
         """Delete the files; Kafka knows nothing of them."""
         self._staged.discard(transaction)
+        self._staged.forget(transaction)
 
     def initialize_user_context(self) -> Writers:
         """What the next attempt cleans up."""
@@ -229,15 +243,15 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
             mine = number % self._own.parallelism == subtask
             if mine and transactional_id not in wanted:
                 self._take_over(transactional_id)
+        self._earlier = tuple({used.place for used in contexts} - {self._own.place})
         if subtask == 0:
-            places = {used.place for used in contexts}
             keep = [name for transaction in transactions for name in transaction.files]
-            self._staged.segments.sweep_earlier(places, keep)
+            self._staged.segments.sweep_earlier(self._earlier, keep)
 
     def close(self) -> None:
         """Leave nothing but records of topics."""
         super().close()
-        self._staged.segments.sweep_own(())
+        self._staged.segments.sweep_own(self._earlier)
         self._producers.clear()
 
     @property
@@ -257,15 +271,18 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
                 if not error.is_fencing or not tries_left:
                     raise
         self._staged.discard(transaction)
+        self._committed += (transaction,)
 
     def _write(self, transaction: KafkaTransaction, may_be_gone: bool) -> None:
         """Steps 1 to 4."""
         producer = self._take_over(transaction.transactional_id)
         # NB: only after the id is this process's: until then another one may come to its end
-        begun = self._staged.is_begun(transaction)
-        if begun and producer.last_committed() == transaction.name:
+        there, begun = self._staged.is_there(transaction), self._staged.is_begun(transaction)
+        if begun and not there:
             return
-        if not self._staged.is_there(transaction):
+        if (begun or not there) and producer.last_committed() == transaction.name:
+            return
+        if not there:
             self._report_missing(transaction, may_be_gone)
             return
         self._staged.begin(transaction)
