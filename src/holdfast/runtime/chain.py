@@ -6,10 +6,11 @@ their fields and closes them. It does not know of blocks, epochs or files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.datastream.connectors.base import SplitRecords
 from holdfast.datastream.functions import Function, ProcessJoinFunction, SinkFunction
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.time_domain import TimeDomain
@@ -19,6 +20,7 @@ from holdfast.graph.nodes import (
     FunctionOperation,
     ResultKind,
     ResultOperation,
+    SourceOperation,
     Style,
     WriterOperation,
 )
@@ -162,15 +164,18 @@ class OperatorInstance:
                 pairs = []
         self.emit(pairs)
 
-    def _on_timer(self, timer: Timer, domain: TimeDomain) -> Iterator[tuple[Any, int | None]]:
+    def _on_timer(self, timer: Timer, domain: TimeDomain) -> list[tuple[Any, int | None]]:
         """Call the function for a timer."""
         context = self.record_contexts[0]
         assert isinstance(context, KeyedRecordContext)
-        context.stamp, context.domain = timer.timestamp, domain
-        stamp = timer.timestamp if domain is TimeDomain.EVENT_TIME else None
-        for result in self.function.on_timer(timer.timestamp, context) or ():
-            yield result, stamp
+        timestamp = timer.timestamp
+        context.stamp, context.domain = timestamp, domain
+        stamp = timestamp if domain is TimeDomain.EVENT_TIME else None
+        results = self.function.on_timer(timestamp, context)
+        # NB: a generator runs here, with the context as it is
+        pairs = [] if results is None else [(result, stamp) for result in results]
         context.stamp = None
+        return pairs
 
     def open(self) -> None:
         """Call the function's ``open``."""
@@ -266,11 +271,14 @@ class OperatorInstance:
         coerce = operator.node.output_type.coercer() if operator.node.output_type else None
         step = Step(self.report, coerce=coerce, calls=operator.calls)
         if isinstance(self.time, StampingTime):
-            step.stamp = self.time.stamp
+            step.stamping = self.time
         if isinstance(operation, FunctionOperation):
             step.key_context = self.key_context
             step.ports = self._ports(operation)
             step.has_sides = operation.style in _WITH_SIDES
+        else:
+            step.has_sides = _puts_aside(operation)
+        if step.has_sides:
             sides = operator.side_types.items()
             step.side_coerce = {tag: known.coercer() for tag, known in sides if known is not None}
         return step
@@ -430,6 +438,20 @@ class Chain:
                 inputs[call.target].append(now)
         return {number: instance.time.watermark for number, instance in self.instances.items()}
 
+    def turn_to(self, number: int, batch: SplitRecords) -> None:
+        """The next records of a source are of this split; those put aside go to side outputs."""
+        instance = self.instances[number]
+        if isinstance(instance.time, StampingTime):
+            instance.time.turn_to(batch.split)
+        if batch.aside:
+            instance.emit([((tag, record), stamp) for tag, record, stamp in batch.aside])
+
+    def keep_splits(self, number: int, splits: Collection[Hashable]) -> None:
+        """A source has these splits now; time waits for each of them."""
+        time = self.instances[number].time
+        if isinstance(time, StampingTime):
+            time.keep_splits(splits)
+
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The users' metrics, by operator uid."""
         taken = {
@@ -472,7 +494,9 @@ class Chain:
         later = [
             number
             for number, instance in self.instances.items()
-            if instance.time.queues or instance.calls is not None
+            if instance.time.queues
+            or instance.calls is not None
+            or _puts_aside(instance.operator.node.operation)
         ]
         return fuse(steps, entries, later)
 
@@ -483,6 +507,10 @@ _WITH_SIDES = frozenset(
 )
 #: styles whose functions can ask for the timestamp
 _WITH_CONTEXT = frozenset({Style.PROCESS, Style.SINK})
+
+
+def _puts_aside(operation: Any) -> bool:
+    return isinstance(operation, SourceOperation) and operation.source.side_outputs
 
 
 def _has_timers(function: Any) -> bool:

@@ -86,6 +86,8 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
         self._metrics = MetricGroup()
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
         self._opening = False
+        #: whether the job takes checkpoints, as far as the loop of a source is told
+        self.checkpointing = False
         self.operator_states = OperatorStates(operator.name)
 
     def get_task_name(self) -> str:
@@ -114,6 +116,9 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
 
     def get_metrics_group(self) -> MetricGroup:
         return self._metrics
+
+    def is_checkpointing_enabled(self) -> bool:
+        return self.checkpointing
 
     def opening(self, is_opening: bool) -> None:
         """Within ``open`` every descriptor is a new state, so one name twice is a mistake."""

@@ -303,6 +303,7 @@ class LocalExecutor:
         """Let go of everything, as a killed process does: functions are not closed."""
         self._forget()
         self._sources.stop()
+        self._driver.close()
         self._driver.checkpoints.store.release()
         self._clean_up()
         if not os.path.exists(self._state_files):
