@@ -29,9 +29,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from holdfast.datastream.connectors._kafka_records import ProducerRecord
+from holdfast.datastream.connectors._kafka_records import KafkaSinkError, ProducerRecord
 
-__all__ = ["KafkaSinkError", "RecordProducer", "Topics", "TransactionalProducer"]
+__all__ = ["RecordProducer", "Topics", "TransactionalProducer"]
 
 #: in seconds: how long a broker may be away before an operation fails
 _PATIENCE = 60.0
@@ -75,32 +75,13 @@ _AWAY = "look whether the broker runs and can be reached under its bootstrap.ser
 _logger = logging.getLogger(__name__)
 
 
-class KafkaSinkError(RuntimeError):
-    """Records could not be written to Kafka: says what, to which topic, why, and what to do.
-
-    Attributes:
-        code: Kafka's, where there is one.
-    """
-
-    def __init__(self, message: str, code: int | None = None) -> None:
-        """Take the whole message."""
-        super().__init__(message)
-        self.code = code
-
-    @property
-    def is_fencing(self) -> bool:
-        """Whether a newer producer of the same transactional id has put an end to this one."""
-        return _REMEDIES.get(self.code or 0) is _REMEDIES[KafkaError._FENCED]
-
-
 def fail(what: str, error: KafkaError | KafkaException) -> NoReturn:
     """Raise an error of Kafka's client as one that says what to do."""
     cause = error.args[0] if isinstance(error, KafkaException) else error
     remedy = _REMEDIES.get(cause.code(), _AWAY)
     message = f"Kafka sink: cannot {what}: {cause.str()} ({cause.name()}); {remedy}"
-    raise KafkaSinkError(message, cause.code()) from (
-        error if isinstance(error, KafkaException) else None
-    )
+    origin = error if isinstance(error, KafkaException) else None
+    raise KafkaSinkError(message, remedy is _REMEDIES[KafkaError._FENCED]) from origin
 
 
 class Topic(NamedTuple):
@@ -138,12 +119,11 @@ class Topics:
         size += sum(len(name) + len(value or b"") for name, value in record.headers)
         largest = self[record.topic].largest
         if size > largest:
-            code = KafkaError.MSG_SIZE_TOO_LARGE
             msg = (
                 f"Kafka sink: a record for topic '{record.topic}' has {size} bytes; at most "
-                f"{largest} are allowed: {_REMEDIES[code]}"
+                f"{largest} are allowed: {_REMEDIES[KafkaError.MSG_SIZE_TOO_LARGE]}"
             )
-            raise KafkaSinkError(msg, code)
+            raise KafkaSinkError(msg)
 
     def create(self, topic: str, config: dict[str, str]) -> None:
         """Make a topic of one partition, unless it is there."""

@@ -7,13 +7,12 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.datastream.connectors._kafka_producing import (
+from holdfast.datastream.connectors._kafka_client import client_settings, library
+from holdfast.datastream.connectors._kafka_records import (
+    KafkaSinkContext,
     KafkaSinkError,
-    RecordProducer,
-    Topics,
-    TransactionalProducer,
+    ProducerRecord,
 )
-from holdfast.datastream.connectors._kafka_records import KafkaSinkContext, ProducerRecord
 from holdfast.datastream.connectors._kafka_staging import KafkaTransaction, StagedRecords
 from holdfast.datastream.connectors._part_files import FileTransaction, Place
 from holdfast.datastream.connectors.base import DeliveryGuarantee
@@ -25,6 +24,10 @@ from holdfast.datastream.functions import (
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 
 if TYPE_CHECKING:
+    from holdfast.datastream.connectors._kafka_producing import (
+        RecordProducer,
+        TransactionalProducer,
+    )
     from holdfast.datastream.connectors._kafka_sink_builder import KafkaSink
 
 #: keeps the last marker of each transactional id, for ever
@@ -40,7 +43,10 @@ class SinkContext(KafkaSinkContext):
 
     def __init__(self, sink: KafkaSink, runtime_context: RuntimeContext) -> None:
         """Make what knows the topics."""
-        self.topics = Topics(sink.properties)
+        from holdfast.datastream.connectors._kafka_producing import Topics
+
+        self.settings = client_settings(sink.properties)
+        self.topics = Topics(self.settings)
         self._serialize = sink.serializer.serialize
         self._subtask = runtime_context.get_index_of_this_subtask()
         self._parallelism = runtime_context.get_number_of_parallel_subtasks()
@@ -73,13 +79,16 @@ class DirectSinkFunction(SinkFunction):
 
     def __init__(self, sink: KafkaSink) -> None:
         """Take the sink's settings."""
+        library()
         self._sink = sink
         self._waits = sink.guarantee is DeliveryGuarantee.AT_LEAST_ONCE
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Make the client."""
+        from holdfast.datastream.connectors._kafka_producing import RecordProducer
+
         self._context = SinkContext(self._sink, runtime_context)
-        self._producer = RecordProducer(self._sink.properties, self._sink.logs_failures)
+        self._producer = RecordProducer(self._context.settings, self._sink.logs_failures)
 
     def invoke(self, value: Any, context: SinkFunction.Context) -> None:
         """Hand a record to the client."""
@@ -122,7 +131,7 @@ class Writers(NamedTuple):
 
 
 #: what the program gives and ``open`` makes; the rest of the fields goes along with the subtask
-_NOT_CARRIED = frozenset(["_sink", "_sink_id", "_context", "_staged", "_producers", "_own"])
+_NOT_CARRIED = frozenset(["_sink", "_sink_id", "_context", "_staged", "_producer", "_own"])
 
 
 class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
@@ -160,18 +169,18 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
     _context: SinkContext
     _staged: StagedRecords
     _own: Writers
+    #: that of this subtask's own transactional id, while this process has it
+    _producer: TransactionalProducer | None = None
 
     def __init__(self, sink: KafkaSink, sink_id: str = "") -> None:
         """Take the sink's settings; an id of an earlier object of this sink, or a new one."""
+        library()
         self._sink = sink
         self._sink_id = sink_id or uuid.uuid4().hex[:16]
-        #: by transactional id
-        self._producers: dict[str, TransactionalProducer] = {}
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Connect to the file system."""
         self._context = SinkContext(self._sink, runtime_context)
-        self._producers = {}
         place = Place(runtime_context.get_staging_directory(), self._sink_id)
         subtask = runtime_context.get_index_of_this_subtask()
         self._staged = StagedRecords(place, runtime_context.get_attempt_number(), subtask)
@@ -252,7 +261,7 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
         """Leave nothing but records of topics."""
         super().close()
         self._staged.segments.sweep_own(self._earlier)
-        self._producers.clear()
+        self._producer = None
 
     @property
     def _own_id(self) -> str:
@@ -267,7 +276,7 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
                 break
             except KafkaSinkError as error:
                 # its successor ends what it has left open
-                self._producers.pop(transaction.transactional_id, None)
+                self._producer = None
                 if not error.is_fencing or not tries_left:
                     raise
         self._staged.discard(transaction)
@@ -290,13 +299,15 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
 
     def _take_over(self, transactional_id: str) -> TransactionalProducer:
         """The producer of an id; what another one has left open under it is aborted."""
-        producer = self._producers.get(transactional_id)
-        if producer is None:
-            markers = self._sink.markers_topic
-            self._context.topics.create(markers, _MARKERS_CONFIG)
-            producer = TransactionalProducer(self._sink.properties, transactional_id, markers)
+        if transactional_id == self._own_id and self._producer is not None:
+            return self._producer
+        from holdfast.datastream.connectors._kafka_producing import TransactionalProducer
+
+        markers = self._sink.markers_topic
+        self._context.topics.create(markers, _MARKERS_CONFIG)
+        producer = TransactionalProducer(self._context.settings, transactional_id, markers)
         if transactional_id == self._own_id:  # nobody needs those of others for long
-            self._producers[transactional_id] = producer
+            self._producer = producer
         return producer
 
     def _report_missing(self, transaction: KafkaTransaction, may_be_gone: bool) -> None:
