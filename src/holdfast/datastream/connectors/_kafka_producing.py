@@ -1,8 +1,8 @@
 """The Kafka side of a sink: topics, producers, and transactions that say what they committed.
 
-A committed transaction leaves a marker: a record in a topic of its own, with the transactional id
-as its key and the name of what was committed as its value, written within the transaction. Whoever
-does not know whether a commit came to its end looks there.
+A committed transaction leaves a marker: a record in a topic of its own, with the name of what was
+committed as its key, written within the transaction. Whoever does not know whether a commit came to
+its end looks there. A later transaction removes it, when nobody will look any more.
 """
 
 from __future__ import annotations
@@ -255,32 +255,42 @@ class TransactionalProducer:
         except KafkaException as error:
             fail(f"take over the transactional id '{transactional_id}'", error)
 
-    def commit(self, name: str, records: Iterable[Sequence[ProducerRecord]]) -> None:
-        """Write records and a marker with this name, all of it or nothing."""
+    def commit(
+        self, name: str, records: Iterable[Sequence[ProducerRecord]], forget: Iterable[str]
+    ) -> None:
+        """Write records and a marker with this name, all of it or nothing.
+
+        Args:
+            name: of what is committed.
+            records: in batches.
+            forget: the names of markers to remove.
+        """
         client = self._producer.client
-        marker = ProducerRecord(self._markers, name.encode(), self._id.encode(), 0)
         try:
             client.begin_transaction()
             for batch in records:
                 for record in batch:
                     self._producer.send(record)
                 client.poll(0)
+            for old in forget:
+                self._producer.send(ProducerRecord(self._markers, None, old.encode(), 0))
+            marker = ProducerRecord(self._markers, self._id.encode(), name.encode(), 0)
             self._producer.send(marker)
             client.commit_transaction(_PATIENCE)
         except KafkaException as error:
             self._producer.check()
             fail(f"commit the transaction of '{self._id}'", error)
 
-    def last_committed(self) -> str | None:
-        """The name that was committed last under this id; None if nothing ever was."""
+    def has_committed(self, name: str) -> bool:
+        """Whether there is a marker with this name."""
         place = TopicPartition(self._markers, 0)
         try:
             end = _end_of(self._settings, place)
-            return self._search(place, end)
+            return self._search(place, end, name.encode()) is not None
         except KafkaException as error:
-            fail(f"read topic '{self._markers}' to see what '{self._id}' has committed", error)
+            fail(f"read topic '{self._markers}' to see what was committed", error)
 
-    def _search(self, place: TopicPartition, end: int) -> str | None:
+    def _search(self, place: TopicPartition, end: int, name: bytes) -> bytes | None:
         """Read the markers up to an offset; those of transactions that are open are waited for."""
         settings = {
             **_of_all_clients(self._settings),
@@ -298,8 +308,8 @@ class TransactionalProducer:
             while reached < end:
                 for message in consumer.consume(1000, 0.1):
                     error = message.error()
-                    if error is None and message.key() == self._id.encode():
-                        found = message.value().decode()
+                    if error is None and message.key() == name:
+                        found = message.value()
                     elif error is not None and error.code() == KafkaError._PARTITION_EOF:
                         reached = message.offset()
                     elif error is not None:

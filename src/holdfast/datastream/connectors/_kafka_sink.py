@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from holdfast.datastream.connectors._kafka_sink_builder import KafkaSink
 
-#: keeps the last marker of each transactional id, for ever
+#: keeps every marker until it is removed
 _MARKERS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 #: how often a commit is tried while others take the transactional id away
 _TRIES = 3
@@ -131,7 +131,9 @@ class Writers(NamedTuple):
 
 
 #: what the program gives and ``open`` makes; the rest of the fields goes along with the subtask
-_NOT_CARRIED = frozenset(["_sink", "_sink_id", "_context", "_staged", "_producer", "_own"])
+_NOT_CARRIED = frozenset(
+    ["_sink", "_sink_id", "_context", "_staged", "_producer", "_own", "_is_stuck"]
+)
 
 
 class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
@@ -145,8 +147,8 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
        to 5.
     3. Say that it is begun.
     4. Write records and marker, in one transaction of Kafka's.
-    5. Delete the records. What says that they were begun goes in the next epoch, when no state
-       contains the transaction any more.
+    5. Delete the records. What says that they were begun goes with the next epoch, and the marker
+       with the next commit, when no checkpoint to start from contains the transaction.
 
     What happens if the process dies, or the epoch is run again:
 
@@ -164,11 +166,15 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
     #: what this epoch has committed, and what those before it have, as far as it leaves a trace
     _committed: tuple[KafkaTransaction, ...] = ()
     _committed_before: tuple[KafkaTransaction, ...] = ()
+    #: the names of those before, whose markers the next commit removes
+    _forgotten: tuple[str, ...] = ()
     #: where the programs wrote that this one goes on from
     _earlier: tuple[Place, ...] = ()
     _context: SinkContext
     _staged: StagedRecords
     _own: Writers
+    #: whether a commit has failed in this process
+    _is_stuck = False
     #: that of this subtask's own transactional id, while this process has it
     _producer: TransactionalProducer | None = None
 
@@ -216,6 +222,7 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
         super().end_epoch()
         for transaction in self._committed_before:
             self._staged.forget(transaction)
+        self._forgotten += tuple(transaction.name for transaction in self._committed_before)
         self._committed_before, self._committed = self._committed, ()
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
@@ -270,6 +277,10 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
     def _publish(self, transaction: KafkaTransaction, may_be_gone: bool) -> None:
         if not transaction.name:
             return  # all its records were left out
+        if self._is_stuck:
+            msg = "Kafka sink: an earlier transaction is not committed, and they keep their order"
+            raise KafkaSinkError(msg)
+        self._is_stuck = True
         for tries_left in reversed(range(_TRIES)):
             try:
                 self._write(transaction, may_be_gone)
@@ -281,6 +292,7 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
                     raise
         self._staged.discard(transaction)
         self._committed += (transaction,)
+        self._is_stuck = False
 
     def _write(self, transaction: KafkaTransaction, may_be_gone: bool) -> None:
         """Steps 1 to 4."""
@@ -289,13 +301,14 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
         there, begun = self._staged.is_there(transaction), self._staged.is_begun(transaction)
         if begun and not there:
             return
-        if (begun or not there) and producer.last_committed() == transaction.name:
+        if (begun or not there) and producer.has_committed(transaction.name):
             return
         if not there:
             self._report_missing(transaction, may_be_gone)
             return
         self._staged.begin(transaction)
-        producer.commit(transaction.name, self._staged.read(transaction))
+        producer.commit(transaction.name, self._staged.read(transaction), self._forgotten)
+        self._forgotten = ()
 
     def _take_over(self, transactional_id: str) -> TransactionalProducer:
         """The producer of an id; what another one has left open under it is aborted."""
