@@ -63,8 +63,9 @@ _REMEDIES = {
         "transaction.max.timeout.ms"
     ),
     KafkaError._FENCED: (
-        "another sink uses the same transactional id: give each sink of each job a prefix of its "
-        "own with set_transactional_id_prefix"
+        "if another sink uses the same transactional id, give each sink of each job a prefix of "
+        "its own with set_transactional_id_prefix; if the transaction took too long, raise "
+        "transaction.timeout.ms with set_property"
     ),
     KafkaError._INVALID_ARG: "correct the property that was given with set_property",
 }
