@@ -74,7 +74,7 @@ logs = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(logs, st.integers(), st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=8))
 def test_each_range_has_its_records_whatever_comes_when(
     there: dict[Split, list[int]], seed: int, epochs: list[tuple[int, bool]]
