@@ -145,7 +145,7 @@ class EpochBook:
         epoch: int,
         barrier: Barrier = Barrier(),  # noqa: B008
         manner: Manner = Manner(),  # noqa: B008
-        plans: Mapping[str, bytes] = MappingProxyType({}),  # noqa: B008
+        plans: Mapping[str, bytes] = MappingProxyType({}),
     ) -> list[EpochTask]:
         """What each level is told for an epoch (step 1); sources, which are in the first, plans."""
         return [

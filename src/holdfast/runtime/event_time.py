@@ -128,7 +128,7 @@ _WHOLE = None
 class StampingTime(OperatorTime):
     """The time of an operator that assigns timestamps and makes watermarks.
 
-    The records of a source may come from splits, partitions say, each with an order of its own. Each
+    The records of a source may come from splits, partitions say, each with its own order. Each
     has a generator of its own then, and time is where the slowest of them is that is not idle.
     """
 
