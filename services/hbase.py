@@ -13,22 +13,20 @@ from services.process import JavaProcess, free_port, listens
 
 VERSION = "2.6.1"
 THIRD_PARTY = "4.1.9"
+MODULES = (
+    *("asyncfs", "client", "common", "hadoop-compat", "hadoop2-compat", "http", "logging"),
+    *("metrics", "metrics-api", "procedure", "protocol", "protocol-shaded", "replication"),
+    *("server", "thrift", "zookeeper"),
+)
+SHADED = (
+    *("shaded-gson", "shaded-jetty", "shaded-miscellaneous", "shaded-netty", "shaded-protobuf"),
+    "unsafe",
+)
 #: All that HBase loads when it runs. What it asks Maven for is three times as much, with a Hadoop
 #: that is older than the Java here; the one that Spark brings along does as well.
 ARTIFACTS = (
-    *(
-        Artifact("org.apache.hbase", f"hbase-{name}", VERSION)
-        for name in (
-            "asyncfs client common hadoop-compat hadoop2-compat http logging metrics metrics-api "
-            "procedure protocol protocol-shaded replication server thrift zookeeper"
-        ).split()
-    ),
-    *(
-        Artifact("org.apache.hbase.thirdparty", f"hbase-{name}", THIRD_PARTY)
-        for name in (
-            "shaded-gson shaded-jetty shaded-miscellaneous shaded-netty shaded-protobuf unsafe"
-        ).split()
-    ),
+    *(Artifact("org.apache.hbase", f"hbase-{name}", VERSION) for name in MODULES),
+    *(Artifact("org.apache.hbase.thirdparty", f"hbase-{name}", THIRD_PARTY) for name in SHADED),
     Artifact("org.apache.yetus", "audience-annotations", "0.13.0"),
     Artifact("org.apache.thrift", "libthrift", "0.14.1"),
     Artifact("org.apache.zookeeper", "zookeeper", "3.8.4"),
@@ -53,7 +51,7 @@ FROM_SPARK = (
     "snappy-java",
 )
 #: parts of Java that HBase looks into
-OPENED = "java.lang java.lang.reflect java.io java.nio java.net java.util sun.nio.ch".split()
+OPENED = ("lang", "lang.reflect", "io", "nio", "net", "util")
 
 #: for one that is alone, and small
 SETTINGS = {
@@ -176,7 +174,8 @@ class HBase:
 
 def _java_arguments(folder: Path) -> list[str]:
     jars = [*fetched(HBase.name, ARTIFACTS, transitive=False), *_jars_of_spark(FROM_SPARK)]
-    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+    opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in OPENED]
+    opened += ["--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]
     exported = ["--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED"]
     # the log says when HBase is ready, on this level
     level = "-Dorg.apache.logging.log4j.level=INFO"

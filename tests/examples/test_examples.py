@@ -15,8 +15,9 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES / "keyed_state_demo.py"
-#: run by test_fault_tolerance.py, which looks closer
+#: run by test_fault_tolerance.py, which looks closer; and what needs a server, where that one is
 ELSEWHERE = {"buffering_sink", "counter_source", "fault_simulation", "state_source_to_sink"}
+ELSEWHERE |= {"kafka_to_hbase"}
 
 #: what must stand in some line of the output; which subtask a key belongs to is not told
 EXPECTED = {

@@ -114,7 +114,8 @@ class HBaseClient:
             connection.close()
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        from Hbase_thrift import IllegalArgument, IOError as ServerError
+        from Hbase_thrift import IllegalArgument
+        from Hbase_thrift import IOError as ServerError
         from thriftpy2.thrift import TException
 
         try:

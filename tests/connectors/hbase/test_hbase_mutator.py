@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.datastream.connectors import _hbase_mutator
@@ -107,9 +107,8 @@ def test_the_next_mutation_raises_the_error_too() -> None:
     server.problems = [HBaseError("no room")]
     with mutator(server, HBaseWriteOptions(0, 1, 0)) as buffer:
         buffer.mutate(b"a", {b"f:q": b"x"})
-        assert buffer._changed.acquire()
-        buffer._changed.wait_for(lambda: buffer._error is not None, LONGEST)
-        buffer._changed.release()
+        with buffer._changed:
+            assert buffer._changed.wait_for(lambda: buffer._error is not None, LONGEST)
         with pytest.raises(HBaseError, match="no room"):
             buffer.mutate(b"b", {b"f:q": b"x"})
 
@@ -167,6 +166,7 @@ CELLS = st.dictionaries(st.sampled_from([b"f:a", b"f:b"]), st.none() | st.binary
 MUTATIONS = st.lists(st.tuples(st.sampled_from([b"x", b"y"]), CELLS), max_size=20)
 
 
+@settings(deadline=None)
 @given(MUTATIONS, st.integers(0, 5), st.randoms(use_true_random=False))
 def test_the_table_is_the_same_however_often_and_late_batches_arrive(
     mutations: list[tuple[bytes, Cells]], rows: int, random: object
@@ -182,7 +182,9 @@ def test_the_table_is_the_same_however_often_and_late_batches_arrive(
     expected: dict[tuple[bytes, bytes], bytes | None] = {}
     for key, cells in mutations:
         expected.update({(key, column): value for column, value in cells.items()})
-    assert _table(arrivals) == {place: value for place, value in expected.items() if value is not None}
+    assert _table(arrivals) == {
+        place: value for place, value in expected.items() if value is not None
+    }
 
 
 def _table(batches: list[Batch]) -> dict[tuple[bytes, bytes], bytes]:
