@@ -114,9 +114,10 @@ def prepare(places: Places, changes: list[dict[str, Any]]) -> None:
     """Make the topic and the table; all changes of an order go to one partition."""
     import happybase
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
-    settings = {"bootstrap.servers": places.broker}
+    settings: dict[str, Any] = {"bootstrap.servers": places.broker}
     topics = AdminClient(settings).create_topics([NewTopic(places.topic, PARTITIONS, 1)])
     topics[places.topic].result(60)
     producer = Producer(settings)

@@ -99,7 +99,8 @@ def _timestamp_to_bytes(value: datetime.datetime) -> bytes:
 
 
 def _timestamp_from_bytes(data: bytes) -> datetime.datetime:
-    return _EPOCH + _LONG.unpack(data)[0] * _MILLI
+    (millis,) = _LONG.unpack(data)
+    return _EPOCH + int(millis) * _MILLI
 
 
 def _date_to_bytes(value: datetime.date) -> bytes:

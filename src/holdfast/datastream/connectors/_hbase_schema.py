@@ -106,7 +106,7 @@ class HBaseTableSchema:
 
 
 def _checked(what: str, declared: Any) -> TypeInformation:
-    type_info = type_info_of(declared)
+    type_info: TypeInformation | None = type_info_of(declared)
     if type_info is None or coding_of(type_info) is None:
         _fail(
             f"declares {what} as {declared!r}, which has no bytes in HBase; encode such values "
