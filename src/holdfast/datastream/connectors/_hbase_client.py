@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, TypeVar
 
 from holdfast.datastream.connectors._hbase_options import HBaseOptions, HBaseWriteOptions
@@ -52,6 +53,8 @@ class HBaseClient:
             message = f"HBase needs happybase ({error}): pip install 'holdfast[hbase]'"
             raise ModuleNotFoundError(message) from error
         self._library = happybase
+        # NB: happybase makes this module when it is imported, out of the interface's definition.
+        self._interface = import_module("Hbase_thrift")
         self._options = options
         self._table = options.table_name.encode()
         self._connection: Any = None
@@ -82,13 +85,12 @@ class HBaseClient:
 
     def mutate(self, timestamp: int, rows: Mapping[bytes, Cells]) -> None:
         """Write all columns of some rows at a point in time; again is the same as once."""
-        from Hbase_thrift import BatchMutation, Mutation
-
+        batch_mutation, mutation = self._interface.BatchMutation, self._interface.Mutation
         batch = [
-            BatchMutation(
+            batch_mutation(
                 key,
                 [
-                    Mutation(isDelete=value is None, column=column, value=value)
+                    mutation(isDelete=value is None, column=column, value=value)
                     for column, value in cells.items()
                 ],
             )
@@ -114,15 +116,15 @@ class HBaseClient:
             connection.close()
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        from Hbase_thrift import IllegalArgument
-        from Hbase_thrift import IOError as ServerError
         from thriftpy2.thrift import TException
 
+        interface = self._interface
         try:
             return getattr(self._connected().client, name)(*arguments)
-        except (ServerError, IllegalArgument) as error:
+        except (interface.IOError, interface.IllegalArgument) as error:
             trace = error.message.decode(errors="replace")
-            final = isinstance(error, IllegalArgument) or any(name in trace for name in _FINAL)
+            refused = isinstance(error, interface.IllegalArgument)
+            final = refused or any(name in trace for name in _FINAL)
             message = f"{self._place()}: {trace.splitlines()[0]}"
             raise (HBaseError if final else HBaseAwayError)(message) from None
         except (TException, OSError, EOFError) as error:
