@@ -15,13 +15,15 @@ import msgspec
 from examples.orders.chaos import DriverFailed, Supervisor, this_program
 from examples.orders.faults import FailOnce
 from examples.orders.files import write
+from examples.orders.hbase import read_tables
 from examples.orders.job import Backend, JobSettings
+from examples.orders.kafka import produce
 from examples.orders.pipeline import PipelineSettings
 from examples.orders.progress import Progress
 from examples.orders.runner import run
 from examples.orders.shop import Shop
 from examples.orders.sinks import SinkKind
-from examples.orders.verify import table, verify
+from examples.orders.verify import table, verify, verify_tables
 from examples.orders.view import View, make_view
 from holdfast.common import Duration
 
@@ -43,17 +45,23 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.source == "files" and options.input is None:
         parser.error("--source files needs --input, a directory of files with events")
-    if (options.chaos or options.verify or options.write) and options.events is None:
-        parser.error("--chaos, --verify and --write need --events: an end to come to")
+    if (options.source == "kafka" or options.produce) and options.broker is None:
+        parser.error("--source kafka and --produce need --broker, the address of one")
+    ends = options.chaos or options.verify or options.write or options.produce
+    if ends and options.events is None:
+        parser.error("--chaos, --verify, --write and --produce need --events: an end to come to")
     if (options.chaos or options.verify) and options.sink != "files":
         parser.error("--chaos and --verify read the outputs of --sink files")
     return options
 
 
 def _add_source(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--source", choices=["generator", "files"], default="generator")
+    group.add_argument("--source", choices=["generator", "files", "kafka"], default="generator")
     group.add_argument("--input", type=Path, metavar="DIR", help="files of events, to be read")
     group.add_argument("--write", type=Path, metavar="DIR", help="write the events to files; end")
+    group.add_argument("--topic", default="orders", metavar="NAME", help="of events in Kafka")
+    group.add_argument("--broker", metavar="HOST:PORT", help="of Kafka")
+    group.add_argument("--produce", action="store_true", help="write the events to the topic; end")
     group.add_argument("--events", type=int, metavar="N", help="about how many; without, no end")
     group.add_argument("--rate", type=float, metavar="N", help="events in a second; all at once")
     group.add_argument("--seed", type=int, default=1, metavar="N", help="another one: other events")
@@ -64,6 +72,9 @@ def _add_source(group: "argparse._ArgumentGroup") -> None:
 
 def _add_job(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--sink", choices=get_args(SinkKind), default="files")
+    group.add_argument(
+        "--hbase", metavar="HOST:PORT", help="a Thrift server: keep tables of orders and stock, too"
+    )
     group.add_argument("--directory", type=Path, metavar="DIR", help="for outputs and checkpoints")
     group.add_argument("--backend", choices=get_args(Backend), default="rocksdb")
     group.add_argument("--checkpoint-interval", type=float, default=30.0, metavar="SECONDS")
@@ -106,6 +117,8 @@ def settings_of(options: argparse.Namespace, directory: Path) -> JobSettings:
         directory=directory,
         shop=shop,
         files=options.input if options.source == "files" else None,
+        topic=(options.topic, options.broker) if options.source == "kafka" else None,
+        hbase=options.hbase,
         sink=options.sink,
         backend=options.backend,
         checkpoint_interval=int(options.checkpoint_interval * 1000),
@@ -142,6 +155,10 @@ def main(arguments: Sequence[str]) -> int:
 def _do(options: argparse.Namespace, settings: JobSettings, arguments: Sequence[str]) -> int:
     if options.write is not None:
         print(f"wrote {write(settings.shop, options.write):,} events to {options.write}")
+        return 0
+    if options.produce:
+        written = produce(settings.shop, options.broker, options.topic)
+        print(f"wrote {written:,} events to topic {options.topic}")
         return 0
     if options.progress == "json":
         run(settings, _print_json)
@@ -184,6 +201,9 @@ def _prove(settings: JobSettings) -> int:
         initial_stock=pipeline.initial_stock,
         subtasks=settings.parallelism or os.cpu_count() or 1,
     )
+    if settings.hbase is not None:
+        tables = read_tables(settings.hbase)
+        checks += verify_tables(settings.shop, tables, initial_stock=pipeline.initial_stock)
     print(table(checks), flush=True)
     if all(check.passed for check in checks):
         print("\nnothing lost, nothing twice")

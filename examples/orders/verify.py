@@ -10,7 +10,7 @@ holds under every cut:
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from examples.orders.events import OrderEvent
 from examples.orders.reference import Expected, Row, expect, purchases
 from examples.orders.shop import Shop, all_deliveries
 
-__all__ = ["Check", "read", "table", "verify"]
+__all__ = ["Check", "read", "table", "verify", "verify_tables"]
 
 _LOW = 10
 _BATCH = 100
@@ -65,6 +65,19 @@ def verify(shop: Shop, directory: Path, *, initial_stock: int, subtasks: int) ->
         _same("final stock", _final(expected, initial_stock), _last(stock)),
         _same("low stock", _falls(stock, initial_stock), read(directory / "low_stock")),
         _batches("batches", expected, directory / "batches", subtasks),
+    ]
+
+
+def verify_tables(
+    shop: Shop, tables: Mapping[str, list[Row]], *, initial_stock: int
+) -> list[Check]:
+    """Compare the tables of orders and stock with how a whole shop leaves them."""
+    expected = expect(all_deliveries(shop))
+    last = {row["order_id"]: row for row in expected.statuses}
+    orders = [{k: v for k, v in row.items() if v is not None} for row in last.values()]
+    return [
+        _same("table of orders", orders, tables["orders"]),
+        _same("table of stock", _final(expected, initial_stock), tables["stock"]),
     ]
 
 

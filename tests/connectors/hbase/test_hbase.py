@@ -12,7 +12,6 @@ from holdfast.datastream import AsyncDataStream, StreamExecutionEnvironment
 from holdfast.datastream.connectors._hbase_client import HBaseClient
 from holdfast.datastream.connectors.hbase import (
     HBaseAwayError,
-    HBaseError,
     HBaseLookupFunction,
     HBaseOptions,
     HBaseTableSchema,
@@ -49,10 +48,11 @@ def _sink(options: HBaseOptions, write_options: HBaseWriteOptions | None = None)
     return HBaseUpsertSinkFunction(options, SCHEMA, write_options or LAZY.build())
 
 
-def _job(script: list[Any], sink: HBaseUpsertSinkFunction) -> Any:
+def _job(script: list[Any], sink: HBaseUpsertSinkFunction) -> StreamExecutionEnvironment:
     env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
     env.enable_checkpointing(3_600_000)
-    return env.from_source(ScriptedSource(script)).add_sink(sink)
+    env.from_source(ScriptedSource(script)).add_sink(sink)
+    return env
 
 
 def _rows(hbase: Tables, table: str, prefix: str) -> dict[str, dict[bytes, bytes]]:
@@ -175,7 +175,7 @@ def test_a_table_that_does_not_exist_is_named(hbase: Tables, table: str) -> None
     message = rf"HBase table 'nowhere' at .*: no such table; there are: .*{table}"
     with (
         LocalExecutor(_job(script, _sink(hbase.options("nowhere")))) as run,
-        pytest.raises(HBaseError, match=message),
+        pytest.raises(UserFunctionError, match=message),
     ):
         run.epoch()
 
@@ -185,7 +185,7 @@ def test_a_family_that_does_not_exist_is_named(hbase: Tables, table: str) -> Non
     sink = HBaseUpsertSinkFunction(hbase.options(table), schema)
     with (
         LocalExecutor(_job([(True, ("x", ("",)))], sink)) as run,
-        pytest.raises(HBaseError, match="has no family wrong; it has: f, g"),
+        pytest.raises(UserFunctionError, match="has no family wrong; it has: f, g"),
     ):
         run.epoch()
 
@@ -203,7 +203,7 @@ def test_a_server_that_is_not_there_is_named() -> None:
     write_options = HBaseWriteOptions.builder().set_retry(100, 10).build()
     with (
         LocalExecutor(_job([(True, ("x", (1, "")))], _sink(options, write_options))) as run,
-        pytest.raises(HBaseError, match=r"'orders' at 127.0.0.1:\d+ cannot be reached: .*gave up"),
+        pytest.raises(UserFunctionError, match=r"'orders' at 127.0.0.1:\d+ cannot be reached: .*gave up"),
     ):
         run.epoch()
     with pytest.raises(HBaseAwayError, match="cannot be reached"):
