@@ -6,11 +6,11 @@ PYTHON := .venv/bin/python
 # Commands that start Spark run with the JAVA_HOME that setup found.
 WITH_JAVA := . ./.venv/holdfast.env &&
 # Folders to check, as far as they exist.
-CHECKED := $(wildcard src examples benchmarks services tests)
+CHECKED := $(wildcard src examples benchmarks services tests scripts)
 TYPED := $(wildcard src examples services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench services services-stop dist lock clean python-ready ready
+.PHONY: help setup demo test check format bench services services-stop docs dist lock clean python-ready ready
 
 help: ## Show this list.
 	@echo "usage: make <target> [ARGS='...']"
@@ -43,13 +43,23 @@ services: ready ## Start a Kafka broker and an HBase on this machine; ARGS=kafka
 services-stop: python-ready ## Stop what make services started.
 	@$(PYTHON) -m services stop $(ARGS)
 
+# NB: the variable keeps the theme from printing news of its makers
+docs: python-ready ## Build the documentation as a site into build/site; a broken link is an error.
+	@scripts/setup.sh docs
+	@PYTHONPATH=. $(PYTHON) scripts/draw_plans.py
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
+	@echo "open build/site/index.html"
+
 dist: python-ready ## Build the wheel and the source distribution into dist.
 	@rm -rf dist
 	@$(PYTHON) -m hatchling build
 
-lock: ## Write constraints.txt anew with the newest versions pyproject.toml allows (needs uv).
+lock: ## Write constraints*.txt anew with the newest versions pyproject.toml allows (needs uv).
 	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev \
 		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
+	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra docs \
+		--constraints constraints.txt \
+		--custom-compile-command 'make lock' --output-file constraints-docs.txt pyproject.toml
 
 clean: ## Remove .venv, caches and what Spark left behind.
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist \

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Prepares what Holdfast needs to run from this folder, on Linux and macOS:
 #
-#   scripts/setup.sh          both of the following
+#   scripts/setup.sh          python and java
 #   scripts/setup.sh python   .venv with the package (editable) and the pinned packages of constraints.txt
+#   scripts/setup.sh docs     what builds the documentation, into the same .venv: constraints-docs.txt
 #   scripts/setup.sh java     a Java 17 or newer; its place is written to .venv/holdfast.env
 #
 # Does nothing, quickly and silently, when nothing has changed since the last time. Changes nothing outside
@@ -102,6 +103,17 @@ setup_python() {
     say "packages are ready"
 }
 
+# Only "make docs" asks for these; nothing else needs them.
+setup_docs() {
+    docs_stamp=$venv/holdfast.docs.stamp
+    wanted=$(cksum constraints.txt constraints-docs.txt)
+    if [ -f $docs_stamp ] && [ "$(cat $docs_stamp)" = "$wanted" ]; then return; fi
+    say "installing what builds the documentation into $venv"
+    $venv/bin/python -m pip --disable-pip-version-check install -q -r constraints-docs.txt >&2 ||
+        fail "pip could not install constraints-docs.txt; its message is above."
+    printf '%s\n' "$wanted" >$docs_stamp
+}
+
 # --- Java -----------------------------------------------------------------------------------------------------
 
 # Prints the home of a Java that can run Spark, given its executable. Spark starts the JVM with the module
@@ -183,6 +195,7 @@ setup_java() {
 case ${1:-all} in
 all) setup_python && setup_java ;;
 python) setup_python ;;
+docs) setup_python && setup_docs ;;
 java) setup_java ;;
-*) fail "unknown step '$1'; steps are: python, java" ;;
+*) fail "unknown step '$1'; steps are: python, docs, java" ;;
 esac

@@ -54,6 +54,8 @@ class Kafka:
     def add_partitions(self, topic: str, total: int) -> None:
         """Let a topic have this many partitions."""
         self.admin.create_partitions([NewPartitions(topic, total)])[topic].result(LONGEST)
+        while len(self._producer.list_topics(topic, LONGEST).topics[topic].partitions) < total:
+            pass  # the broker says so when it knows of them itself
 
     def delete(self, topic: str) -> None:
         """Remove a topic."""

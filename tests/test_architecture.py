@@ -34,8 +34,11 @@ ALLOWED: dict[str, set[str]] = {
         "datastream",
         "runtime",
         "checkpoint",
+        "history",
     },
     "savepoint": {"common", "state", "filesystem", "datastream", "runtime", "checkpoint"},
+    "history": {"common", "plan", "runtime", "filesystem"},
+    "rest": {"common", "plan", "history", "state", "savepoint", "checkpoint", "filesystem"},
     "spark": {
         "common",
         "metrics",
@@ -48,6 +51,8 @@ ALLOWED: dict[str, set[str]] = {
         "checkpoint",
         "driver",
         "savepoint",
+        "history",
+        "rest",
     },
     "testing": {
         "common",
@@ -60,9 +65,13 @@ ALLOWED: dict[str, set[str]] = {
         "runtime",
         "checkpoint",
         "driver",
+        "history",
     },
     # It runs programs, and leaves it to them to start Spark.
-    "cli": {"common", "plan", "state", "filesystem", "datastream", "checkpoint"},
+    "cli": {
+        *("common", "plan", "state", "filesystem", "datastream", "checkpoint", "savepoint"),
+        "rest",
+    },
     "__main__": {"cli"},
 }
 #: Imports inside of functions, made when a job is started or Spark is to read or write state;

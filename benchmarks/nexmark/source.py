@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from benchmarks.nexmark.data import COLUMNS, FIELDS, NUMBERS, event_files
-from benchmarks.nexmark.events import Event
+from benchmarks.nexmark.events import AUCTION, BID, PERSON, Event
 from holdfast.datastream.connectors.base import Source, SourceReader
 
 __all__ = ["NexmarkSource"]
@@ -124,14 +124,28 @@ class _Piece:
 
 
 def _parse(data: bytes) -> list[Event]:
-    """The events of some rows."""
+    """The events of some rows.
+
+    Most are bids, so all rows are taken for bids first, and the few others then put in their places.
+    """
     table = csv.read_csv(pa.BufferReader(data), _READ, _PARSE, _CONVERT)
     (rows,) = table.to_batches()
+    events = list(_events_of(rows, BID))
     kinds = rows.column("kind")
-    parsed = [_events_of(rows.filter(pc.equal(kinds, kind)), FIELDS[kind]) for kind in FIELDS]
-    return [next(parsed[kind]) for kind in kinds.to_numpy().tolist()]
+    for kind in (PERSON, AUCTION):
+        places = pc.indices_nonzero(pc.equal(kinds, kind))
+        others = _events_of(rows.select(FIELDS[kind]).take(places), kind)
+        for place, event in zip(places.to_numpy().tolist(), others, strict=True):
+            events[place] = event
+    return events
 
 
-def _events_of(rows: pa.RecordBatch, fields: Sequence[str]) -> Iterator[Event]:
-    columns = (rows.column(field).to_numpy(zero_copy_only=False).tolist() for field in fields)
+def _events_of(rows: pa.RecordBatch, kind: int) -> Iterator[Event]:
+    columns = (_values(rows.column(field)) for field in FIELDS[kind])
     return zip(*columns, strict=True)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if pa.types.is_integer(column.type):  # with gaps they would become floats
+        column = column.fill_null(0)
+    return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]

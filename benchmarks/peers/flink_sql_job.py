@@ -18,7 +18,7 @@ from benchmarks.records import KEYS, MULTIPLIER, PRIME
 
 _SOURCE = """
 CREATE TABLE numbers (i BIGINT) WITH (
-    'connector' = 'datagen', 'number-of-rows' = '{count}',
+    'connector' = 'datagen', 'number-of-rows' = '{count}', 'rows-per-second' = '1000000000',
     'fields.i.kind' = 'sequence', 'fields.i.start' = '0', 'fields.i.end' = '{last}'
 )
 """

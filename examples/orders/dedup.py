@@ -19,7 +19,7 @@ class Deduplication(KeyedProcessFunction):
 
     def __init__(self, memory: Duration) -> None:
         """Forget an event after this time; it would be let through again then."""
-        self._ttl = StateTtlConfig.new_builder(memory).cleanup_full_snapshot().build()
+        self._ttl = StateTtlConfig.new_builder(memory).build()
 
     def open(self, runtime_context: RuntimeContext) -> None:
         descriptor = MapStateDescriptor("seen", Types.STRING(), Types.BOOLEAN())

@@ -1,11 +1,10 @@
 """Events as files, for those who want to see them, or to read them by another way."""
 
-from decimal import Decimal
 from pathlib import Path
 
 import msgspec
 
-from examples.orders.events import OrderEvent, OrderItem
+from examples.orders.events import OrderEvent
 from examples.orders.shop import PARTITIONS, Shop, deliveries
 
 __all__ = ["decode_event", "encode_event", "write"]
@@ -13,18 +12,18 @@ __all__ = ["decode_event", "encode_event", "write"]
 #: slices in a file; every file begins in event time where the one before it ends
 _SLICES = 250
 
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(OrderEvent).decode
+
 
 def encode_event(event: OrderEvent) -> bytes:
     """An event as a line of JSON."""
-    items = [item._asdict() for item in event.items]
-    return msgspec.json.encode({**event._asdict(), "items": items}) + b"\n"
+    return _encode(event) + b"\n"
 
 
 def decode_event(line: str) -> OrderEvent:
     """The event in a line of JSON."""
-    fields = msgspec.json.decode(line)
-    items = [OrderItem(**{**item, "price": Decimal(item["price"])}) for item in fields.pop("items")]
-    return OrderEvent(**fields, items=tuple(items))
+    return _decode(line)
 
 
 def write(shop: Shop, directory: Path) -> int:

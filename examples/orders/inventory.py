@@ -1,9 +1,9 @@
 """The stock of each product, and a warning when there is little left."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from examples.orders.events import LowStock, StockChange, StockLevel
+from examples.orders.events import LowStock, Record, StockChange, StockLevel
 from examples.orders.tallies import Tally, show
 from holdfast.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 from holdfast.datastream.functions import (
@@ -22,7 +22,7 @@ LOW = 10
 LOW_STOCK = OutputTag("low-stock", LowStock)
 
 
-class Shelf(NamedTuple):
+class Shelf(Record):
     """How much there is of a product, and how many changes led there."""
 
     stock: int

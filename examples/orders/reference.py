@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from msgspec.structs import asdict
+
 from examples.orders.events import OrderEvent
 
 __all__ = ["Expected", "Row", "expect", "purchases"]
@@ -79,12 +81,12 @@ def _live(order_id: str, events: list[OrderEvent], expected: Expected) -> None:
         order = {**order, "status": status, status: event.timestamp}
         expected.statuses.append(order)
         sign = {"created": -1, "cancelled": 1}.get(status, 0)
-        for product, _, quantity, _ in expected.created[order_id].items if sign else ():
-            expected.changes[product].append((order_id, sign * quantity))
+        for item in expected.created[order_id].items if sign else ():
+            expected.changes[item.product].append((order_id, sign * item.quantity))
 
 
 def _rejected(event: OrderEvent, status: str | None) -> Row:
-    row = event._asdict()
+    row = asdict(event)
     del row["user_id"], row["items"]
     if status is None:
         return {**row, "reason": f"{event.step} before created"}
@@ -102,10 +104,10 @@ def purchases(orders: Iterable[OrderEvent], late: Collection[str]) -> Iterator[R
             hours[order.user_id, order.timestamp // _HOUR].append(order)
     for (user, hour), bought in hours.items():
         items = [item for order in bought for item in order.items]
-        total = sum((quantity * price for _, _, quantity, price in items), Decimal(0))
+        total = sum((item.quantity * item.price for item in items), Decimal(0))
         categories: dict[str, int] = defaultdict(int)
-        for _, category, quantity, _ in items:
-            categories[category] += quantity
+        for item in items:
+            categories[item.category] += item.quantity
         yield {
             "user_id": user,
             "window_start": hour * _HOUR,

@@ -1,11 +1,9 @@
 """What each user ordered in each hour."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import NamedTuple
 
-from examples.orders.events import OrderEvent, PurchaseStatistics
+from examples.orders.events import OrderEvent, PurchaseStatistics, Record
 from holdfast.datastream import AggregateFunction, OutputTag, ProcessWindowFunction, TimeWindow
 
 __all__ = ["LATE", "PerUserAndHour", "Purchases", "SumPurchases"]
@@ -16,7 +14,7 @@ LATE = OutputTag("late", OrderEvent)
 _CENT = Decimal("0.01")
 
 
-class Purchases(NamedTuple):
+class Purchases(Record):
     """All that is kept of an hour of a user."""
 
     orders: int
@@ -32,11 +30,15 @@ class SumPurchases(AggregateFunction):
         return Purchases(0, Decimal(0), 0, {})
 
     def add(self, value: OrderEvent, accumulator: Purchases) -> Purchases:
-        categories: Counter[str] = Counter()
+        categories = dict(accumulator.categories)
         for item in value.items:
-            categories[item.category] += item.quantity
-        one = Purchases(1, value.total, value.pieces, categories)
-        return self.merge(accumulator, one)
+            categories[item.category] = categories.get(item.category, 0) + item.quantity
+        return Purchases(
+            accumulator.orders + 1,
+            accumulator.total + value.total,
+            accumulator.items + value.pieces,
+            categories,
+        )
 
     def get_result(self, accumulator: Purchases) -> Purchases:
         return accumulator

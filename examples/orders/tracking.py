@@ -1,8 +1,9 @@
 """The life of each order: created, paid, shipped, delivered, or cancelled, with a time per step."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
 from typing import Any
+
+import msgspec
 
 from examples.orders.events import (
     CANCELLED,
@@ -14,6 +15,7 @@ from examples.orders.events import (
     OrderEvent,
     OrderItem,
     OrderStatus,
+    Record,
     RejectedStep,
     Step,
     StockChange,
@@ -55,16 +57,17 @@ _NEXT: dict[Step | None, tuple[Step, ...]] = {
 }
 #: what must have happened to an order before a step
 _NEEDED: dict[Step, Step] = {SHIPPED: PAID, DELIVERED: SHIPPED}
+#: the steps that change the stock: pieces leave it, or come back
+_STOCK_SIGNS: dict[Step, int] = {CREATED: -1, CANCELLED: 1}
 
 
-@dataclass(frozen=True)
-class OrderState:
+class OrderState(Record):
     """What is kept of an order; a field that is added needs a default."""
 
     user_id: str
     status: Step
     items: tuple[OrderItem, ...]
-    times: dict[str, int] = field(default_factory=dict)
+    times: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class OrderTracking(KeyedProcessFunction, CheckpointedFunction):
@@ -77,7 +80,7 @@ class OrderTracking(KeyedProcessFunction, CheckpointedFunction):
 
     def __init__(self, keep: Duration = KEPT) -> None:
         """Forget an order when nothing has happened to it for this time."""
-        self._ttl = StateTtlConfig.new_builder(keep).cleanup_full_snapshot().build()
+        self._ttl = StateTtlConfig.new_builder(keep).build()
         self._by_status = Tally(*STEPS)
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
@@ -97,45 +100,44 @@ class OrderTracking(KeyedProcessFunction, CheckpointedFunction):
 
     def process_element(
         self, value: OrderEvent, ctx: KeyedProcessFunction.Context
-    ) -> Iterator[Any]:
+    ) -> Iterable[Any]:
         timers = ctx.timer_service()
         if value.timestamp <= timers.current_watermark():
-            yield from self._take(value)
-        else:
-            self._waiting.add(value)
-            timers.register_event_time_timer(value.timestamp)
+            return self._take(value)
+        self._waiting.add(value)
+        timers.register_event_time_timer(value.timestamp)
+        return ()
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
-        waiting = sorted(self._waiting.get(), key=lambda event: (event.timestamp, event.event_id))
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
+        waiting = self._waiting.get()
         self._waiting.update([event for event in waiting if event.timestamp > timestamp])
-        for event in waiting:
-            if event.timestamp <= timestamp:
-                yield from self._take(event)
+        due = [event for event in waiting if event.timestamp <= timestamp]
+        due.sort(key=lambda event: (event.timestamp, event.event_id))
+        return [result for event in due for result in self._take(event)]
 
-    def _take(self, event: OrderEvent) -> Iterator[Any]:
+    def _take(self, event: OrderEvent) -> list[Any]:
         """Take a step, if it can be."""
         order = self._order.value()
         before = None if order is None else order.status
         if event.step not in _NEXT[before]:
-            reason = _reason(order, event.step)
-            yield (
-                REJECTED,
-                RejectedStep(event.event_id, event.order_id, event.step, event.timestamp, reason),
-            )
-            return
+            return [(REJECTED, _rejected(event, order))]
         if order is None:
             order = OrderState(event.user_id, CREATED, event.items)
         times = {**order.times, event.step: event.timestamp}
-        order = replace(order, status=event.step, times=times)
-        self._order.update(order)
+        self._order.update(OrderState(order.user_id, event.step, order.items, times))
         self._count(before, event.step)
-        yield OrderStatus(event.order_id, order.user_id, order.status, **times)
-        yield from _stock_changes(event, order)
+        status = OrderStatus(event.order_id, order.user_id, event.step, **times)
+        return [status, *_stock_changes(event, order.items)]
 
     def _count(self, before: Step | None, after: Step) -> None:
         if before is not None:
             self._by_status.add(before, -1)
         self._by_status.add(after, 1)
+
+
+def _rejected(event: OrderEvent, order: OrderState | None) -> RejectedStep:
+    reason = _reason(order, event.step)
+    return RejectedStep(event.event_id, event.order_id, event.step, event.timestamp, reason)
 
 
 def _reason(order: OrderState | None, step: Step) -> str:
@@ -148,9 +150,13 @@ def _reason(order: OrderState | None, step: Step) -> str:
     return f"{step} before {needed}"
 
 
-def _stock_changes(event: OrderEvent, order: OrderState) -> Iterator[tuple[OutputTag, StockChange]]:
-    sign = {CREATED: -1, CANCELLED: 1}.get(event.step)
-    if sign is not None:
-        for item in order.items:
-            change = StockChange(item.product, sign * item.quantity, event.order_id)
-            yield STOCK_CHANGES, change
+def _stock_changes(
+    event: OrderEvent, items: tuple[OrderItem, ...]
+) -> list[tuple[OutputTag, StockChange]]:
+    sign = _STOCK_SIGNS.get(event.step)
+    if sign is None:
+        return []
+    return [
+        (STOCK_CHANGES, StockChange(item.product, sign * item.quantity, event.order_id))
+        for item in items
+    ]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import asdict
 
 from examples.orders.events import OrderEvent
 from examples.orders.reference import Expected, Row, expect, purchases
@@ -140,7 +141,7 @@ def _late(output: str, expected: Expected, late: list[Row]) -> Check:
 
 def _late_row(order: OrderEvent) -> Row:
     total = sum(item.quantity * item.price for item in order.items)
-    row = order._asdict()
+    row = asdict(order)
     return {name: row[name] for name in ("order_id", "user_id", "timestamp")} | {
         "total": str(total)
     }
@@ -200,8 +201,8 @@ def _batches(output: str, expected: Expected, directory: Path, subtasks: int) ->
 
 
 def _order_row(order: OrderEvent) -> Row:
-    items = [{**item._asdict(), "price": str(item.price)} for item in order.items]
-    return {**order._asdict(), "items": items}
+    items = [{**asdict(item), "price": str(item.price)} for item in order.items]
+    return {**asdict(order), "items": items}
 
 
 def table(checks: Collection[Check]) -> str:

@@ -52,7 +52,7 @@ def test_every_known_key_is_in_the_code():
         ("state.backend.typ", "; did you mean 'state.backend.type'?"),
         ("pipeline.operator-chaining", "; did you mean 'pipeline.operator-chaining.enabled'?"),
         ("holdfast.dir", "; did you mean 'holdfast.directory'?"),
-        ("rest.port", ""),
+        ("jobmanager.rpc.port", ""),
     ],
 )
 def test_an_unknown_key_is_a_warning_that_names_the_nearest(caplog, key, hint):

@@ -73,11 +73,17 @@ EXPECTED = {
         "failed once, restarted, and wrote 6000 orders to",
         "none is lost, none is doubled",
     ],
+    "folding_state": ["ann: home > shoes > cart, 3 pages", "bob: home > hats, 2 pages"],
     "interval_join": [
         "ann: sale at minute 11 led to a stove at minute 15",
         "the same pairs as a nested loop over all clicks and orders",
     ],
     "metrics": ["parsed: 97", "broken: 3", "lines: 100"],
+    "rescaling": [
+        "subtask 0 has ['element1'], the union has 2, raw 1",
+        "subtask 1 has ['element2'], the union has 2, raw 0",
+        "20000 numbers were counted under 10 keys, each once",
+    ],
     "sessions": [
         "ann, 09:00 to 09:14: home, shoes",
         "ann, 09:20 to 09:30: cart",

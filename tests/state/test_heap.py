@@ -123,6 +123,27 @@ def test_a_delta_holds_only_what_changed(worker: Worker) -> None:
 
 
 @pytest.mark.usefixtures("deltas_only")
+def test_of_what_came_and_went_nothing_is_written(worker: Worker) -> None:
+    timers = worker.backend.marks("op", "timers", lambda marks: None)
+    old, new = ("k1", (1, None)), ("k2", (2, None))
+    timers.add(old)
+    worker.state(EVENTS, "k1").add("a")
+    first = worker.persist("a", 0)
+    timers.add(new)
+    timers.remove(new)
+    worker.state(EVENTS, "k2").add_all(["b", "c"])
+    worker.state(EVENTS, "k2").clear()
+    assert worker.persist("b", 1) is first
+    timers.remove(old)
+    timers.add(old)
+    timers.remove(old)
+    worker.state(EVENTS, "k1").clear()
+    worker.state(EVENTS, "k1").add("d")
+    worker.state(EVENTS, "k1").clear()
+    assert worker.ops(worker.persist("c", 2)) == [(Op.DELETE, 1), (Op.DELETE, 1)]
+
+
+@pytest.mark.usefixtures("deltas_only")
 def test_workers_take_turns(storage: DirectoryStateStorage) -> None:
     one, two = Worker(storage), Worker(storage)
     one.state(EVENTS, "k").add("a")

@@ -5,6 +5,7 @@ import datetime as dt
 import subprocess
 import sys
 import uuid
+from collections import Counter
 from decimal import Decimal
 from enum import Enum, IntEnum
 from fractions import Fraction
@@ -207,25 +208,32 @@ def test_many_keys_at_once_are_the_same(keys: list[Any]) -> None:
     assert key_groups_of(keys, 128).tolist() == [key_group(key, 128) for key in keys]
 
 
-def test_router_sends_a_key_to_the_owner_of_its_key_group(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(key_groups, "_ROUTER_LIMIT", 10)
+@given(
+    st.one_of(
+        st.lists(st.lists(st.integers(0, 30))),
+        st.lists(st.lists(st.tuples(st.integers(0, 5), st.text(max_size=1)))),
+        st.lists(st.lists(st.one_of(st.integers(0, 30), st.none(), st.floats()))),
+    )
+)
+def test_router_sends_a_key_to_the_owner_of_its_key_group(batches: list[list[Any]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_groups, "_ROUTER_LIMIT", 10)
+        _check_targets(batches)
+
+
+def _check_targets(batches: list[list[Any]]) -> None:
     router = KeyRouter(3, 128)
-    for i in range(100):
-        key = f"k{i % 30}"
-        assert key_group(key, 128) in key_group_range(router[key], 3, 128)
-        assert len(router) <= 10
+    for keys in batches:
+        for key, target in zip(keys, router.targets(keys), strict=True):
+            assert key_group(key, 128) in key_group_range(target, 3, 128)
 
 
 def test_router_spreads_keys() -> None:
     router = KeyRouter(4)
-    counts = [0] * 4
-    for i in range(4000):
-        counts[router[i]] += 1
-    assert min(counts) > 900
+    counts = Counter(router.targets(range(4000)))
+    assert min(counts[target] for target in range(4)) > 900
 
 
 def test_router_refuses_keys_without_a_stable_hash() -> None:
     with pytest.raises(TypeError, match="equals only itself"):
-        KeyRouter(2)[Identity()]
+        KeyRouter(2).targets([Identity()])

@@ -274,7 +274,7 @@ class Coordinator:
         if late is not None:
             return [DiscardCheckpoint(late.id)] if late.in_store else []
         checkpoint = self._written(event.checkpoint)
-        self._history.completed(checkpoint.id, event.now, event.size, event.written)
+        self._history.completed(checkpoint.id, event.now, event.size, event.written, event.path)
         instructions: list[Instruction] = []
         if checkpoint.in_store:
             instructions += self._complete(checkpoint, event.now)

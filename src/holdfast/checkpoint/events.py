@@ -135,7 +135,7 @@ class MetadataWritten:
     Attributes:
         size: of all state.
         written: of the state files that are new with this checkpoint.
-        path: that of the savepoint, if it is one.
+        path: where it is; that of the savepoint, if it is one.
     """
 
     checkpoint: int
@@ -307,6 +307,7 @@ class CheckpointRecord:
         duration: from trigger to end.
         size: of all state; ``written``: of what is new since the checkpoint before.
         failure: why there is none.
+        path: where it is.
     """
 
     id: int
@@ -318,6 +319,7 @@ class CheckpointRecord:
     written: int | None = None
     savepoint: bool = False
     failure: str | None = None
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,18 @@ class CheckpointHistory:
         self.counts = replace(self.counts, triggered=self.counts.triggered + 1)
         self._trim()
 
-    def completed(self, checkpoint: int, now: int, size: int, written: int | None = None) -> None:
+    def completed(
+        self, checkpoint: int, now: int, size: int, written: int | None = None, path: str = ""
+    ) -> None:
         """End a checkpoint well."""
-        self._end(checkpoint, now, CheckpointStatus.COMPLETED, size=size, written=written)
+        self._end(
+            checkpoint,
+            now,
+            CheckpointStatus.COMPLETED,
+            size=size,
+            written=written,
+            path=path or None,
+        )
         self.counts = replace(self.counts, completed=self.counts.completed + 1)
 
     def failed(self, checkpoint: int, now: int, failure: str) -> None:

@@ -24,8 +24,18 @@ _INTERRUPTED: Final = 130
 _VERBS: Final = {
     "run": "Run a program.",
     "info": "Show the plan of a program, without running it.",
+    "list": "List the jobs that run.",
+    "status": "Show what a running job does.",
+    "top": "Show a running job, live.",
+    "ui": "Open the web page of running jobs.",
+    "checkpoint": "Let a running job take a checkpoint.",
+    "savepoint": "Take a savepoint of a running job, or dispose of one.",
+    "stop": "End a running job with a savepoint.",
+    "cancel": "End a running job.",
+    "rescale": "Give a running job another parallelism.",
+    "history": "Show jobs that have ended.",
     "checkpoints": "Look at checkpoints and savepoints.",
-    "savepoint": "Dispose of savepoints.",
+    "state": "Read, export and compare what states hold.",
     "new": "Make a job to begin with, and its tests.",
     "demo": "Break an order system, which then proves itself.",
     "completion": "Print what a shell needs to complete verbs.",
@@ -66,4 +76,4 @@ class _Verbs(click.Group):
 )
 @click.version_option(holdfast.__version__, "-V", "--version", message="%(prog)s %(version)s")
 def main() -> None:
-    """Run Holdfast's jobs, and look at what they have saved."""
+    """Run Holdfast's jobs, look at them, and at what they have saved."""

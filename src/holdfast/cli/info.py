@@ -13,6 +13,7 @@ from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.plan.explain import explain, to_json
 from holdfast.plan.mermaid import to_mermaid
 from holdfast.plan.model import Plan
+from holdfast.plan.svg import to_svg
 
 __all__ = ["command"]
 
@@ -20,6 +21,7 @@ _FORMS: Final[dict[str, Callable[[Plan], str]]] = {
     "text": explain,
     "json": to_json,
     "mermaid": to_mermaid,
+    "svg": to_svg,
 }
 
 
@@ -47,12 +49,14 @@ class _PlanEnvironment(StreamExecutionEnvironment):
     epilog=examples(
         "holdfast info job.py",
         "holdfast info -p 4 --mermaid job.py --input data > plan.mmd",
+        "holdfast info --svg job.py > plan.svg",
         "holdfast info --json job.py | jq '.nodes[].uid'",
     ),
 )
 @click.option("--text", "form", flag_value="text", default="text", help="For people; the default.")
 @click.option("--json", "form", flag_value="json", help="As Flink's JSON plan.")
 @click.option("--mermaid", "form", flag_value="mermaid", help="As a picture, drawn by Mermaid.")
+@click.option("--svg", "form", flag_value="svg", help="As a picture that a browser shows.")
 @job_options
 def command(
     form: str,

@@ -1,24 +1,63 @@
-"""``holdfast savepoint``: what can be done to a savepoint."""
+"""``holdfast savepoint``: of a running job; and what can be done to one."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import Final
 
 import click
 
 from holdfast.checkpoint.savepoints import dispose_savepoint
 from holdfast.cli.images import located, metadata_of
-from holdfast.cli.options import examples, properties_option
+from holdfast.cli.options import examples, json_option, properties_option
+from holdfast.cli.running import job_argument, server_options, the_job
 
 __all__ = ["command"]
 
 
-@click.group("savepoint")
-def command() -> None:
-    """Dispose of savepoints.
+_TAKE: Final = "take"
 
-    'holdfast checkpoints' lists, shows and verifies them.
+
+class _TakeUnlessTold(click.Group):
+    """``savepoint JOB`` is short for ``savepoint take JOB``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = [_TAKE, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("savepoint", cls=_TakeUnlessTold)
+def command() -> None:
+    """Take a savepoint of a running job, or dispose of one.
+
+    'holdfast savepoint JOB [DIR]' is short for 'holdfast savepoint take JOB [DIR]'. 'holdfast
+    checkpoints' lists, shows and verifies what is there.
     """
+
+
+@command.command(
+    _TAKE,
+    epilog=examples(
+        "holdfast savepoint orders", "holdfast savepoint orders s3a://bucket/savepoints"
+    ),
+)
+@job_argument
+@click.argument("directory", metavar="[DIR]", required=False)
+@json_option
+@server_options
+def take(
+    job: str, directory: str | None, as_json: bool, url: str | None, token: str | None
+) -> None:
+    """Take a savepoint of a running job, which goes on, and wait for it.
+
+    JOB is its id, its name, or the beginning of one. DIR is where the savepoint goes; unless given,
+    where the job's configuration says.
+    """
+    found = the_job(job, url, token)
+    result = found.do("/savepoints", "/savepoints", {"target-directory": directory})
+    click.echo(json.dumps(result) if as_json else result["location"])
 
 
 @command.command(

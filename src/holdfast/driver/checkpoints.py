@@ -6,6 +6,7 @@ only files. This class stands between them and the job's epochs.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from holdfast.checkpoint.coordinator import Coordinator
 from holdfast.checkpoint.errors import CheckpointError, DirectoryInUseError
@@ -66,6 +68,7 @@ from holdfast.runtime.faults import Faults
 from holdfast.state.errors import PickledStateError, StateMigrationError, StateStorageError
 from holdfast.state.storage import StateStorage
 
+_T = TypeVar("_T")
 #: what a job was told that begins at the beginning; no address
 _AFRESH = ""
 
@@ -109,6 +112,8 @@ class JobCheckpoints:
         self._configuration = configuration
         self._clock = clock
         place, system = PurePosixPath(scratch / "checkpoints"), files
+        #: whether the directory of the checkpoints outlives the job
+        self.kept = self.enabled and directory is not None
         if self.enabled and directory is not None:
             system, path = files.locate(directory)
             place = PurePosixPath(path) / _slug(plan.name)
@@ -121,6 +126,9 @@ class JobCheckpoints:
         self._coordinator = Coordinator(self._settings)
         self._requests: SimpleQueue[SavepointRequested] = SimpleQueue()
         self._answers: dict[str, CompletableFuture[str]] = {}
+        #: checkpoints that somebody asked for and that have no id yet, and those that have
+        self._asked: SimpleQueue[CompletableFuture[int]] = SimpleQueue()
+        self._promised: dict[int, list[CompletableFuture[int]]] = {}
         self._start: Start | None = None
         #: why the running checkpoint cannot be written, if that is known
         self._unnoted: tuple[str, ...] = ()
@@ -233,8 +241,24 @@ class JobCheckpoints:
         self._requests.put(request)
         return answer
 
+    def ask_checkpoint(self) -> CompletableFuture[int]:
+        """Ask for a checkpoint with one of the next epochs, whatever the time; from any thread."""
+        answer: CompletableFuture[int] = CompletableFuture()
+        if self.enabled:
+            self._asked.put(answer)
+        else:
+            answer.set_exception(
+                CheckpointError(
+                    "the job takes no checkpoints; set 'execution.checkpointing.interval', or "
+                    "take a savepoint"
+                )
+            )
+        return answer
+
     def refuse_savepoints(self) -> None:
         """Answer what is asked for after the job's end."""
+        self._promised.setdefault(-1, []).extend(_drain(self._asked))
+        self._settle()
         for request in list(self._answers):
             answer = self._answers.pop(request, None)
             if answer is not None:  # the thread of the job may have been faster
@@ -244,10 +268,13 @@ class JobCheckpoints:
         """What the epoch carries: a checkpoint perhaps, and what listeners are told (step 1)."""
         self._take_requests()
         self._unnoted = ()
+        forced = forced or not self._asked.empty()
         event = EpochStarting(epoch, self._clock(), forced, closing)
         instructions = self._coordinator.handle(event)
         told = self._coordinator.notifications()
         for instruction in instructions:
+            if isinstance(instruction, InjectBarrier) and instruction.savepoint is None:
+                self._promised[instruction.checkpoint_id] = _drain(self._asked)
             if isinstance(instruction, InjectBarrier) and self._note(instruction.checkpoint_id):
                 _logger.info(
                     "triggering checkpoint %d @ %d for job '%s'",
@@ -305,11 +332,28 @@ class JobCheckpoints:
                 faults.reach(10, epoch, True)
             else:
                 self._carry_out(instruction)
+        self._settle()
         return completion
 
     def epoch_failed(self, epoch: int, reason: str) -> None:
         """Give up the checkpoint that the epoch carried."""
         self._do(EpochFailed(epoch, self._clock(), reason))
+        self._settle()
+
+    def _settle(self) -> None:
+        """Answer those who asked for a checkpoint that has ended."""
+        records = {record.id: record for record in self._coordinator.history()}
+        for checkpoint, answers in list(self._promised.items()):
+            record = records.get(checkpoint)
+            if record is not None and record.status is CheckpointStatus.IN_PROGRESS:
+                continue
+            del self._promised[checkpoint]
+            for answer in answers:
+                if record is not None and record.status is CheckpointStatus.COMPLETED:
+                    answer.set_result(checkpoint)
+                else:
+                    why = "the job has ended" if record is None else record.failure
+                    answer.set_exception(CheckpointError(f"there is no checkpoint: {why}"))
 
     def end(self, outcome: Outcome) -> None:
         """Keep or drop the checkpoints, as the settings say; unlock the directory."""
@@ -326,6 +370,15 @@ class JobCheckpoints:
     def history(self) -> tuple[CheckpointRecord, ...]:
         """The last checkpoints, oldest first."""
         return self._coordinator.history()
+
+    @property
+    def savepoint_directory(self) -> str | None:
+        """Where savepoints go if nobody says where."""
+        return self._savepoints
+
+    def retained(self) -> tuple[int, ...]:
+        """The ids of the checkpoints that are kept, oldest first."""
+        return self._coordinator.completed
 
     def forget_files(self, unneeded: Iterable[str]) -> None:
         """Delete state files that neither the job nor a checkpoint needs any more."""
@@ -344,7 +397,7 @@ class JobCheckpoints:
             operators=operator_images(self.plan, book.stateful, book.states),
             spark=dict(log),
         )
-        path = ""
+        path = self.store.address_of(order.checkpoint_id)
         try:
             if order.savepoint is not None:
                 directory = order.savepoint.directory
@@ -401,11 +454,7 @@ class JobCheckpoints:
             self._claimed = None
 
     def _take_requests(self) -> None:
-        while True:
-            try:
-                request = self._requests.get_nowait()
-            except Empty:
-                return
+        for request in _drain(self._requests):
             self._do(request)
 
     def _do(self, event: Event) -> bool:
@@ -451,6 +500,14 @@ def _settings(config: CheckpointConfig) -> CheckpointSettings:
             retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
         ),
     )
+
+
+def _drain(queue: SimpleQueue[_T]) -> list[_T]:
+    taken: list[_T] = []
+    with contextlib.suppress(Empty):
+        while True:
+            taken.append(queue.get_nowait())
+    return taken
 
 
 def _is_same(address: str, other: str) -> bool:

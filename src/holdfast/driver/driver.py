@@ -23,6 +23,7 @@ from holdfast.datastream.functions import CheckpointListener
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.driver.checkpoints import Completion, JobCheckpoints
 from holdfast.driver.planning import Planners
+from holdfast.driver.recording import Recorder
 from holdfast.driver.start import Start
 from holdfast.errors import DisagreementError
 from holdfast.filesystem import FileSystem
@@ -57,7 +58,9 @@ class JobDriver:
         book: the heads of all states.
         over: whether the last epoch was run.
         stopped: whether it ended with a savepoint.
+        leaving: set when a checkpoint is complete with which the job goes on in another driver.
         cancel_asked: set when the job should end now; from any thread.
+        recorder: keeps the job's history.
     """
 
     def __init__(
@@ -72,11 +75,13 @@ class JobDriver:
         storage: StateStorage | None = None,
         files: FileSystem = LOCAL,
         simulated: bool = False,
+        recorder: Recorder | None = None,
     ) -> None:
         """Lock the checkpoint directory and find where to begin; nothing runs yet.
 
         ``storage`` has the state of a job without checkpoints; ``files`` finds the file systems of
-        addresses. ``simulated``: all processes of the job are this one.
+        addresses. ``simulated``: all processes of the job are this one. ``recorder``: goes on with
+        the history of the job.
 
         Raises:
             CheckpointError: when the checkpoint directory is in use, or cannot be read.
@@ -92,8 +97,10 @@ class JobDriver:
         largest = configuration.get_integer(_LARGEST_EPOCH, _DEFAULT_LARGEST_EPOCH)
         self.book = EpochBook(job_id, self.plan, largest)
         self.faults = Faults(configuration.to_dict().get(FAULTS_KEY, ""), simulated)
-        self.over = self.stopped = False
+        self.over = self.stopped = self.leaving = False
         self.cancel_asked = threading.Event()
+        self.recorder = recorder or Recorder()
+        self.recorder.plan(self.plan)
         self._delivery = Delivery(self.plan, dict(collected or {}))
         self._closing = False
         self._planners = Planners(self.plan)
@@ -102,7 +109,8 @@ class JobDriver:
     def begin_attempt(self, number: int) -> Start | None:
         """Begin at the job's start, or after a failure at the last completed checkpoint."""
         start = self.start if number == 0 else self.checkpoints.restart()
-        self._closing = self.over = self.stopped = False
+        self.recorder.attempt(number, start)
+        self._closing = self.over = self.stopped = self.leaving = False
         self._planners.begin_attempt(None if start is None else start.origin)
         if start is None:
             self.book.begin_attempt(number, None)
@@ -137,18 +145,29 @@ class JobDriver:
         closing = self._closing or self.cancel_asked.is_set()
         last = self.book.finished and not closing
         barrier = self.checkpoints.epoch_starting(epoch, checkpoint or last, closing)
+        self._record_checkpoints()
         try:
             self.faults.reach(1, epoch, barrier.checkpoint is not None)
             outcome, report, unneeded = self._agree(epoch, execute, barrier, self._manner(closing))
         except BaseException as error:
             self.checkpoints.epoch_failed(epoch, str(error))
+            self._record_checkpoints()
             raise
+        self.recorder.epoch(report, outcome.acks, self.book, barrier)
         write(self._delivery.deliver(outcome.results))
         failures = [ack.snapshot_failure for ack in outcome.acks if ack.snapshot_failure]
-        completion = self.checkpoints.epoch_accepted(epoch, failures, self.book, log(), self.faults)
+        try:
+            completion = self.checkpoints.epoch_accepted(
+                epoch, failures, self.book, log(), self.faults
+            )
+        finally:
+            self._record_checkpoints()
         self.checkpoints.forget_files(unneeded)
         self._go_on(closing, completion)
         return report
+
+    def _record_checkpoints(self) -> None:
+        self.recorder.checkpoints(self.checkpoints.history(), self.checkpoints.retained())
 
     def _manner(self, closing: bool) -> Manner:
         enabled = self.checkpoints.enabled
@@ -184,6 +203,8 @@ class JobDriver:
             self.over = True
         elif completion.stops:
             self.stopped = self._closing = True
+        elif self.leaving:
+            self._closing = True
         elif self.book.finished:
             if self.checkpoints.enabled:
                 self._closing = completion.complete

@@ -95,7 +95,7 @@ def fit(plan: Plan, metadata: CheckpointMetadata, may_drop: bool) -> Plan:
         op = operators.get(uid)
         if op is None or not saved.stateful:
             continue
-        if op.max_parallelism != saved.max_parallelism and _is_keyed(op):
+        if op.max_parallelism != saved.max_parallelism and is_keyed(op):
             plan = plan.with_max_parallelism(uid, _max_parallelism(op, saved, metadata))
         _check_source(op, saved, metadata)
         check_types(op, saved)
@@ -167,8 +167,7 @@ def _check_source(op: PlannedOperator, saved: OperatorImage, metadata: Checkpoin
     if not isinstance(operation, SourceOperation) or op.parallelism == saved.parallelism:
         return
     source = operation.source
-    fixed = type(source).redistribute is Source.redistribute
-    if fixed and not source.reads_rows and not isinstance(source, FunctionSource):
+    if is_fixed(source):
         raise JobDefinitionError(
             f"operator '{op.name}' has parallelism {op.parallelism}; in {_name(metadata)} it has "
             f"{saved.parallelism}, and {type(source).__name__} cannot go on with another number "
@@ -176,7 +175,14 @@ def _check_source(op: PlannedOperator, saved: OperatorImage, metadata: Checkpoin
         )
 
 
-def _is_keyed(op: PlannedOperator) -> bool:
+def is_fixed(source: Source) -> bool:
+    """Whether a source can go on only with the number of subtasks that it has."""
+    unmovable = type(source).redistribute is Source.redistribute
+    return unmovable and not source.reads_rows and not isinstance(source, FunctionSource)
+
+
+def is_keyed(op: PlannedOperator) -> bool:
+    """Whether an operator has keys, which are dealt to its subtasks by key group."""
     return getattr(op.node.operation, "key_selector", None) is not None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import groupby
 
 from holdfast.graph.nodes import FunctionOperation
@@ -32,18 +32,18 @@ def _operator_lines(
     by_chain = sorted(operators, key=lambda op: (op.chain, op.id))
     for _, members in groupby(by_chain, key=lambda op: op.chain):
         chain = list(members)
-        yield f"  chain: {_draw(plan, chain[0])}"
+        yield f"  chain: {draw(plan, chain[0], {op.id for op in chain})}"
         for op in chain:
             yield f"    {_describe(op)}"
             yield from (f"      {line}" for line in _outputs(plan, op))
 
 
-def _draw(plan: Plan, op: PlannedOperator) -> str:
-    """An operator with those of its chain after it: ``a -> b``, or ``a -> (b, c)`` at a branch."""
+def draw(plan: Plan, op: PlannedOperator, among: Collection[int]) -> str:
+    """An operator with those that it calls: ``a -> b``, or ``a -> (b, c)`` at a branch."""
     after = [
-        _draw(plan, plan.operators[target])
+        draw(plan, plan.operators[target], among)
         for target in dict.fromkeys(call.target for call in op.calls)
-        if plan.operators[target].chain == op.chain
+        if target in among
     ]
     if not after:
         return op.name

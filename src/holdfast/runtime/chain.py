@@ -6,7 +6,7 @@ their fields and closes them. It does not know of blocks, epochs or files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,13 @@ class OperatorInstance:
         self.time = self._make_time(backend, clock)
         self.joiner = self._make_joiner(backend)
         self.context = OperatorContext(
-            operator, subtask, attempt, backend, self.key_context, job.parameters
+            operator,
+            subtask,
+            attempt,
+            backend,
+            self.key_context,
+            job.parameters,
+            job.staging_directory,
         )
         self.carrier = FieldCarrier(operator.name, self.function, self.context)
         #: what the function is given with the records of each input
@@ -158,15 +164,18 @@ class OperatorInstance:
                 pairs = []
         self.emit(pairs)
 
-    def _on_timer(self, timer: Timer, domain: TimeDomain) -> Iterator[tuple[Any, int | None]]:
+    def _on_timer(self, timer: Timer, domain: TimeDomain) -> list[tuple[Any, int | None]]:
         """Call the function for a timer."""
         context = self.record_contexts[0]
         assert isinstance(context, KeyedRecordContext)
-        context.stamp, context.domain = timer.timestamp, domain
-        stamp = timer.timestamp if domain is TimeDomain.EVENT_TIME else None
-        for result in self.function.on_timer(timer.timestamp, context) or ():
-            yield result, stamp
+        timestamp = timer.timestamp
+        context.stamp, context.domain = timestamp, domain
+        stamp = timestamp if domain is TimeDomain.EVENT_TIME else None
+        results = self.function.on_timer(timestamp, context)
+        # NB: a generator runs here, with the context as it is
+        pairs = [] if results is None else [(result, stamp) for result in results]
         context.stamp = None
+        return pairs
 
     def open(self) -> None:
         """Call the function's ``open``."""
@@ -229,9 +238,9 @@ class OperatorInstance:
             self._call("finish", self.function.finish)
 
     def end_epoch(self) -> None:
-        """The last record of an epoch was processed: transactions are pre-committed."""
-        if isinstance(self.function, TwoPhaseCommitSinkFunction):
-            self._call("pre_commit", self.function.end_epoch)
+        """The last record of an epoch was processed: sinks let nothing wait."""
+        if isinstance(self.function, SinkFunction):
+            self._call("end_epoch", self.function.end_epoch)
 
     def abandon(self) -> None:
         """The run failed: an open transaction is aborted."""
@@ -262,7 +271,7 @@ class OperatorInstance:
         coerce = operator.node.output_type.coercer() if operator.node.output_type else None
         step = Step(self.report, coerce=coerce, calls=operator.calls)
         if isinstance(self.time, StampingTime):
-            step.stamp = self.time.stamp
+            step.stamping = self.time
         if isinstance(operation, FunctionOperation):
             step.key_context = self.key_context
             step.ports = self._ports(operation)

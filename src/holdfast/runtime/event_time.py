@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from holdfast.common._cloudpickle import dumps
 from holdfast.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
@@ -95,15 +95,12 @@ class OperatorTime:
 class _Track:
     """How far time is in one split of a source: its generator, and what that said."""
 
-    __slots__ = ("generator", "largest", "output")
-
     def __init__(self, generator: WatermarkGenerator, output: CurrentWatermark) -> None:
         self.generator = generator
         self.output = output
-        #: the largest timestamp so far, if no others matter to the generator
-        self.largest: int | None = None
-        if type(generator) is BoundedOutOfOrdernessWatermarks:
-            self.largest = MIN_LONG_VALUE
+        #: whether only records matter to it whose timestamps are the largest so far
+        self.only_largest = type(generator) is BoundedOutOfOrdernessWatermarks
+        self.largest = MIN_LONG_VALUE if self.only_largest else MIN_LONG_VALUE - 1
 
     def generate(self) -> Watermark:
         self.generator.on_periodic_emit(self.output)
@@ -130,20 +127,27 @@ class StampingTime(OperatorTime):
 
     The records of a source may come from splits, partitions say, each with its own order. Each
     has a generator of its own then, and time is where the slowest of them is that is not idle.
+
+    Attributes:
+        extract: finds the timestamp of a record, given the one that it had; None keeps that one.
+        largest: the generator need not see a record whose timestamp is no larger than this.
     """
 
     def __init__(self, clock: Clock, strategy: WatermarkStrategy) -> None:
         """Make the generator of this subtask."""
         super().__init__(clock)
         self._strategy = strategy
-        self._extract = None
-        if strategy.timestamp_assigner is not None:
-            self._extract = strategy.timestamp_assigner.extract_timestamp
+        assigner = strategy.timestamp_assigner
+        self.extract = None if assigner is None else assigner.extract_timestamp
         self._begin()
 
     def _begin(self, given: int = MIN_LONG_VALUE) -> None:
-        self._track = self._new_track(given)
-        self._tracks: dict[Hashable, _Track] = {_WHOLE: self._track}
+        self._tracks: dict[Hashable, _Track] = {_WHOLE: self._new_track(given)}
+        self._use(self._tracks[_WHOLE])
+
+    def _use(self, track: _Track) -> None:
+        self._track = track
+        self.largest = track.largest
 
     def _new_track(self, given: int = MIN_LONG_VALUE) -> _Track:
         return _Track(self._strategy.create_generator(self.clock), CurrentWatermark(given))
@@ -152,7 +156,8 @@ class StampingTime(OperatorTime):
         """The next records are of this split."""
         if split not in self._tracks:
             self._tracks[split] = self._new_track()
-        self._track = self._tracks[split]
+        self._track.largest = self.largest
+        self._use(self._tracks[split])
 
     def keep_splits(self, splits: Collection[Hashable]) -> None:
         """These are the splits that there are: time waits for each of them, and for no other."""
@@ -160,24 +165,22 @@ class StampingTime(OperatorTime):
             self.turn_to(split)
         self._tracks = {split: self._tracks[split] for split in splits}
 
-    def stamp(self, record: Any, timestamp: int | None) -> int | None:
-        """The timestamp of a record; the generator sees both."""
-        if self._extract is not None:
-            timestamp = self._extract(record, NO_TIMESTAMP if timestamp is None else timestamp)
-            if timestamp.__class__ is not int:
-                msg = (
-                    "a timestamp assigner must return milliseconds as an int; got "
-                    f"{timestamp!r} ({type(timestamp).__name__})"
-                )
-                raise TypeError(msg)
+    def saw(self, record: Any, timestamp: int | None) -> None:
+        """Show the generator a record; its timestamp is larger than ``largest``, or None."""
         event = NO_TIMESTAMP if timestamp is None else timestamp
         track = self._track
-        if track.largest is not None:
-            if event <= track.largest:
-                return timestamp
-            track.largest = event
+        if track.only_largest and event > self.largest:
+            self.largest = event
         track.generator.on_event(record, event, track.output)
-        return timestamp
+
+    @staticmethod
+    def refuse(timestamp: Any) -> NoReturn:
+        """Tell that a timestamp assigner did not return one."""
+        msg = (
+            "a timestamp assigner must return milliseconds as an int; got "
+            f"{timestamp!r} ({type(timestamp).__name__})"
+        )
+        raise TypeError(msg)
 
     def generate(self) -> Watermark:
         """The watermark at the end of an epoch; without any split there is nothing to wait for."""
@@ -200,7 +203,8 @@ class StampingTime(OperatorTime):
         time, idle, tracks = pickle.loads(data)
         self.watermark = Watermark(time, idle)
         self._tracks = {split: self._loaded(*saved) for split, saved in tracks.items()}
-        self._track = self._tracks.get(_WHOLE, self._track)
+        if _WHOLE in self._tracks:
+            self._use(self._tracks[_WHOLE])
 
     def _loaded(self, given: int, idle: bool, packed: bytes) -> _Track:
         generator: WatermarkGenerator = pickle.loads(packed)

@@ -30,13 +30,15 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
+from holdfast.common.watermark_strategy import NO_TIMESTAMP
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import Hash, Style
 from holdfast.plan.model import Call
+from holdfast.runtime.event_time import StampingTime
 from holdfast.runtime.failures import FailureReporter
-from holdfast.runtime.routing import Emit, Router, explain_key
+from holdfast.runtime.routing import TOGETHER, Emit, Router
 
 Run = Callable[[Iterable[Any]], None]
 
@@ -97,7 +99,7 @@ class Step:
         report: describes its failures.
         ports: its inputs.
         key_context: where to put the key, on a keyed stream.
-        stamp: gives records another timestamp.
+        stamping: gives records another timestamp, and sees them for the watermark.
         coerce: gives results their declared shape.
         take: takes the records of an operator that has no others after it.
         calls: the operators after it.
@@ -109,7 +111,7 @@ class Step:
     report: FailureReporter
     ports: tuple[Port, ...] = (Port(),)
     key_context: Any = None
-    stamp: Callable[[Any, int | None], int | None] | None = None
+    stamping: StampingTime | None = None
     coerce: Callable[[Any], Any] | None = None
     take: Emit | None = None
     calls: tuple[Call, ...] = ()
@@ -164,8 +166,8 @@ class _Writer:
             "OutputTag": OutputTag,
             "fail": self._fail,
         }
-        #: by the value of ``at``: who is at work, on which variable, and with which key selector
-        self._places: list[tuple[FailureReporter, str, Any]] = []
+        #: by the value of ``at``: who is at work, on which variable
+        self._places: list[tuple[FailureReporter, str]] = []
         self._runs: list[tuple[int, int]] = []
         self._outs: list[int] = []
         self._apart: list[tuple[int, int]] = []
@@ -244,12 +246,9 @@ class _Writer:
         record = f"r{var}"
         if step.take is not None:
             self._line(indent, f"{self._name('take', step.take)}({record})")
-        elif step.stamp is not None:
+        elif step.stamping is not None:
             self._at(indent, step.report, record)
-            self._stamps += 1
-            new = f"t{self._stamps}"
-            self._line(indent, f"{new} = {self._name('stamp', step.stamp)}({record}, {stamp})")
-            self._coerced(step, var, new, indent)
+            self._coerced(step, var, self._stamp(step.stamping, record, stamp, indent), indent)
         elif entry.style is None:
             self._coerced(step, var, stamp, indent)
         else:
@@ -261,6 +260,23 @@ class _Writer:
             if entry.timestamped:
                 self._line(indent, f"{self._name('context', entry.context)}.stamp = {stamp}")
             self._styled(number, entry, var, stamp, indent)
+
+    def _stamp(self, time: StampingTime, record: str, stamp: str, indent: int) -> str:
+        """Give a record a timestamp, let the generator of watermarks see it; returns its name."""
+        stamping = self._name("stamping", time)
+        if time.extract is None:
+            self._line(indent, f"if {stamp} is None or {stamp} > {stamping}.largest:")
+            self._line(indent + 1, f"{stamping}.saw({record}, {stamp})")
+            return stamp
+        self._stamps += 1
+        new = f"t{self._stamps}"
+        before = str(NO_TIMESTAMP)
+        if stamp != _NO_STAMP:
+            before = f"{NO_TIMESTAMP} if {stamp} is None else {stamp}"
+        self._line(indent, f"{new} = {self._name('extract', time.extract)}({record}, {before})")
+        self._line(indent, f"if {new}.__class__ is not int: {stamping}.refuse({new})")
+        self._line(indent, f"if {new} > {stamping}.largest: {stamping}.saw({record}, {new})")
+        return new
 
     def _styled(self, number: int, entry: Port, var: int, stamp: str, indent: int) -> None:
         step = self._steps[number]
@@ -357,26 +373,23 @@ class _Writer:
         if not isinstance(partitioning, Hash):
             self._line(indent, f"{self._name('emit', router.emit)}({record}, {item})")
             return
-        self._at(indent, router.report, record, router.selector)
-        selector, targets = self._name("selector", router.selector), router.targets
-        self._line(indent, f"t = {self._name('targets', targets)}[{selector}({record})]")
-        self._line(indent, f"buffer = {self._name('buffers', router.buffers)}[t]")
-        self._line(indent, f"buffer.append({item})")
-        self._line(indent, f"if len(buffer) >= {self._name('router', router)}.limit:")
-        self._line(indent + 1, f"{self._name('flush', router.flush)}(t)")
+        self._at(indent, router.report, record)
+        key = f"{self._name('selector', router.selector)}({record})"
+        waiting = self._name("waiting", router.waiting)
+        self._line(indent, f"{self._name('keys', router.keys)}.append({key})")
+        self._line(indent, f"{waiting}.append({item})")
+        self._line(indent, f"if len({waiting}) >= {TOGETHER}:")
+        self._line(indent + 1, f"{self._name('distribute', router.distribute)}()")
 
-    def _at(self, indent: int, report: FailureReporter, var: str, selector: Any = None) -> None:
-        place = (report, var, selector)
+    def _at(self, indent: int, report: FailureReporter, var: str) -> None:
+        place = (report, var)
         if place not in self._places:
             self._places.append(place)
         self._line(indent, f"at = {self._places.index(place)}")
 
     def _fail(self, at: int, variables: Mapping[str, Any], error: Exception) -> NoReturn:
-        report, var, selector = self._places[at]
-        record = variables.get(var)
-        if selector is not None and isinstance(error, TypeError):
-            error = explain_key(selector, record, error)
-        report.at(record, error)
+        report, var = self._places[at]
+        report.at(variables.get(var), error)
 
     def _name(self, prefix: str, value: Any) -> str:
         for name, known in self._names.items():

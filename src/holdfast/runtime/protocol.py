@@ -93,6 +93,14 @@ class Control(msgspec.Struct, frozen=True):
     watermarks: dict[int, int | None] = {}
 
 
+class Flow(msgspec.Struct, array_like=True):
+    """What went one way in an epoch: records, their bytes, and the time that they took here."""
+
+    records: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
 class Acknowledgement(msgspec.Struct, frozen=True):
     """What one subtask reports at the end of an epoch.
 
@@ -101,12 +109,16 @@ class Acknowledgement(msgspec.Struct, frozen=True):
         chain: the head of its state after this epoch.
         finished: its sources will give no more records, and its inputs have ended.
         saturated: a source of it reached its quota; there is more to read.
-        seconds: time by protocol step: load, process, persist.
+        seconds: time by protocol step: load, process (of which wait, for input), time, snapshot,
+            persist.
         metrics: the user's metrics, by operator uid.
         snapshot_failure: why a function could not take part in the checkpoint, if one could not.
         stateful: with a checkpoint, the uids of the operators that have state here.
         watermarks: how far time is in each operator that has any, by uid.
         states: with a checkpoint, the states that are here, by operator uid.
+        began: when the run began, by the clock of its machine, in seconds.
+        taken, sent: what came in and went out, by exchange.
+        read: what sources gave, by operator.
     """
 
     level: int
@@ -127,6 +139,10 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     stateful: tuple[str, ...] = ()
     watermarks: dict[str, int] = {}
     states: dict[str, tuple[SavedState, ...]] = {}
+    began: float = 0.0
+    taken: dict[int, Flow] = {}
+    sent: dict[int, Flow] = {}
+    read: dict[int, Flow] = {}
 
 
 class Failure(msgspec.Struct, frozen=True):

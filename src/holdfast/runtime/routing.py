@@ -1,7 +1,8 @@
 """Sends records to other levels: one router per exchange, buffers per target, blocks in an outbox.
 
 A router has a function ``emit(record, item)``. Buffers are bounded: a full one becomes a block
-at once, so a subtask never holds more than a block per target.
+at once, so a subtask never holds more than a block per target. Records that go by key wait until
+there are some more, since the targets of many keys are found together in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import singledispatch
 from itertools import cycle
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.datastream.functions import Function, RuntimeContext
 from holdfast.errors import JobDefinitionError
@@ -29,6 +30,7 @@ from holdfast.graph.nodes import (
 from holdfast.plan.model import Exchange
 from holdfast.runtime.blocks import Block, BlockQueue, Header, Kind, encode_records
 from holdfast.runtime.failures import FailureReporter
+from holdfast.runtime.protocol import Flow
 from holdfast.state.key_groups import KeyRouter, unusable_key
 
 Emit = Callable[[Any], None]
@@ -38,6 +40,8 @@ Route = Callable[[Any, Any], None]
 SMALLEST_BLOCK = 16
 LARGEST_BLOCK = 8192
 _BLOCK_BYTES = 512 * 1024
+#: how many records wait for their targets
+TOGETHER = 1024
 
 
 class Outbox:
@@ -50,12 +54,17 @@ class Outbox:
         self.stamp = stamp
         self.ready = BlockQueue()
         self.records = 0
+        #: what was sent so far, by exchange
+        self.sent: defaultdict[int, Flow] = defaultdict(Flow)
         self._numbers: defaultdict[tuple[int, int], int] = defaultdict(int)
 
     def send_records(self, exchange: Exchange, target: int, records: list[Any]) -> int:
         """Make a block of records; returns its size in bytes."""
         data = encode_records(records)
         self.records += len(records)
+        flow = self.sent[exchange.id]
+        flow.records += len(records)
+        flow.bytes += len(data)
         self.send(Kind.RECORDS, exchange.target_level, target, data, exchange.id, len(records))
         return len(data)
 
@@ -97,15 +106,17 @@ class Router:
         self._outbox: Outbox | None = None
         #: all routers that send to the same operator
         self._companions: tuple[Router, ...] = (self,)
-        #: by key: the selector, and the subtask of each key
+        #: by key: the selector, and the keys and items that wait for their targets
         self.selector = key_function(getattr(exchange.partitioning, "selector", None))
-        self.targets = KeyRouter(exchange.target_parallelism, exchange.max_parallelism)
+        self.keys: list[Any] = []
+        self.waiting: list[Any] = []
+        self._targets = KeyRouter(exchange.target_parallelism, exchange.max_parallelism)
         self.emit: Route = _make_emit(exchange.partitioning, self)
 
     def open(self, outbox: Outbox) -> None:
         """Send to this box from now on; what a failed run left in the buffers is dropped."""
         self._outbox = outbox
-        for buffer in self.buffers:
+        for buffer in (*self.buffers, self.keys, self.waiting):
             buffer.clear()
 
     def open_functions(self, context: RuntimeContext) -> None:
@@ -131,6 +142,8 @@ class Router:
         should come at about the same time, and not the few of one after all of the other. So they
         leave together, the fewest first.
         """
+        for router in self._companions:
+            router._deal()
         for router in sorted(self._companions, key=lambda each: len(each.buffers[target])):
             router._send(target)
 
@@ -138,6 +151,36 @@ class Router:
         """Make blocks of everything that is buffered."""
         for target in range(len(self.buffers)):
             self.flush(target)
+
+    def distribute(self) -> None:
+        """Put the waiting records into the buffers of their targets, and send full ones."""
+        self._deal()
+        for target, buffer in enumerate(self.buffers):
+            if len(buffer) >= self.limit:
+                self.flush(target)
+
+    def _deal(self) -> None:
+        if not self.waiting:
+            return
+        try:
+            targets = self._targets.targets(self.keys)
+        except Exception as error:
+            self._blame(error)
+        buffers = self.buffers
+        for target, item in zip(targets, self.waiting, strict=True):
+            buffers[target].append(item)
+        self.keys.clear()
+        self.waiting.clear()
+
+    def _blame(self, error: Exception) -> NoReturn:
+        """Name the first waiting record whose key cannot be used, and say what to do."""
+        for key, item in zip(self.keys, self.waiting, strict=True):
+            try:
+                self._targets.targets([key])
+            except Exception as cause:
+                record = item[0] if self.exchange.timestamped else item
+                self.report.at(record, unusable_key(key) or cause)
+        raise error
 
     def _send(self, target: int) -> None:
         buffer = self.buffers[target]
@@ -255,15 +298,15 @@ def _(partitioning: Broadcast, router: Router) -> Route:
 
 @_make_emit.register
 def _(partitioning: Hash, router: Router) -> Route:
-    targets, selector = router.targets, router.selector
+    keys, waiting, selector = router.keys, router.waiting, router.selector
 
-    def choose(record: Any) -> int:
-        try:
-            return targets[selector(record)]
-        except TypeError as error:
-            raise explain_key(selector, record, error) from None
+    def emit(record: Any, item: Any) -> None:
+        keys.append(selector(record))
+        waiting.append(item)
+        if len(waiting) >= TOGETHER:
+            router.distribute()
 
-    return _emit_chosen(router, choose)
+    return emit
 
 
 @_make_emit.register
@@ -278,17 +321,6 @@ def _(partitioning: Custom, router: Router) -> Route:
 def key_function(selector: Any) -> Callable[[Any], Any]:
     """The callable behind a key selector."""
     return getattr(selector, "get_key", selector)  # type: ignore[no-any-return]
-
-
-def explain_key(selector: Callable[[Any], Any], record: Any, error: TypeError) -> TypeError:
-    """A key that Python cannot hash gets a message that says what to do."""
-    try:
-        better = unusable_key(selector(record))
-    except Exception:
-        return error
-    if better is not None:
-        better.__suppress_context__ = True  # it says all that the first one did
-    return better or error
 
 
 def _check_target(target: Any, count: int) -> int:

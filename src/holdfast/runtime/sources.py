@@ -90,10 +90,15 @@ class LiveSource(ABC):
 
 
 class Beginning(NamedTuple):
-    """What the loop of a source begins with: whether from a checkpoint, and its state there."""
+    """What the loop of a source begins with: whether from a checkpoint, and its state there.
+
+    Attributes:
+        checkpointing: whether the job takes checkpoints.
+    """
 
     restored: bool = False
     image: bytes | None = None
+    checkpointing: bool = False
 
 
 class SourceAccess(ABC):
@@ -151,9 +156,10 @@ class SourceInstance:
         else:
             self._over = position
 
-    def begin(self, restored: bool, image: Image | None) -> None:
+    def begin(self, task: EpochTask, image: Image | None) -> None:
         """Begin an attempt with this operator state."""
-        self._beginning = Beginning(restored, encode_image(image) if image else None)
+        state = encode_image(image) if image else None
+        self._beginning = Beginning(task.restored, state, task.takes_checkpoints)
         data = self._backend.get_blob(self.operator.uid, POSITION)
         if self._reader is None and data is not None and pickle.loads(data)[0]:
             self._save_position(True, True)

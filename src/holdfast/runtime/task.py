@@ -11,6 +11,7 @@ import os
 import pickle
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -29,7 +30,7 @@ from holdfast.runtime.fusion import Run as FusedRun
 from holdfast.runtime.inbox import Inbox, Producer
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.memory import resident_bytes
-from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Origin, encode
+from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Flow, Origin, encode
 from holdfast.runtime.restoring import SavedBlobs, WithoutPickles
 from holdfast.runtime.routing import Outbox
 from holdfast.runtime.sources import POSITION, ReadRequest, SourceAccess, SourceInstance
@@ -128,17 +129,16 @@ class Subtask:
                 + ", ".join(run.failed_upstream)
             )
         finished = self._end_of_input(run)
-        self._advance_time(run)
+        with run.timed("time"):
+            self._advance_time(run)
         yield from run.outbox.take()
         if finished and not task.closing:
             self._chain.finish()
         self._chain.end_epoch()
         self._reach(5, task)
         if task.checkpoint is not None:
-            cut = (task.checkpoint, task.checkpoint_timestamp)
-            failures = [self._chain.snapshot(*cut)]
-            failures += [source.snapshot(*cut) for source in self._sources]
-            run.snapshot_failure = next((failure for failure in failures if failure), None)
+            with run.timed("snapshot"):
+                run.snapshot_failure = self._snapshot(task.checkpoint, task.checkpoint_timestamp)
         self._close_functions(task, finished)
         self._flush()
         yield from run.outbox.take()
@@ -153,6 +153,12 @@ class Subtask:
         self._reach(7, task)
         acknowledgement = self._acknowledgement(task, run, chain, finished)
         yield from run.finish(acknowledgement, finished)
+
+    def _snapshot(self, checkpoint: int, timestamp: int) -> str | None:
+        """Let functions and sources snapshot what they have; returns what failed."""
+        failures = [self._chain.snapshot(checkpoint, timestamp)]
+        failures += [source.snapshot(checkpoint, timestamp) for source in self._sources]
+        return next((failure for failure in failures if failure), None)
 
     def _upload(self, files: Iterable[FileRef]) -> str | None:
         """Bring state files to where checkpoints are; returns what failed.
@@ -251,7 +257,7 @@ class Subtask:
                     images[instance.operator.uid] = saved.image(instance.operator, self._subtask)
         self._chain.initialize(task.restored, images)
         for source in self._sources:
-            source.begin(task.restored, images.get(source.operator.uid))
+            source.begin(task, images.get(source.operator.uid))
 
     def _take_over(self, origin: Origin) -> None:
         """Take what is this subtask's out of the states of other subtasks."""
@@ -301,10 +307,17 @@ class Subtask:
             elif not run.failed_upstream:
                 yield from self._read(source, task, run)
         run.stop("process")
+        worked = sum(flow.seconds for flow in (*run.taken.values(), *run.read.values()))
+        run.seconds["wait"] = max(0.0, run.seconds["process"] - worked)
 
     def _take_records(self, run: _Run, block: Block) -> Iterator[Block]:
         exchange = self._plan.exchanges[block.header.exchange]
+        flow = run.taken[exchange.id]
+        started = time.perf_counter()
         records = decode_records(block.data)
+        flow.seconds += time.perf_counter() - started
+        flow.records += len(records)
+        flow.bytes += len(block.data)
         run.records_in += len(records)
         target = self._plan.operators[exchange.target]
         self._backend.processed(target.uid, len(records))
@@ -312,7 +325,7 @@ class Subtask:
         if stamped and not exchange.timestamped:
             records = [(record, None) for record in records]
         take = self._chain.inputs[exchange.target, exchange.input]
-        yield from _feed(records, take, run.outbox)
+        yield from _feed(records, take, run.outbox, flow)
 
     def _read(self, source: SourceInstance, task: EpochTask, run: _Run) -> Iterator[Block]:
         take = self._chain.inputs[source.operator.id, 0]
@@ -320,14 +333,19 @@ class Subtask:
         barrier = task.checkpoint is not None
         plan = task.plans.get(source.operator.uid)
         request = ReadRequest(task.epoch, limit, barrier, task.completed, task.aborted, plan)
+        flow = run.read[source.operator.id]
+        started = time.perf_counter()
         for records in source.read(request):
+            flow.seconds += time.perf_counter() - started
             left -= len(records)
             if isinstance(records, SplitRecords):
                 left -= len(records.aside)
                 self._chain.turn_to(source.operator.id, records)
-            yield from _feed(records, take, run.outbox)
+            yield from _feed(records, take, run.outbox, flow)
+            started = time.perf_counter()
         if source.splits is not None:
             self._chain.keep_splits(source.operator.id, source.splits)
+        flow.records += limit - left
         run.records_read += limit - left
         run.saturated = run.saturated or left <= 0 < limit
 
@@ -389,6 +407,10 @@ class Subtask:
             stateful=self._stateful() if task.checkpoint is not None else (),
             watermarks=run.times,
             states=self._states() if task.checkpoint is not None else {},
+            began=run.began,
+            taken=run.taken,
+            sent=run.outbox.sent,
+            read=run.read,
         )
 
     def _stateful(self) -> tuple[str, ...]:
@@ -444,6 +466,9 @@ class _Run:
         #: how far time is in each operator that has any, by uid
         self.times: dict[str, int] = {}
         self.seconds: dict[str, float] = {}
+        self.began = time.time()
+        self.taken: defaultdict[int, Flow] = defaultdict(Flow)
+        self.read: defaultdict[int, Flow] = defaultdict(Flow)
         self._plan = job.plan
         self._level = task.level
         self._subtask = subtask
@@ -493,9 +518,11 @@ class _Timed:
         self._run.stop(self._step)
 
 
-def _feed(records: Any, run: FusedRun, outbox: Outbox) -> Iterator[Block]:
+def _feed(records: Any, run: FusedRun, outbox: Outbox, flow: Flow) -> Iterator[Block]:
     """Hand records on, and let blocks leave in between so that they do not pile up."""
     for first in range(0, len(records), _SLICE):
+        started = time.perf_counter()
         run(records[first : first + _SLICE])
+        flow.seconds += time.perf_counter() - started
         if outbox.ready:
             yield from outbox.take()

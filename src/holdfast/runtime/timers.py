@@ -82,15 +82,15 @@ class TimerQueue:
 
     def _first(self) -> Iterator[Timer]:
         """Take out timers of the first time."""
-        times = self._times
+        times, context, remove = self._times, self._context, self._set.remove
         timestamp = times[0]
         marks = self._marks_at[timestamp]
         done = 0
         for mark in marks:  # grows if one of the same time is set meanwhile
             done += 1
-            if self._set.remove(mark):
-                self._context.key, place = mark
-                yield Timer(timestamp, mark[0], _namespace(place))
+            if remove(mark):
+                context.key, place = mark
+                yield Timer(timestamp, context.key, _namespace(place))
                 if times[0] < timestamp:
                     break  # one that was set meanwhile comes first
         del marks[:done]

@@ -80,6 +80,16 @@ class StateData:
         types = self._types(batches)
         return pa.Table.from_batches(map(types.batch, batches), types.schema)
 
+    def to_batches(self) -> pa.RecordBatchReader:
+        """Return all rows as a stream of Arrow batches, of which one is in memory at a time.
+
+        Where a type was not declared, its values decide, and all rows are in memory.
+        """
+        if None in self._reader.columns.values():
+            return self.to_arrow().to_reader()
+        types = self._types([])
+        return pa.RecordBatchReader.from_batches(types.schema, map(types.batch, self._batches()))
+
     def to_dataframe(self, spark: SparkSession, text: bool = False) -> DataFrame:
         """Return the rows as a DataFrame, which Spark's executors read when it is used.
 

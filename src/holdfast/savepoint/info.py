@@ -64,6 +64,7 @@ class StateSize:
     Attributes:
         entries: keys, or keys and windows, of keyed state; elements of operator state.
         bytes: what it takes in the files before they are compressed, with what was overwritten.
+        keyed: whether it is kept by key.
     """
 
     operator: str
@@ -71,6 +72,7 @@ class StateSize:
     windowed: bool
     entries: int
     bytes: int
+    keyed: bool = True
 
 
 def operator_info(uid: str, image: OperatorImage) -> OperatorInfo:

@@ -8,7 +8,6 @@ from typing import Final
 
 from holdfast.checkpoint.metadata import OperatorImage
 from holdfast.checkpoint.savepoints import SavedImage, read_savepoint
-from holdfast.filesystem import file_system_of
 from holdfast.runtime.timers import TIMER_STATES
 from holdfast.runtime.window_contents import CONTENTS
 from holdfast.savepoint.data import StateData
@@ -76,8 +75,7 @@ class Savepoint:
         Raises:
             CheckpointError: when there is none, or a file of it is missing.
         """
-        files, place = file_system_of(os.fspath(path))
-        return cls(read_savepoint(place, files), trusted)
+        return cls(read_savepoint(path), trusted)
 
     def keyed_state(self, operator: str, state: str, windowed: bool | None = None) -> StateData:
         """Return a keyed state: ``key``, ``value``; ``window`` and ``accessed`` where it has them.
@@ -158,7 +156,7 @@ class Savepoint:
         images = [reader.image(self.image.storage, part) for part in parts]
         elements = [element for image in images for element in image.elements]
         size = sum(len(data) for _, data, _ in elements)
-        return StateSize(uid, saved.name, False, len(elements), size)
+        return StateSize(uid, saved.name, False, len(elements), size, keyed=False)
 
     def _data(self, uid: str, what: str, reader: Reader, *states: SavedState) -> StateData:
         image = self._images[uid]

@@ -115,29 +115,44 @@ def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.u
     return (mixed % np.uint32(max_parallelism)).astype(np.uint16)
 
 
-class KeyRouter(dict[Any, int]):
-    """``router[key]`` is the subtask that a key's records go to; answers are remembered.
+class KeyRouter:
+    """Says which subtask the records of each key go to, for many keys at once.
 
-    An unhashable key, such as a list, raises Python's own TypeError, since looking it up never
-    reaches this class; `unusable_key` makes the error to show instead. Catch it outside of the
-    loop over the records.
+    The answers for few keys are remembered. Of many, most are new all the time; then they are
+    cheaper to compute, all together, than to look up.
     """
-
-    __slots__ = ("_max_parallelism", "_parallelism")
 
     def __init__(self, parallelism: int, max_parallelism: int = DEFAULT_MAX_PARALLELISM) -> None:
         _check_parallelism(parallelism, max_parallelism)
-        super().__init__()
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
+        self._known: dict[Any, int] | None = {}
 
-    def __missing__(self, key: Any) -> int:
-        if len(self) >= _ROUTER_LIMIT:
-            self.clear()
-        group = key_group(key, self._max_parallelism)
-        target = group * self._parallelism // self._max_parallelism
-        self[key] = target
-        return target
+    def targets(self, keys: Sequence[Any]) -> list[int]:
+        """Return the subtask of each key; raise a TypeError if one of them cannot be a key."""
+        known = self._known
+        if known is not None:
+            try:
+                return list(map(known.__getitem__, keys))
+            except KeyError:
+                self._learn(set(keys), known)
+        if self._known is None:
+            return self._computed(keys)
+        return list(map(self._known.__getitem__, keys))
+
+    def _learn(self, keys: set[Any], known: dict[Any, int]) -> None:
+        new = list(keys.difference(known))
+        if len(known) + len(new) > _ROUTER_LIMIT:
+            known.clear()
+            new = list(keys)
+            if all(type(key) in _QUICK for key in new):
+                self._known = None
+                return
+        known.update(zip(new, self._computed(new), strict=True))
+
+    def _computed(self, keys: Sequence[Any]) -> list[int]:
+        groups = key_groups_of(keys, self._max_parallelism).astype(np.uint32)
+        return (groups * self._parallelism // self._max_parallelism).tolist()  # type: ignore[no-any-return]
 
 
 def unusable_key(key: Any) -> TypeError | None:
@@ -177,10 +192,25 @@ def _hashes(keys: Sequence[Any]) -> npt.NDArray[np.uint32]:
 
 def _hashes_of_rows(columns: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
     """The hashes of tuples, by those of their parts."""
-    rows = np.stack(columns, axis=1).astype("<u4").tobytes()
-    width = 4 * len(columns)
-    parts = (rows[start : start + width] for start in range(0, len(rows), width))
-    return _from(map(crc32, parts), len(columns[0]))
+    checksum = np.full(len(columns[0]), _MASK_32, np.uint32)
+    for column in columns:
+        for shift in range(0, 32, 8):
+            last = (checksum ^ column >> np.uint32(shift)) & np.uint32(0xFF)
+            checksum = _CRC_OF_BYTE[last] ^ checksum >> np.uint32(8)
+    return ~checksum
+
+
+def _crc_of_bytes() -> npt.NDArray[np.uint32]:
+    """The table of crc32, the same sum that zlib computes."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, table >> 1 ^ np.uint32(0xEDB88320), table >> 1)
+    return table.astype(np.uint32)
+
+
+_CRC_OF_BYTE: Final = _crc_of_bytes()
+#: types of keys whose hashes are computed together
+_QUICK: Final = frozenset({str, int, tuple})
 
 
 def _from(hashes: Iterable[int], count: int) -> npt.NDArray[np.uint32]:

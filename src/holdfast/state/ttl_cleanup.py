@@ -9,6 +9,9 @@ All of it is done at the end of an epoch, before state is written:
 - with a checkpoint, if the full snapshot is to be rid of what is over: the same, and a backend
   writes a base (see `TtlStates.in_snapshots`), so that it is also gone from the bytes.
 
+A round over all entries finds the oldest stamp there is, and as long as that one is not over,
+nothing is: so no entry is looked at for as long as the oldest has to live.
+
 An entry here is a value, an accumulator, an element of a list, or an entry of a map.
 """
 
@@ -43,6 +46,8 @@ class _Sweeper(ABC):
         self._aside = aside
         #: stamps up to this are over
         self.deadline = 0
+        #: the oldest stamp of the entries that a walk has left, and of those that came meanwhile
+        self.oldest = 0
 
     @abstractmethod
     def walk(self) -> Iterator[Any]:
@@ -60,6 +65,8 @@ class _ValueSweeper(_Sweeper):
                 pairs = self._aside.at(key, namespace)
                 if self.visible(pairs.value()) is None:
                     pairs.clear()
+            elif stamp < self.oldest:
+                self.oldest = stamp
             yield
 
     def visible(self, entry: Any) -> Any:
@@ -70,9 +77,12 @@ class _ListSweeper(_Sweeper):
     def walk(self) -> Iterator[Any]:
         for key, namespace, found in self._scan():
             steps = range(len(found))
-            if any(stamp <= self.deadline for _, stamp in found):
+            stamps = [stamp for _, stamp in found]
+            if min(stamps) <= self.deadline:
                 pairs = self._aside.at(key, namespace)
                 pairs.update([pair for pair in pairs.get() if pair[1] > self.deadline])
+                stamps = [stamp for stamp in stamps if stamp > self.deadline]
+            self.oldest = min([self.oldest, *stamps])
             yield from steps
 
     def visible(self, entry: Any) -> Any:
@@ -88,6 +98,8 @@ class _MapSweeper(_Sweeper):
                     pair = pairs.get(name)
                     if pair is not None and pair[1] <= self.deadline:
                         pairs.remove(name)
+                elif stamp < self.oldest:
+                    self.oldest = stamp
                 yield
 
     def visible(self, entry: Any) -> Any:
@@ -111,6 +123,8 @@ class _TtlState:
         self._sweeper = _SWEEPERS.get(kind, _ValueSweeper)(scan, aside)
         #: the round that the last incremental clean-up did not finish
         self._walk: Iterator[Any] | None = None
+        #: no entry has an older stamp; None if nobody has looked at all of them
+        self._oldest: int | None = None
         cleanups = config.get_cleanup_strategies()
         self._incremental = cleanups.get_incremental_cleanup_strategy()
         self._compaction = cleanups.get_rocksdb_compact_filter_cleanup_strategy()
@@ -122,22 +136,23 @@ class _TtlState:
         owed = self._owed()
         if self._is_overdue():
             self.sweep()
-        elif owed > 0:
-            walk = self._walk or self._sweeper.walk()
+        elif owed > 0 and (self._walk or self._may_be_over()):
+            walk = self._walk or self._begin()
             self._walk = walk if self._step(walk, owed) else None
 
     def sweep(self) -> None:
-        """Look at all entries."""
-        often = self._compaction.get_query_time_after_num_entries() if self._compaction else 1000
-        walk = self._sweeper.walk()
-        while self._step(walk, max(often, 1)):
-            pass
-        self._walk = None
+        """Look at all entries, if one of them may be over."""
         self._swept = self.life.clock()
+        if self._may_be_over():
+            compaction, walk = self._compaction, self._begin()
+            often = compaction.get_query_time_after_num_entries() if compaction else 1000
+            while self._step(walk, max(often, 1)):
+                pass
+            self._walk = None
 
     def forget(self) -> None:
         """Begin anew with the next clean-up."""
-        self._walk = None
+        self._walk = self._oldest = None
 
     @property
     def in_bases(self) -> bool:
@@ -149,10 +164,21 @@ class _TtlState:
         self._sweeper.deadline = -1 << 63 if self.life.returns_expired else self.life.deadline()
         return self._sweeper.visible(entry)
 
+    def _may_be_over(self) -> bool:
+        return self._oldest is None or self._oldest <= self.life.deadline()
+
+    def _begin(self) -> Iterator[Any]:
+        """Begin a round; what comes to the state from now on has a later stamp."""
+        self._sweeper.oldest = self.life.clock()
+        return self._sweeper.walk()
+
     def _step(self, walk: Iterator[Any], entries: int) -> bool:
         """Look at so many entries; return whether there were as many."""
         self._sweeper.deadline = self.life.deadline()
-        return sum(1 for _ in islice(walk, entries)) == entries
+        if sum(1 for _ in islice(walk, entries)) == entries:
+            return True
+        self._oldest = self._sweeper.oldest
+        return False
 
     def _owed(self) -> int:
         accesses, self.life.accesses = self.life.accesses, 0

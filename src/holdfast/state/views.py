@@ -265,7 +265,10 @@ class _ListView(ListState[Any]):
         values: list[Any] | None = self._entries.pop(key, None)
         if values is None:
             return []
-        self._dirty[key] = _REPLACED
+        if self._dirty.get(key) == 0:
+            del self._dirty[key]  # no file has heard of this list
+        else:
+            self._dirty[key] = _REPLACED
         return values
 
 
@@ -337,28 +340,36 @@ class _MapView(MapState[Any, Any]):
 
 
 class KeyedMarks:
-    """A state of marks, each a key and a namespace: the set of those that there are."""
+    """A state of marks, each a key and a namespace: the set of those that there are.
 
-    __slots__ = ("_entries", "_mark", "_pop")
+    Most come and go between two writes, and of those nothing is written. So the entry of a mark is
+    whether it was new when it was added, and not removed shortly before.
+    """
+
+    __slots__ = ("_dirty", "_entries", "_pop")
 
     def __init__(self, table: ValueTable) -> None:
         self._entries = table.entries
         self._pop = table.entries.pop
-        self._mark = table.dirty.add
+        self._dirty = table.dirty
 
     def add(self, mark: tuple[Any, Any]) -> bool:
         """Add a mark; returns whether it is new."""
         if mark in self._entries:
             return False
-        self._entries[mark] = True
-        self._mark(mark)
+        self._entries[mark] = mark not in self._dirty
+        self._dirty.add(mark)
         return True
 
     def remove(self, mark: tuple[Any, Any]) -> bool:
         """Remove a mark; returns whether it was there."""
-        if self._pop(mark, None) is None:
+        was_new = self._pop(mark, None)
+        if was_new is None:
             return False
-        self._mark(mark)
+        if was_new and mark in self._dirty:
+            self._dirty.remove(mark)  # no file has heard of it
+        else:
+            self._dirty.add(mark)
         return True
 
     def __contains__(self, mark: tuple[Any, Any]) -> bool:

@@ -154,6 +154,7 @@ class LocalExecutor:
             state_directory=self._state_files,
             file_systems=self._file_systems,
             state=self._state,
+            staging_directory=self._driver.checkpoints.store.staging,
         )
         return pack(code)
 

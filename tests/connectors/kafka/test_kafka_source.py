@@ -1,4 +1,4 @@
-"""The Kafka source, with a real broker: what it reads, where it begins and stops, who reads what."""
+"""The Kafka source, with a real broker: what it reads, where it begins and where it stops."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from examples.orders.batch_sink import BatchSink
 from examples.orders.dedup import Deduplication
@@ -24,7 +25,7 @@ from examples.orders.events import (
 )
 from examples.orders.files import decode_event, encode_event
 from examples.orders.inventory import LOW_STOCK, Inventory
-from examples.orders.statistics import SumPurchases
+from examples.orders.statistics import Purchases, SumPurchases
 from examples.orders.tracking import REJECTED, STOCK_CHANGES, OrderTracking
 from holdfast.common import Configuration, Duration
 from holdfast.datastream import StreamExecutionEnvironment
@@ -68,7 +69,7 @@ def test_an_event_passes_once_however_often_it_comes() -> None:
 
 
 def test_events_of_two_orders_are_told_apart() -> None:
-    one, other = event("created", 1), event("created", 1, "o2")._replace(event_id="o1/created/1")
+    one, other = event("created", 1), replace(event("created", 1, "o2"), event_id="o1/created/1")
     assert dedup().process(one, other) == [one, other]
 
 
@@ -247,7 +248,7 @@ def test_purchases_add_up_in_any_order() -> None:
     for order in reversed(orders):
         merged = sums.merge(sums.add(order, sums.create_accumulator()), merged)
     assert one == merged
-    assert one == (3, Decimal("102.46"), 7, {"home": 4, "books": 3})
+    assert one == Purchases(3, Decimal("102.46"), 7, {"home": 4, "books": 3})
 
 
 def test_an_accumulator_is_not_changed() -> None:

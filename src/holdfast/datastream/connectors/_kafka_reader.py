@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.datastream.connectors._kafka_decoding import Decoder
 from holdfast.datastream.connectors._kafka_fetcher import Fetcher
 from holdfast.datastream.connectors._kafka_offsets import Split, divide, owner
 from holdfast.datastream.connectors._kafka_planner import Beginning, KafkaPlan
-from holdfast.datastream.connectors.base import SourceReader
+from holdfast.datastream.connectors.base import SourceReader, SplitRecords
 
 if TYPE_CHECKING:
     from holdfast.datastream.connectors._kafka_source import KafkaSource
@@ -21,7 +21,8 @@ _logger = logging.getLogger(__name__)
 #: offsets of so many checkpoints wait to be committed; those of earlier ones are let go
 MAX_NUM_PENDING_CHECKPOINTS = 100
 _DEFAULT_PATIENCE = 60_000
-_COMMIT_INTERVAL = 5_000
+#: between two commits of a job without checkpoints, in milliseconds
+COMMIT_INTERVAL = 5_000
 
 
 class KafkaReader(SourceReader):
@@ -67,7 +68,7 @@ class KafkaReader(SourceReader):
         self._planned = True
         self.splits = tuple(self._positions)
 
-    def read(self, limit: int) -> Iterator[Sequence[Any]]:
+    def read(self, limit: int) -> Iterator[SplitRecords]:
         """What there is up to the plan's ends."""
         backlog = {s: (place.offset, self._end(s)) for s, place in self._positions.items()}
         ranges = divide(backlog, limit)
@@ -89,7 +90,7 @@ class KafkaReader(SourceReader):
     def snapshot_state(self, checkpoint_id: int) -> None:
         """Remember what to commit when the checkpoint is complete."""
         if self._source.commits_on_checkpoints:
-            self._pending[checkpoint_id] = self._offsets()
+            self._pending[checkpoint_id] = self.offsets()
             while len(self._pending) > MAX_NUM_PENDING_CHECKPOINTS:
                 del self._pending[min(self._pending)]
 
@@ -98,7 +99,7 @@ class KafkaReader(SourceReader):
         offsets = self._pending.get(checkpoint_id)
         self._pending = {n: o for n, o in self._pending.items() if n > checkpoint_id}
         if offsets:
-            self._commit(offsets)
+            self.commit(offsets)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """Forget what it had; a later checkpoint covers it."""
@@ -107,9 +108,9 @@ class KafkaReader(SourceReader):
     def notify_epoch_accepted(self) -> None:
         """Without checkpoints: commit now and then, if the properties say so."""
         if self._source.commits_periodically and time.monotonic() >= self._next_commit:
-            interval = int(self._source.properties.get("auto.commit.interval.ms", _COMMIT_INTERVAL))
+            interval = int(self._source.properties.get("auto.commit.interval.ms", COMMIT_INTERVAL))
             self._next_commit = time.monotonic() + interval / 1000
-            self._commit(self._offsets())
+            self.commit(self.offsets())
 
     def close(self) -> None:
         """Disconnect."""
@@ -117,8 +118,8 @@ class KafkaReader(SourceReader):
             self._fetcher.close()
             self._fetcher = None
 
-    def _commit(self, offsets: Mapping[Split, int]) -> None:
-        """Only what has changed; that it fails is no harm: positions are in the checkpoints."""
+    def commit(self, offsets: Mapping[Split, int]) -> None:
+        """Tell the group what has changed; that it fails is no harm, for nobody here needs it."""
         changed = {s: at for s, at in offsets.items() if self._committed.get(s) != at}
         if not changed:
             return
@@ -136,7 +137,8 @@ class KafkaReader(SourceReader):
             self._fetcher = Fetcher(properties, patience)
         return self._fetcher
 
-    def _offsets(self) -> dict[Split, int]:
+    def offsets(self) -> dict[Split, int]:
+        """Where it is, in each of its partitions."""
         return {split: place.offset for split, place in self._positions.items()}
 
     def _end(self, split: Split) -> int:

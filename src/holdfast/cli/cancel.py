@@ -1,0 +1,23 @@
+"""``holdfast cancel``: ends a running job, now."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.options import examples
+from holdfast.cli.running import job_argument, server_options, the_job
+
+__all__ = ["command"]
+
+
+@click.command("cancel", epilog=examples("holdfast cancel orders", "holdfast cancel 1b2c3d4e"))
+@job_argument
+@server_options
+def command(job: str, url: str | None, token: str | None) -> None:
+    """End a running job.
+
+    JOB is its id, its name, or the beginning of one. 'holdfast stop' ends it with a savepoint.
+    """
+    found = the_job(job, url, token)
+    found.ask("?mode=cancel", "PATCH")
+    click.echo(f"cancelling {found.name} ({found.id})")

@@ -1,0 +1,44 @@
+"""``holdfast list``: the jobs that run."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from holdfast.cli.options import examples, json_option
+from holdfast.cli.running import duration_of, running_jobs, server_options
+from holdfast.cli.text import table, time_of
+
+__all__ = ["command"]
+
+
+@click.command("list", epilog=examples("holdfast list", "holdfast list --json | jq -r '.[].jid'"))
+@json_option
+@server_options
+def command(as_json: bool, url: str | None, token: str | None) -> None:
+    """List the jobs that run.
+
+    Those of this user on this machine, unless a server is named.
+    """
+    jobs = running_jobs(url, token)
+    if as_json:
+        click.echo(json.dumps([{**job.summary, "url": job.client.url} for job in jobs], indent=2))
+        return
+    if not jobs:
+        click.echo("no job runs", err=True)
+        return
+    rows = [
+        (
+            job.id,
+            job.name,
+            job.summary["state"],
+            time_of(job.summary["start-time"]),
+            duration_of(job.summary["duration"]),
+            job.summary["tasks"]["total"],
+            job.page,
+        )
+        for job in jobs
+    ]
+    for line in table(("ID", "NAME", "STATE", "STARTED", "FOR", "SUBTASKS", "PAGE"), rows):
+        click.echo(line)

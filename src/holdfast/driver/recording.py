@@ -1,0 +1,238 @@
+"""Keeps the history of a job: what the driver does becomes events, in memory and in a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+import holdfast
+from holdfast.checkpoint.events import CheckpointRecord
+from holdfast.common import Configuration
+from holdfast.common.job_status import JobStatus
+from holdfast.common.secrets import masked
+from holdfast.datastream.checkpoint_config import CheckpointConfig
+from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from holdfast.datastream.state_backend import state_settings
+from holdfast.driver.start import Start
+from holdfast.errors import UserFunctionError
+from holdfast.history.events import (
+    AttemptBegan,
+    AttemptFailed,
+    CheckpointSeen,
+    EpochEnded,
+    Event,
+    JobBegan,
+    PlanMade,
+    StatusChanged,
+    SubtaskCheckpoint,
+    SubtasksSeen,
+)
+from holdfast.history.figures import Epoch, checkpoint_parts, figures_after, metrics_by_operator
+from holdfast.history.job import JobHistory
+from holdfast.history.journal import Journal
+from holdfast.plan.model import Plan
+from holdfast.plan.vertices import job_graph
+from holdfast.runtime.epochs import Barrier, EpochBook, EpochReport
+from holdfast.runtime.protocol import Acknowledgement
+
+__all__ = ["Recorder"]
+
+#: figures of subtasks are written that often, in seconds
+_FIGURES: Final = 5.0
+#: characters of a stack trace that are kept: its end says most
+_LONGEST_TRACE: Final = 20_000
+
+
+class Recorder:
+    """Tells a job's history what happens.
+
+    Attributes:
+        history: what is known of the job; any thread may look at it.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing; without `keep_in` nothing outlives the process."""
+        self.history = JobHistory()
+        self._journal: Journal | None = None
+        self._seen: dict[int, CheckpointRecord] = {}
+        self._parts: dict[str, list[SubtaskCheckpoint]] = {}
+        #: the state files of the checkpoint before
+        self._files: set[str] = set()
+        self._written = 0.0
+
+    def keep_in(self, journal: Journal) -> None:
+        """Write what is known, and what follows, to a file too."""
+        self._journal = journal
+        for event in self.history.remembered():
+            journal.tell(event)
+
+    def job(self, job_id: str, plan: Plan, configuration: Configuration) -> None:
+        """A job is made."""
+        self._tell(
+            JobBegan(
+                id=job_id,
+                name=plan.name,
+                started=_now(),
+                version=holdfast.__version__,
+                parallelism=max(op.parallelism for op in plan.operators.values()),
+                configuration=masked(configuration.to_dict()),
+                checkpointing=_checkpointing(configuration),
+            )
+        )
+
+    def plan(self, plan: Plan) -> None:
+        """That is what runs now."""
+        self._tell(PlanMade(_now(), job_graph(plan)))
+
+    def status(self, status: JobStatus) -> None:
+        """The job came to another status."""
+        if status.is_terminal_state():
+            self._write(self.history.subtasks)
+        self._tell(StatusChanged(_now(), status.name))
+
+    def attempt(self, number: int, start: Start | None) -> None:
+        """An attempt begins."""
+        if start is None:
+            self._tell(AttemptBegan(number, _now()))
+        else:
+            metadata = start.metadata
+            self._tell(
+                AttemptBegan(number, _now(), metadata.id, start.directory, metadata.savepoint)
+            )
+
+    def failure(self, number: int, failure: BaseException) -> None:
+        """An attempt has failed."""
+        self._tell(failure_event(number, failure))
+
+    def epoch(
+        self, report: EpochReport, acks: list[Acknowledgement], book: EpochBook, barrier: Barrier
+    ) -> None:
+        """An epoch was accepted; what becomes of its checkpoint is not known yet."""
+        epoch = Epoch(report.started, report.seconds, acks)
+        history = self.history
+        figures = figures_after(history.graph, history.subtasks.figures, epoch)
+        seen = SubtasksSeen(_now(), figures, metrics_by_operator(book.metrics))
+        history.tell(seen)
+        if time.monotonic() - self._written > _FIGURES:
+            self._write(seen)
+        self._tell(_epoch(report, barrier.checkpoint))
+        if barrier.checkpoint is not None:
+            self._parts = checkpoint_parts(history.graph, epoch, barrier.timestamp, self._files)
+            self._files = {
+                file.name for chains in book.chains for chain in chains for file in chain.all_files
+            }
+
+    def checkpoints(self, records: Iterable[CheckpointRecord], retained: tuple[int, ...]) -> None:
+        """Those are the last checkpoints, as they stand now."""
+        records = tuple(records)
+        for record in records:
+            if self._seen.get(record.id) != record:
+                self._tell(_checkpoint(record, retained, self._parts))
+        self._seen = {record.id: record for record in records}
+        self._parts = {}
+
+    def close(self) -> None:
+        """Nothing comes after this."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def _tell(self, event: Event) -> None:
+        self.history.tell(event)
+        self._write(event)
+
+    def _write(self, event: Event) -> None:
+        if self._journal is not None:
+            self._journal.tell(event)
+            if isinstance(event, SubtasksSeen):
+                self._written = time.monotonic()
+
+
+def failure_event(number: int, failure: BaseException) -> AttemptFailed:
+    """What is told of an exception: a user's own traceback, or what was said."""
+    message = str(failure).strip() or type(failure).__name__
+    event = AttemptFailed(
+        number=number,
+        time=_now(),
+        error=type(failure).__name__,
+        message=message.splitlines()[0],
+        trace=message[-_LONGEST_TRACE:],
+    )
+    if isinstance(failure, UserFunctionError):
+        named = failure.error.partition(":")[0]
+        event = msgspec.structs.replace(
+            event, error=named, task=failure.operator, subtask=failure.subtask
+        )
+    return event
+
+
+def _epoch(report: EpochReport, checkpoint: int | None) -> EpochEnded:
+    return EpochEnded(
+        epoch=report.epoch,
+        started=round(report.started * 1000),
+        seconds=round(report.seconds, 6),
+        read=report.read,
+        records=report.records,
+        quota=report.quota,
+        steps={step: round(took, 6) for step, took in report.steps.items()},
+        memory=sum(report.memory.values()),
+        state=report.state_bytes,
+        checkpoint=checkpoint,
+    )
+
+
+def _checkpoint(
+    record: CheckpointRecord,
+    retained: tuple[int, ...],
+    parts: dict[str, list[SubtaskCheckpoint]],
+) -> CheckpointSeen:
+    return CheckpointSeen(
+        id=record.id,
+        status=record.status.name,
+        triggered=record.trigger_timestamp,
+        savepoint=record.savepoint,
+        ended=record.end_timestamp,
+        size=record.size or 0,
+        written=record.written or 0,
+        path=record.path,
+        failure=record.failure,
+        subtasks=parts if record.end_timestamp is not None else {},
+        retained=retained,
+    )
+
+
+def _checkpointing(configuration: Configuration) -> dict[str, Any]:
+    """How the job takes checkpoints, in the words of Flink's REST API."""
+    config = CheckpointConfig(configuration)
+    retention = config.get_externalized_checkpoint_retention()
+    kept = config.get_checkpoint_directory() is not None
+    rocksdb = state_settings(configuration).rocksdb
+    return {
+        "mode": config.get_checkpointing_mode().name.lower(),
+        "interval": config.get_checkpoint_interval(),
+        "timeout": config.get_checkpoint_timeout(),
+        "min_pause": config.get_min_pause_between_checkpoints(),
+        "max_concurrent": config.get_max_concurrent_checkpoints(),
+        "externalization": {
+            "enabled": kept,
+            "delete_on_cancellation": (
+                retention is not ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+            ),
+        },
+        "state_backend": "EmbeddedRocksDBStateBackend" if rocksdb else "HashMapStateBackend",
+        "checkpoint_storage": "FileSystemCheckpointStorage" if kept else "JobDirectory",
+        "unaligned_checkpoints": False,
+        "tolerable_failed_checkpoints": config.get_tolerable_checkpoint_failure_number(),
+        "aligned_checkpoint_timeout": 0,
+        "checkpoints_after_tasks_finish": True,
+        "state_changelog_enabled": False,
+        "changelog_periodic_materialization_interval": 0,
+        "changelog_storage": "",
+    }
+
+
+def _now() -> int:
+    return round(time.time() * 1000)

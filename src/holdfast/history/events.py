@@ -1,0 +1,221 @@
+"""What happens to a job, as far as people want to know it afterwards.
+
+A history is a list of these, oldest first. In a file each is a line of JSON with its kind as
+``event``. Times are milliseconds since 1970; durations within an epoch are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.plan.vertices import JobGraph
+
+__all__ = [
+    "AttemptBegan",
+    "AttemptFailed",
+    "CheckpointSeen",
+    "Counted",
+    "EpochEnded",
+    "Event",
+    "JobBegan",
+    "PlanMade",
+    "StatusChanged",
+    "SubtaskCheckpoint",
+    "SubtaskFigures",
+    "SubtasksSeen",
+]
+
+
+class _Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True):
+    """Anything of these; what has its default is not written."""
+
+
+class JobBegan(_Event, frozen=True, tag="job"):
+    """A job, and how it is to run; its secrets are masked.
+
+    Attributes:
+        checkpointing: as `/jobs/:id/checkpoints/config` has it.
+    """
+
+    id: str
+    name: str
+    started: int
+    version: str
+    parallelism: int
+    configuration: dict[str, str]
+    checkpointing: dict[str, Any]
+
+
+class PlanMade(_Event, frozen=True, tag="plan"):
+    """What runs from now on: at the beginning, and after the job was rescaled."""
+
+    time: int
+    graph: JobGraph
+
+
+class StatusChanged(_Event, frozen=True, tag="status"):
+    """The job is in another of Flink's states."""
+
+    time: int
+    status: str
+
+
+class AttemptBegan(_Event, frozen=True, tag="attempt"):
+    """A start of the job, from a checkpoint or from the beginning."""
+
+    number: int
+    time: int
+    checkpoint: int | None = None
+    path: str | None = None
+    savepoint: bool = False
+
+
+class AttemptFailed(_Event, frozen=True, tag="failure"):
+    """Why an attempt ended.
+
+    Attributes:
+        error: the name of the exception.
+        message: what it says, in a line.
+        trace: the whole of it, from the user's own frame on.
+        task: the operator that failed, if one did.
+    """
+
+    number: int
+    time: int
+    error: str
+    message: str
+    trace: str
+    task: str | None = None
+    subtask: int | None = None
+
+
+class EpochEnded(_Event, frozen=True, tag="epoch"):
+    """What an epoch did.
+
+    Attributes:
+        started: when, in milliseconds.
+        seconds: how long its Spark job took.
+        read: records that sources gave.
+        records: records that all levels took.
+        steps: the longest time of any subtask, by step of the epoch protocol.
+        memory: resident bytes of all worker processes.
+        checkpoint: the one that it carried.
+    """
+
+    epoch: int
+    started: int
+    seconds: float
+    read: int
+    records: int
+    quota: int
+    steps: dict[str, float]
+    memory: int
+    state: int
+    checkpoint: int | None = None
+
+
+class SubtaskFigures(msgspec.Struct, omit_defaults=True):
+    """What a subtask of a vertex did in its attempt so far, and how busy it was last.
+
+    Attributes:
+        busy, idle, blocked: its time so far, in seconds; blocked: there was more to read, but it
+            waited for what comes after it.
+        busy_now, idle_now, blocked_now: milliseconds per second, in the last epoch.
+        in_now, out_now: records per second, in the last epoch.
+        watermark: how far time is; None if there is none.
+        process: the worker that it ran in last.
+    """
+
+    records_in: int = 0
+    bytes_in: int = 0
+    records_out: int = 0
+    bytes_out: int = 0
+    busy: float = 0.0
+    idle: float = 0.0
+    blocked: float = 0.0
+    busy_now: int = 0
+    idle_now: int = 0
+    blocked_now: int = 0
+    in_now: float = 0.0
+    out_now: float = 0.0
+    watermark: int | None = None
+    process: int = 0
+
+
+class SubtasksSeen(_Event, frozen=True, tag="subtasks"):
+    """The figures of all subtasks, by vertex, and the users' metrics, by operator uid."""
+
+    time: int
+    figures: dict[str, list[SubtaskFigures]]
+    metrics: dict[str, dict[str, dict[str, Any]]] = {}
+
+
+class SubtaskCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The part that a subtask had in a checkpoint; times in milliseconds.
+
+    Attributes:
+        acknowledged: when it was done.
+        sync: `snapshot_state` of its functions took that long.
+        asynchronous: writing its state did.
+        alignment: for so long it waited for its inputs.
+        start_delay: from the trigger to the beginning of its run.
+        size, written: of its state; of what is new of it.
+    """
+
+    acknowledged: int
+    sync: int
+    asynchronous: int
+    alignment: int
+    start_delay: int
+    size: int
+    written: int
+
+
+class CheckpointSeen(_Event, frozen=True, tag="checkpoint"):
+    """A checkpoint or savepoint, as it stands now; replaces what was seen of it before.
+
+    Attributes:
+        status: Flink's word: IN_PROGRESS, COMPLETED or FAILED.
+        subtasks: by vertex, once all of them have acknowledged.
+        retained: the checkpoints that are kept, after this one.
+    """
+
+    id: int
+    status: str
+    triggered: int
+    savepoint: bool = False
+    ended: int | None = None
+    size: int = 0
+    written: int = 0
+    path: str | None = None
+    failure: str | None = None
+    subtasks: dict[str, list[SubtaskCheckpoint]] = {}
+    retained: tuple[int, ...] = ()
+
+
+class Counted(_Event, frozen=True, tag="counts"):
+    """How many there were of what is no longer told one by one."""
+
+    checkpoints: int = 0
+    completed: int = 0
+    failed: int = 0
+    restored: int = 0
+    failures: int = 0
+    attempts: int = 0
+    epochs: int = 0
+    read: int = 0
+
+
+Event = (
+    JobBegan
+    | PlanMade
+    | StatusChanged
+    | AttemptBegan
+    | AttemptFailed
+    | EpochEnded
+    | SubtasksSeen
+    | CheckpointSeen
+    | Counted
+)

@@ -1,0 +1,209 @@
+"""What acknowledgements say of vertices: records, bytes, how busy they are, checkpoints. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any
+
+import msgspec
+
+from holdfast.history.events import SubtaskCheckpoint, SubtaskFigures
+from holdfast.plan.model import ROWS_LEVEL
+from holdfast.plan.vertices import JobGraph, Vertex
+from holdfast.runtime.protocol import Acknowledgement, Flow
+
+__all__ = ["Epoch", "checkpoint_parts", "figures_after", "metrics_by_operator"]
+
+#: the steps that are of a subtask, not of one of its vertices
+_SHARED = ("load", "time", "snapshot", "persist")
+_MS = 1000
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """An accepted epoch: when it ran, for how long, and what its subtasks said."""
+
+    started: float
+    seconds: float
+    acks: Sequence[Acknowledgement]
+
+    @property
+    def saturated(self) -> bool:
+        """Whether there was more to read."""
+        return any(ack.saturated for ack in self.acks)
+
+
+def figures_after(
+    graph: JobGraph, before: Mapping[str, Sequence[SubtaskFigures]], epoch: Epoch
+) -> dict[str, list[SubtaskFigures]]:
+    """Return the figures of all subtasks after an epoch."""
+    acks = {(ack.level, ack.subtask): ack for ack in epoch.acks}
+    after = {
+        vertex.id: [
+            _after(graph, vertex, old, acks[vertex.level, subtask], epoch)
+            if vertex.level != ROWS_LEVEL
+            else _rows_after(graph, vertex, old, epoch)
+            for subtask, old in enumerate(before[vertex.id])
+        ]
+        for vertex in graph.vertices
+    }
+    return after
+
+
+def _after(
+    graph: JobGraph, vertex: Vertex, old: SubtaskFigures, ack: Acknowledgement, epoch: Epoch
+) -> SubtaskFigures:
+    came, went = _came(vertex, ack), _went(graph, vertex, ack)
+    busy = min(epoch.seconds, came.seconds + _share(graph, vertex, ack))
+    blocked = _blocked(ack, epoch, busy) if epoch.saturated else 0.0
+    idle = max(0.0, epoch.seconds - busy - blocked)
+    return SubtaskFigures(
+        records_in=old.records_in + came.records,
+        bytes_in=old.bytes_in + came.bytes,
+        records_out=old.records_out + went.records,
+        bytes_out=old.bytes_out + went.bytes,
+        busy=old.busy + busy,
+        idle=old.idle + idle,
+        blocked=old.blocked + blocked,
+        busy_now=_per_second(busy, epoch),
+        idle_now=_per_second(idle, epoch),
+        blocked_now=_per_second(blocked, epoch),
+        in_now=_rate(came.records, epoch),
+        out_now=_rate(went.records, epoch),
+        watermark=min(
+            (ack.watermarks[uid] for uid in vertex.heads if uid in ack.watermarks),
+            default=old.watermark,
+        ),
+        process=ack.process,
+    )
+
+
+def _rows_after(
+    graph: JobGraph, vertex: Vertex, old: SubtaskFigures, epoch: Epoch
+) -> SubtaskFigures:
+    """Spark itself reads the rows of DataFrames: only what came of them is known."""
+    flows = [
+        ack.taken[number]
+        for number in _exchanges_from(graph, vertex)
+        for ack in epoch.acks
+        if number in ack.taken
+    ]
+    went = _sum(flows)
+    return SubtaskFigures(
+        records_in=old.records_in + went.records,
+        bytes_in=old.bytes_in,
+        records_out=old.records_out + went.records,
+        bytes_out=old.bytes_out + went.bytes,
+        in_now=_rate(went.records, epoch),
+        out_now=_rate(went.records, epoch),
+    )
+
+
+def _came(vertex: Vertex, ack: Acknowledgement) -> Flow:
+    taken = [ack.taken[edge.exchange] for edge in vertex.inputs if edge.exchange in ack.taken]
+    return _sum(
+        [*taken, *(ack.read[op.number] for op in vertex.operators if op.number in ack.read)]
+    )
+
+
+def _went(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> Flow:
+    return _sum(ack.sent[n] for n in _exchanges_from(graph, vertex) if n in ack.sent)
+
+
+def _exchanges_from(graph: JobGraph, vertex: Vertex) -> Iterator[int]:
+    for other in graph.vertices:
+        for edge in other.inputs:
+            if edge.id == vertex.id and edge.exchange is not None:
+                yield edge.exchange
+
+
+def _sum(flows: Iterable[Flow]) -> Flow:
+    total = Flow()
+    for flow in flows:
+        total.records += flow.records
+        total.bytes += flow.bytes
+        total.seconds += flow.seconds
+    return total
+
+
+def _share(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> float:
+    """The part of a vertex in what its subtask did for all of them, by the work of each."""
+    shared = sum(ack.seconds.get(step, 0.0) for step in _SHARED)
+    beside = [other for other in graph.vertices if other.level == vertex.level]
+    all_work = sum(_came(other, ack).seconds for other in beside)
+    if all_work <= 0:
+        return shared / len(beside)
+    return shared * _came(vertex, ack).seconds / all_work
+
+
+def _blocked(ack: Acknowledgement, epoch: Epoch, busy: float) -> float:
+    """How long a subtask waited for the levels after it, although there was more to read."""
+    ran = sum(ack.seconds.get(step, 0.0) for step in (*_SHARED, "process"))
+    after = epoch.started + epoch.seconds - (ack.began + ran)
+    return max(0.0, min(after, epoch.seconds - busy))
+
+
+def _per_second(seconds: float, epoch: Epoch) -> int:
+    return round(_MS * seconds / epoch.seconds) if epoch.seconds else 0
+
+
+def _rate(records: int, epoch: Epoch) -> float:
+    return round(records / epoch.seconds, 1) if epoch.seconds else 0.0
+
+
+def checkpoint_parts(
+    graph: JobGraph, epoch: Epoch, triggered: int, known: Set[str]
+) -> dict[str, list[SubtaskCheckpoint]]:
+    """Return the part of each subtask in the checkpoint of an epoch, by vertex.
+
+    The state of a level is in one file per subtask. Its size counts with the first vertex of the
+    level that has state, and that is not only the position of a source.
+
+    ``known``: the files of the checkpoint before.
+    """
+    acks = {(ack.level, ack.subtask): ack for ack in epoch.acks}
+    owners = _owners(graph, epoch.acks)
+    return {
+        vertex.id: [
+            _part(acks[vertex.level, subtask], triggered, known, owners[vertex.level] == vertex.id)
+            for subtask in range(vertex.parallelism)
+        ]
+        for vertex in graph.vertices
+        if vertex.level != ROWS_LEVEL
+    }
+
+
+def _owners(graph: JobGraph, acks: Iterable[Acknowledgement]) -> dict[int, str]:
+    stateful = {uid for ack in acks for uid in ack.stateful}
+    owners: dict[int, tuple[int, str]] = {}
+    for vertex in graph.vertices:
+        kept = [op for op in vertex.operators if op.uid in stateful]
+        rank = 2 if any(not op.source for op in kept) else int(bool(kept))
+        if vertex.level not in owners or rank > owners[vertex.level][0]:
+            owners[vertex.level] = rank, vertex.id
+    return {level: vertex_id for level, (_, vertex_id) in owners.items()}
+
+
+def _part(ack: Acknowledgement, triggered: int, known: Set[str], owns: bool) -> SubtaskCheckpoint:
+    took = ack.seconds
+    ran = sum(took.get(step, 0.0) for step in (*_SHARED, "process"))
+    new = sum(file.size for file in ack.chain.all_files if file.name not in known)
+    return SubtaskCheckpoint(
+        acknowledged=round(_MS * (ack.began + ran)),
+        sync=round(_MS * took.get("snapshot", 0.0)),
+        asynchronous=round(_MS * took.get("persist", 0.0)),
+        alignment=round(_MS * took.get("wait", 0.0)),
+        start_delay=max(0, round(_MS * ack.began) - triggered),
+        size=ack.chain.size if owns else 0,
+        written=new if owns else 0,
+    )
+
+
+def metrics_by_operator(
+    metrics: Mapping[tuple[str, int], Mapping[str, Any]],
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the users' metrics by operator uid and subtask."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for (uid, subtask), values in sorted(metrics.items()):
+        if values:
+            found.setdefault(uid, {})[str(subtask)] = dict(values)
+    return found

@@ -1,0 +1,184 @@
+"""What can be done to a job, in Flink's way: a request is answered with an id to ask after it."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import traceback
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import UNSET, field
+
+from holdfast.common import CompletableFuture
+from holdfast.rest import action_shapes
+from holdfast.rest.errors import Answer
+from holdfast.rest.site import ServedJob
+
+__all__ = [
+    "CheckpointRequest",
+    "Operations",
+    "SavepointRequest",
+    "StopRequest",
+    "confined",
+]
+
+#: how many requests are remembered
+_REMEMBERED: Final = 1000
+_TRIGGER: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class SavepointRequest(msgspec.Struct, frozen=True):
+    """The body of ``POST /jobs/:id/savepoints``; the format is always the one that there is."""
+
+    cancel_job: bool = field(default=False, name="cancel-job")
+    target_directory: str | None = field(default=None, name="target-directory")
+    format_type: str | None = field(default=None, name="formatType")
+    trigger_id: str | None = field(default=None, name="triggerId")
+
+
+class StopRequest(msgspec.Struct, frozen=True):
+    """The body of ``POST /jobs/:id/stop``."""
+
+    target_directory: str | None = field(default=None, name="targetDirectory")
+    drain: bool = False
+    format_type: str | None = field(default=None, name="formatType")
+    trigger_id: str | None = field(default=None, name="triggerId")
+
+
+class CheckpointRequest(msgspec.Struct, frozen=True):
+    """The body of ``POST /jobs/:id/checkpoints``; what is incremental is the backend's to say."""
+
+    checkpoint_type: str | None = field(default=None, name="checkpointType")
+    trigger_id: str | None = field(default=None, name="triggerId")
+
+
+class _Operation(NamedTuple):
+    job: str
+    kind: str
+    future: CompletableFuture[Any]
+
+
+class Operations:
+    """The requests of clients, by id, so that they can ask what became of them."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._known: OrderedDict[str, _Operation] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def start(
+        self,
+        job: ServedJob,
+        kind: str,
+        wanted: str | None,
+        ask: Callable[[], CompletableFuture[Any]],
+    ) -> action_shapes.TriggerAnswer:
+        """Do something, unless a request of that id was there before; returns the id."""
+        if wanted is not None and not _TRIGGER.fullmatch(wanted):
+            raise Answer(400, f"triggerId must be 32 hexadecimal digits; got {wanted[:100]!r}")
+        trigger = wanted or uuid.uuid4().hex
+        with self._lock:
+            if trigger not in self._known:
+                self._known[trigger] = _Operation(job.history.id, kind, ask())
+                while len(self._known) > _REMEMBERED:
+                    self._known.popitem(last=False)
+        return action_shapes.TriggerAnswer(trigger)
+
+    def result(self, job: ServedJob, kind: str, trigger: str) -> CompletableFuture[Any]:
+        """The future of a request.
+
+        Raises:
+            Answer: when there is none of that id and kind.
+        """
+        found = self._known.get(trigger)
+        if found is None or (found.job, found.kind) != (job.history.id, kind):
+            raise Answer(404, f"there is no request of the id {trigger} for a {kind} of this job")
+        return found.future
+
+    def savepoint(self, job: ServedJob, trigger: str) -> action_shapes.SavepointOperation:
+        """What became of a savepoint."""
+        status, path, cause = _state(self.result(job, "savepoint", trigger))
+        done = None
+        if status.id == "COMPLETED":
+            done = action_shapes.SavepointResult(path if cause is None else UNSET, cause or UNSET)
+        return action_shapes.SavepointOperation(status, done)
+
+    def checkpoint(self, job: ServedJob, trigger: str) -> action_shapes.CheckpointOperation:
+        """What became of a checkpoint."""
+        status, number, cause = _state(self.result(job, "checkpoint", trigger))
+        done = None
+        if status.id == "COMPLETED":
+            done = action_shapes.CheckpointResult(
+                number if cause is None else UNSET, cause or UNSET
+            )
+        return action_shapes.CheckpointOperation(status, done)
+
+    def rescaling(self, job: ServedJob, trigger: str) -> action_shapes.RescalingOperation:
+        """What became of a change of parallelism."""
+        status, _, cause = _state(self.result(job, "rescaling", trigger))
+        done = None
+        if status.id == "COMPLETED":
+            widths = {vertex.id: vertex.parallelism for vertex in job.history.graph.vertices}
+            done = action_shapes.RescalingResult(widths if cause is None else UNSET, cause or UNSET)
+        return action_shapes.RescalingOperation(status, done)
+
+
+def _state(
+    future: CompletableFuture[Any],
+) -> tuple[action_shapes.OperationStatus, Any, action_shapes.FailureCause | None]:
+    if not future.done():
+        return action_shapes.OperationStatus("IN_PROGRESS"), None, None
+    failure, done = future.exception(), action_shapes.OperationStatus("COMPLETED")
+    if failure is None:
+        return done, future.result(), None
+    trace = "".join(traceback.format_exception_only(failure)).strip()
+    return done, None, action_shapes.FailureCause(type(failure).__name__, trace, "")
+
+
+def confined(asked: str | None, job: ServedJob, anywhere: bool) -> str | None:
+    """Return the directory of a savepoint that a client asked for; None for the job's own.
+
+    A client may name directories below that of the job's savepoints; one that has proved to be the
+    job's own user may name any.
+
+    Raises:
+        Answer: when it is elsewhere, or there is none.
+    """
+    base = job.savepoint_directory
+    if asked is None and base is None:
+        raise Answer(
+            400,
+            "a savepoint needs a directory: set 'execution.checkpointing.savepoint-dir', or name "
+            "one with 'holdfast savepoint'",
+        )
+    if asked is None or anywhere:
+        return asked
+    if base is None or not _is_below(asked, base):
+        where = (
+            f"below '{base}'" if base else "nowhere, as 'execution.checkpointing.savepoint-dir' "
+        )
+        raise Answer(
+            403,
+            f"a savepoint may be written {where}{'' if base else 'is not set'}; got {asked[:200]!r}"
+            "; leave the directory out, or use 'holdfast savepoint', which may name any",
+        )
+    return asked
+
+
+def _is_below(asked: str, base: str) -> bool:
+    if "\0" in asked:
+        return False
+    if "://" in base:
+        prefix = base.rstrip("/") + "/"
+        rest = asked.removeprefix(prefix) if asked != base.rstrip("/") else ""
+        parts = PurePosixPath(unquote(unquote(rest))).parts
+        return (asked.startswith(prefix) or not rest) and ".." not in parts
+    home = os.path.realpath(base)
+    return PurePosixPath(os.path.realpath(asked)).is_relative_to(home) and "://" not in asked

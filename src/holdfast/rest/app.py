@@ -1,0 +1,210 @@
+"""The ASGI application: the table of endpoints, the live stream, the metrics and the page."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from holdfast.errors import HoldfastError
+from holdfast.rest.actions import Operations
+from holdfast.rest.api import ENDPOINTS, Call, Endpoint, Parameter, matches
+from holdfast.rest.errors import Answer
+from holdfast.rest.guard import Guard, Rights, rights_of
+from holdfast.rest.live import Live
+from holdfast.rest.metrics import EXPOSITION, exposition
+from holdfast.rest.openapi import description
+from holdfast.rest.options import RestOptions
+from holdfast.rest.site import Site
+
+__all__ = ["make_app"]
+
+_PAGE: Final = Path(__file__).with_name("page")
+_JSON: Final = "application/json"
+_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+_logger = logging.getLogger(__name__)
+
+
+def make_app(site: Site, options: RestOptions, owner_token: str) -> Starlette:
+    """Return the application of a server.
+
+    ``owner_token``: who has it is the user that the jobs belong to.
+    """
+    server = _Server(site, options, owner_token)
+    app = Starlette(
+        routes=server.routes(),
+        middleware=[Middleware(Guard, options=options)],
+        exception_handlers={HTTPException: _on_http_error, Exception: _on_error},
+    )
+    app.state.live = server.live
+    return app
+
+
+class _Server:
+    def __init__(self, site: Site, options: RestOptions, owner_token: str) -> None:
+        self._site = site
+        self._options = options
+        self._owner_token = owner_token
+        self._operations = Operations()
+        self.live = Live()
+
+    def routes(self) -> list[BaseRoute]:
+        by_path: dict[str, dict[str, Endpoint]] = {}
+        for endpoint in ENDPOINTS:
+            by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+        routes: list[BaseRoute] = [
+            Route(path, partial(self._answer, methods), methods=list(methods))
+            for path, methods in by_path.items()
+        ]
+        return [
+            Route("/openapi.json", self._openapi, methods=["GET"]),
+            Route("/metrics", self._metrics, methods=["GET"]),
+            Route("/jobs/{job_id}/live", self._stream, methods=["GET"]),
+            *routes,
+            Mount("/", StaticFiles(directory=_PAGE, html=True)),
+        ]
+
+    async def _answer(self, methods: dict[str, Endpoint], request: Request) -> Response:
+        endpoint = methods["GET" if request.method == "HEAD" else request.method]
+        return await _told(self._call(endpoint, request))
+
+    async def _call(self, endpoint: Endpoint, request: Request) -> Response:
+        rights = self._rights(request, endpoint.acts)
+        call = Call(
+            self._site,
+            self._operations,
+            _path(request),
+            _query(endpoint, request),
+            None if endpoint.body is None else await self._body(endpoint.body, request),
+            rights.owner,
+        )
+        slow = endpoint.slow or endpoint.acts
+        answer = await run_in_threadpool(endpoint.handle, call) if slow else endpoint.handle(call)
+        return Response(_encode(answer), endpoint.status, media_type=_JSON)
+
+    def _rights(self, request: Request, acts: bool) -> Rights:
+        rights = rights_of(request.headers.get("authorization"), self._options, self._owner_token)
+        if not rights.read:
+            raise Answer(401, "a token is needed: send 'Authorization: Bearer TOKEN'")
+        if acts and not rights.act:
+            raise Answer(403, "this token allows to look, not to act")
+        return rights
+
+    async def _body(self, kind: Any, request: Request) -> Any:
+        """Read what was sent, within bounds; nothing counts as an empty object."""
+        data = bytearray()
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > self._options.body:
+                raise Answer(413, f"the request is larger than {self._options.body} bytes")
+        if data and request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
+            raise Answer(415, f"the request must have the content type {_JSON}")
+        try:
+            return msgspec.json.decode(bytes(data or b"{}"), type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise Answer(400, f"the request cannot be read: {error}") from None
+
+    async def _openapi(self, request: Request) -> Response:
+        return Response(_encode(description()), media_type=_JSON)
+
+    async def _metrics(self, request: Request) -> Response:
+        return await _told(self._expose(request))
+
+    async def _expose(self, request: Request) -> Response:
+        self._rights(request, acts=False)
+        histories = [job.history for job in self._site.jobs()]
+        return Response(exposition(histories), media_type=EXPOSITION)
+
+    async def _stream(self, request: Request) -> Response:
+        return await _told(self._open_stream(request))
+
+    async def _open_stream(self, request: Request) -> Response:
+        self._rights(request, acts=False)
+        job = Call(self._site, self._operations, _path(request), {}, None, False).job
+        events = _converted(
+            Parameter("events", {"type": "integer", "minimum": 1, "maximum": 1000}),
+            request.query_params.get("events"),
+        )
+        return StreamingResponse(
+            self.live.stream(job, events),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-store"},
+        )
+
+
+async def _told(answer: Awaitable[Response]) -> Response:
+    """What goes wrong is told as Flink does, by its kind."""
+    try:
+        return await answer
+    except Answer as refusal:
+        return _errors(refusal.status, refusal.message)
+    except HoldfastError as error:
+        return _errors(409, str(error))
+
+
+def _errors(status: int, message: str) -> Response:
+    headers = {"www-authenticate": "Bearer"} if status == 401 else None
+    return Response(_encode({"errors": [message]}), status, headers, _JSON)
+
+
+def _path(request: Request) -> dict[str, str]:
+    for name, text in request.path_params.items():
+        if not matches(name, text):
+            raise Answer(404, f"{text[:100]!r} is no {name.replace('_', ' ')}")
+    return dict(request.path_params)
+
+
+def _query(endpoint: Endpoint, request: Request) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for parameter in endpoint.query:
+        text = request.query_params.get(parameter.name)
+        if text is not None:
+            found[parameter.name] = _converted(parameter, text)
+        elif parameter.required:
+            raise Answer(400, f"the parameter {parameter.name!r} is missing")
+    return found
+
+
+def _converted(parameter: Parameter, text: str | None) -> Any:
+    """A parameter as its schema says: a number within bounds, one of a few words, or any text."""
+    schema = parameter.schema
+    if text is None:
+        return None
+    if schema["type"] == "integer":
+        least, most = schema["minimum"], schema["maximum"]
+        digits = text.removeprefix("-")
+        number = int(text) if digits.isascii() and digits.isdigit() and len(text) < 20 else None
+        if number is None or not least <= number <= most:
+            raise Answer(
+                400,
+                f"{parameter.name!r} must be a number from {least} to {most}; got {text[:50]!r}",
+            )
+        return number
+    if text not in schema.get("enum", [text]) or len(text) > schema.get("maxLength", 1000):
+        allowed = schema.get("enum", f"at most {schema.get('maxLength', 1000)} characters")
+        raise Answer(400, f"{parameter.name!r} must be {allowed}; got {text[:50]!r}")
+    return text
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = _errors(error.status_code, str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    _logger.warning("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _errors(500, f"the server failed: {type(error).__name__}; the job's log has more")

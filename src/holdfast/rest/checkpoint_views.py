@@ -1,0 +1,210 @@
+"""Checkpoints, as the API answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from statistics import fmean
+from typing import Final
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast.history.events import CheckpointSeen, SubtaskCheckpoint
+from holdfast.history.job import JobHistory
+from holdfast.rest import checkpoint_shapes
+from holdfast.rest.views import now_ms, percentile
+
+__all__ = [
+    "checkpoint_details",
+    "checkpoints",
+    "checkpoints_config",
+    "counts",
+    "percentiles",
+    "task_details",
+]
+
+_NONE: Final = checkpoint_shapes.Percentiles(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def checkpoints_config(history: JobHistory) -> checkpoint_shapes.CheckpointsConfig:
+    """How the job takes checkpoints."""
+    told = {} if history.began is None else history.began.checkpointing
+    return msgspec.convert(told, checkpoint_shapes.CheckpointsConfig)
+
+
+def checkpoints(history: JobHistory) -> checkpoint_shapes.Checkpoints:
+    """Counts, a summary of the last ones, and each of them, the newest first."""
+    seen = sorted(history.checkpoints.values(), key=lambda one: -one.id)
+    completed = [one for one in seen if one.status == "COMPLETED"]
+    return checkpoint_shapes.Checkpoints(
+        counts=counts(history),
+        summary=_summary(completed),
+        latest=checkpoint_shapes.LatestCheckpoints(
+            completed=_first(history, (c for c in completed if not c.savepoint)),
+            savepoint=_first(history, (c for c in completed if c.savepoint)),
+            failed=_first(history, (c for c in seen if c.status == "FAILED")),
+            restored=_restored(history),
+        ),
+        history=[_info(history, one) for one in seen],
+    )
+
+
+def counts(history: JobHistory) -> checkpoint_shapes.CheckpointCountsInfo:
+    """How many there were of each kind."""
+    told = history.counts
+    return checkpoint_shapes.CheckpointCountsInfo(
+        restored=told.restored,
+        total=told.checkpoints,
+        in_progress=told.checkpoints - told.completed - told.failed,
+        completed=told.completed,
+        failed=told.failed,
+    )
+
+
+def _summary(completed: list[CheckpointSeen]) -> checkpoint_shapes.CheckpointSummary:
+    return checkpoint_shapes.CheckpointSummary(
+        checkpointed_size=percentiles(one.written for one in completed),
+        state_size=percentiles(one.size for one in completed),
+        end_to_end_duration=percentiles(_duration(one) for one in completed),
+        alignment_buffered=_NONE,
+        processed_data=_NONE,
+        persisted_data=_NONE,
+    )
+
+
+def percentiles(numbers: Iterable[float]) -> checkpoint_shapes.Percentiles:
+    """What Flink tells of many numbers; zeros if there are none."""
+    found = sorted(numbers)
+    if not found:
+        return _NONE
+    at = percentile(found)
+    return checkpoint_shapes.Percentiles(
+        found[0], found[-1], fmean(found), at(0.5), at(0.9), at(0.95), at(0.99), at(0.999)
+    )
+
+
+def _first(
+    history: JobHistory, found: Iterable[CheckpointSeen]
+) -> checkpoint_shapes.CheckpointInfo | None:
+    one = next(iter(found), None)
+    return None if one is None else _info(history, one)
+
+
+def _restored(history: JobHistory) -> checkpoint_shapes.RestoredCheckpoint | None:
+    for begun in reversed(history.attempts):
+        if begun.checkpoint is not None:
+            return checkpoint_shapes.RestoredCheckpoint(
+                id=begun.checkpoint,
+                restore_timestamp=begun.time,
+                is_savepoint=begun.savepoint,
+                savepoint_format="CANONICAL" if begun.savepoint else None,
+                external_path=begun.path,
+            )
+    return None
+
+
+def _duration(seen: CheckpointSeen) -> int:
+    return max(0, (now_ms() if seen.ended is None else seen.ended) - seen.triggered)
+
+
+def checkpoint_details(
+    history: JobHistory, seen: CheckpointSeen
+) -> checkpoint_shapes.CheckpointInfo:
+    """A checkpoint with the parts of all vertices."""
+    tasks = {vertex.id: _task(seen, vertex.id) for vertex in history.graph.vertices}
+    return msgspec.structs.replace(_info(history, seen), tasks=tasks)
+
+
+def _info(history: JobHistory, seen: CheckpointSeen) -> checkpoint_shapes.CheckpointInfo:
+    parts = [part for subtasks in seen.subtasks.values() for part in subtasks]
+    ended = seen.status != "IN_PROGRESS"
+    total = history.graph.subtasks
+    return checkpoint_shapes.CheckpointInfo(
+        class_name=seen.status.lower(),
+        id=seen.id,
+        status=seen.status,
+        is_savepoint=seen.savepoint,
+        savepoint_format="CANONICAL" if seen.savepoint else None,
+        trigger_timestamp=seen.triggered,
+        latest_ack_timestamp=max((part.acknowledged for part in parts), default=seen.ended or -1),
+        checkpointed_size=seen.written,
+        state_size=seen.size,
+        end_to_end_duration=_duration(seen),
+        alignment_buffered=0,
+        processed_data=0,
+        persisted_data=0,
+        num_subtasks=total,
+        num_acknowledged_subtasks=total if seen.status == "COMPLETED" else len(parts),
+        checkpoint_type="SAVEPOINT" if seen.savepoint else "CHECKPOINT",
+        tasks={},
+        external_path=seen.path if seen.status == "COMPLETED" else UNSET,
+        discarded=(
+            not seen.savepoint and seen.id not in history.retained
+            if seen.status == "COMPLETED"
+            else UNSET
+        ),
+        failure_timestamp=seen.ended or 0 if ended and seen.status == "FAILED" else UNSET,
+        failure_message=seen.failure if seen.status == "FAILED" else UNSET,
+    )
+
+
+def _task(seen: CheckpointSeen, vertex: str) -> checkpoint_shapes.TaskCheckpoint:
+    parts = seen.subtasks.get(vertex, [])
+    latest = max((part.acknowledged for part in parts), default=-1)
+    return checkpoint_shapes.TaskCheckpoint(
+        id=seen.id,
+        status=seen.status,
+        latest_ack_timestamp=latest,
+        checkpointed_size=sum(part.written for part in parts),
+        state_size=sum(part.size for part in parts),
+        end_to_end_duration=max(0, latest - seen.triggered) if parts else -1,
+        alignment_buffered=0,
+        processed_data=0,
+        persisted_data=0,
+        num_subtasks=len(parts),
+        num_acknowledged_subtasks=len(parts),
+    )
+
+
+def task_details(seen: CheckpointSeen, vertex: str) -> checkpoint_shapes.TaskCheckpointDetails:
+    """The parts of the subtasks of a vertex in a checkpoint; there are none of older ones."""
+    parts = seen.subtasks.get(vertex, [])
+
+    def over(figure: Callable[[SubtaskCheckpoint], int]) -> checkpoint_shapes.Percentiles:
+        return percentiles(map(figure, parts))
+
+    def end_to_end(part: SubtaskCheckpoint) -> int:
+        return max(0, part.acknowledged - seen.triggered)
+
+    return checkpoint_shapes.TaskCheckpointDetails(
+        **msgspec.structs.asdict(_task(seen, vertex)),
+        summary=checkpoint_shapes.SubtasksSummary(
+            checkpointed_size=over(lambda part: part.written),
+            state_size=over(lambda part: part.size),
+            end_to_end_duration=over(end_to_end),
+            checkpoint_duration=checkpoint_shapes.DurationSummary(
+                over(lambda part: part.sync), over(lambda part: part.asynchronous)
+            ),
+            alignment=checkpoint_shapes.AlignmentSummary(
+                _NONE, _NONE, _NONE, over(lambda part: part.alignment)
+            ),
+            start_delay=over(lambda part: part.start_delay),
+        ),
+        subtasks=[
+            checkpoint_shapes.SubtaskCheckpointInfo(
+                class_name="completed",
+                index=number,
+                status="completed",
+                ack_timestamp=part.acknowledged,
+                end_to_end_duration=end_to_end(part),
+                checkpointed_size=part.written,
+                state_size=part.size,
+                checkpoint=checkpoint_shapes.CheckpointDuration(part.sync, part.asynchronous),
+                alignment=checkpoint_shapes.CheckpointAlignment(0, 0, 0, part.alignment),
+                start_delay=part.start_delay,
+                unaligned_checkpoint=False,
+                aborted=False,
+            )
+            for number, part in enumerate(parts)
+        ],
+    )

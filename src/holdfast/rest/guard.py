@@ -1,0 +1,186 @@
+"""Who may do what: the checks that a request passes before anything is done for it.
+
+Plain ASGI, around the whole application.
+
+- **Host.** The name by which the server was addressed must be one of its own: an address, the name
+  of the machine, or one of ``rest.allowed-hosts``. A page of another site whose name was made to
+  point here (DNS rebinding) comes with that name.
+- **Origin.** A request that changes something and comes from a page must come from this server's
+  own page. Pages of other sites can send requests here from a user's browser.
+- **Rate.** So many requests per second, of all clients together; more are told to come later.
+
+Rights are looked at with the endpoint: see `Rights`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.rest.options import RestOptions, is_loopback
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["Guard", "Rights", "rights_of"]
+
+_HARMLESS: Final = ("GET", "HEAD", "OPTIONS")
+#: sent with every answer: nothing is loaded from elsewhere, nothing is run that is in the page
+_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        b"font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        b"frame-ancestors 'none'",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What a client may do; ``owner``: it has proved to be the user that the jobs belong to."""
+
+    read: bool = False
+    act: bool = False
+    owner: bool = False
+
+
+def rights_of(authorization: str | None, options: RestOptions, owner_token: str) -> Rights:
+    """Return what a client may do, by the token that it brings along.
+
+    Without tokens in the settings, whoever reaches the server, which is on loopback then, may look
+    and act.
+    """
+    scheme, _, token = (authorization or "").partition(" ")
+    if scheme.lower() == "bearer" and token:
+        if _same(token, owner_token):
+            return Rights(True, True, True)
+        if options.token and _same(token, options.token):
+            return Rights(True, True)
+        if options.read_token and _same(token, options.read_token):
+            return Rights(True)
+        return Rights()
+    is_open = not (options.token or options.read_token)
+    return Rights(is_open, is_open)
+
+
+def _same(one: str, other: str) -> bool:
+    """Compare in a time that tells nothing."""
+    return hmac.compare_digest(one.encode(errors="replace"), other.encode())
+
+
+class Guard:
+    """Lets pass what may pass."""
+
+    def __init__(self, app: ASGIApp, options: RestOptions) -> None:
+        """Stand before an application."""
+        self._app = app
+        self._options = options
+        self._hosts = _own_names(options)
+        self._bucket = _Bucket(options.rate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            await send(message)
+
+        problem = self._problem(scope)
+        if problem is None:
+            await self._app(scope, receive, send_with_headers)
+        else:
+            await _refuse(send_with_headers, *problem)
+
+    def _problem(self, scope: Scope) -> tuple[int, str] | None:
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        if not self._bucket.take():
+            return 429, "too many requests; come again in a second"
+        host = headers.get("host", "")
+        if not self._is_own(host):
+            return 421, (
+                f"this server is not {host[:200]!r}; add the name to 'rest.allowed-hosts' if it is"
+            )
+        if scope["method"] not in _HARMLESS and not _is_same_origin(headers, host):
+            return 403, "a request that changes something must not come from another site's page"
+        return None
+
+    def _is_own(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname
+        except ValueError:
+            return False
+        if name is None or any(sign in host for sign in "/?#@\\ "):
+            return False
+        if name in self._hosts:
+            return True
+        # an address is nobody's name, so that nobody can make it point here
+        return _is_address(name) and (is_loopback(name) or not is_loopback(self._options.address))
+
+
+def _own_names(options: RestOptions) -> frozenset[str]:
+    names = {"localhost", options.address.lower().strip("[]"), *options.hosts}
+    if not is_loopback(options.address):
+        names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+    return frozenset(names)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_same_origin(headers: dict[str, str], host: str) -> bool:
+    site = headers.get("sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        return False
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == host.lower()
+
+
+class _Bucket:
+    """Counts requests; at most so many in a second, and twice that at once."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._left = self._most = 2.0 * rate
+        self._filled = time.monotonic()
+
+    def take(self) -> bool:
+        now = time.monotonic()
+        self._left = min(self._most, self._left + (now - self._filled) * self._rate)
+        self._filled = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+async def _refuse(send: Send, status: int, message: str) -> None:
+    body = msgspec.json.encode({"errors": [message]})
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if status == 429:
+        headers.append((b"retry-after", b"1"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,190 @@
+"""A server in a thread of the driver.
+
+The socket is bound at once, so that a port that is taken is told before the job runs, and so that
+clients can connect. The server behind it, with the framework it needs, is made when the first of
+them does: a job that nobody looks at does not pay for it.
+
+All jobs of a process with the same settings share a server, which ends with the last of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import select
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import JobDefinitionError
+from holdfast.rest.options import RestOptions
+from holdfast.rest.registry import Registration, RegistryError
+from holdfast.rest.site import LiveJobs, ServedJob, Site
+
+if TYPE_CHECKING:
+    import uvicorn
+
+__all__ = ["RestServer", "serve"]
+
+_BACKLOG: Final = 128
+#: connections at a time
+_CONNECTIONS: Final = 256
+#: how long the end of a job waits for answers that are being sent, in seconds
+_GRACE: Final = 2
+
+_logger = logging.getLogger(__name__)
+
+
+class RestServer:
+    """A socket, and a thread that serves a site on it.
+
+    Attributes:
+        url: where it is.
+        token: proves that who has it is the user that this process belongs to.
+    """
+
+    def __init__(self, site: Site, options: RestOptions) -> None:
+        """Bind the socket; nothing is answered before `start`.
+
+        Raises:
+            JobDefinitionError: when the port that the settings name is taken.
+        """
+        self._site = site
+        self._options = options
+        self.token = secrets.token_urlsafe(32)
+        self._socket = _bind(options)
+        host, port = self._socket.getsockname()[:2]
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._wake, self._woken = os.pipe()
+        self._server: uvicorn.Server | None = None
+        self._closing: Callable[[], None] = lambda: None
+        self._registration: Registration | None = None
+        self._thread = threading.Thread(target=self._run, name="holdfast-rest", daemon=True)
+
+    def start(self) -> None:
+        """Wait for clients, in a thread, and let the command line know."""
+        try:
+            self._registration = Registration(self.url, self.token)
+        except (OSError, RegistryError) as error:
+            _logger.warning("'holdfast list' will not find this job: %s", error)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send what is being sent, and end."""
+        if self._registration is not None:
+            self._registration.remove()
+        os.write(self._woken, b"x")
+        self._closing()
+        if self._server is not None:
+            self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(_GRACE + 1)
+        self._socket.close()
+
+    def _run(self) -> None:
+        ready, _, _ = select.select([self._socket, self._wake], [], [])
+        if self._wake in ready:
+            os.close(self._wake)
+            os.close(self._woken)
+            return
+        try:
+            self._serve()
+        except Exception:
+            _logger.warning("the REST server at %s has failed", self.url, exc_info=True)
+
+    def _serve(self) -> None:
+        import uvicorn
+
+        from holdfast.rest.app import make_app
+
+        app = make_app(self._site, self._options, self.token)
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                http="h11",
+                ws="none",
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=_CONNECTIONS,
+                timeout_graceful_shutdown=_GRACE,
+            )
+        )
+        self._closing = app.state.live.close
+        self._server = server
+        ready, _, _ = select.select([self._wake], [], [], 0)
+        if not ready:
+            server.run(sockets=[self._socket])
+
+
+def _bind(options: RestOptions) -> socket.socket:
+    family = socket.AF_INET6 if ":" in options.address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    address = options.address.strip("[]")
+    try:
+        try:
+            listener.bind((address, options.default_port))
+        except OSError:
+            if options.port is not None:
+                raise
+            listener.bind((address, 0))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        message = (
+            f"cannot serve the REST API on {options.address}:{options.default_port}: "
+            f"{error.strerror or error}; set 'rest.port' to a free port, to 0 for any, or "
+            "'rest.enabled' to false"
+        )
+        raise JobDefinitionError(message) from error
+    return listener
+
+
+class _Shared:
+    """A server, the jobs that it shows, and how many of them have not ended."""
+
+    def __init__(self, options: RestOptions) -> None:
+        self.jobs = LiveJobs()
+        self.server = RestServer(self.jobs, options)
+        self.users = 0
+
+
+_lock = threading.Lock()
+_shared: dict[RestOptions, _Shared] = {}
+
+
+def serve(job: ServedJob, options: RestOptions) -> Callable[[], None]:
+    """Show a job; returns what to call when it has ended.
+
+    Raises:
+        JobDefinitionError: when the port that the settings name is taken.
+    """
+    if not options.enabled:
+        return lambda: None
+    with _lock:
+        shared = _shared.get(options)
+        if shared is None:
+            shared = _shared[options] = _Shared(options)
+            shared.server.start()
+        shared.jobs.add(job)
+        shared.users += 1
+    history = job.history
+    _logger.info("job '%s' is at %s/#/jobs/%s", history.name, shared.server.url, history.id)
+    return lambda: _leave(options, shared)
+
+
+def _leave(options: RestOptions, shared: _Shared) -> None:
+    with _lock:
+        shared.users -= 1
+        if shared.users:
+            return
+        del _shared[options]
+    with contextlib.suppress(OSError):
+        shared.server.close()
