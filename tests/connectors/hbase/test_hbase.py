@@ -203,7 +203,9 @@ def test_a_server_that_is_not_there_is_named() -> None:
     write_options = HBaseWriteOptions.builder().set_retry(100, 10).build()
     with (
         LocalExecutor(_job([(True, ("x", (1, "")))], _sink(options, write_options))) as run,
-        pytest.raises(UserFunctionError, match=r"'orders' at 127.0.0.1:\d+ cannot be reached: .*gave up"),
+        pytest.raises(
+            UserFunctionError, match=r"'orders' at 127.0.0.1:\d+ cannot be reached: .*gave up"
+        ),
     ):
         run.epoch()
     with pytest.raises(HBaseAwayError, match="cannot be reached"):
