@@ -152,10 +152,22 @@ def test_what_has_no_cell_is_none_and_the_other_way_round() -> None:
         (("a", ("x", 3), (True,)), TypeError, "column info:amount of an HBase table: value is"),
         (("a", (1.5, 1 << 40), (True,)), ValueError, "column info:items of an HBase table"),
         (("a", (1.5,), (True,)), TypeError, "family 'info' for an HBase table has the fields"),
+        (("a", Row(x=1), (True,)), TypeError, "family 'info' for an HBase table has the fields"),
         (("a", {"x": 1}, (True,)), TypeError, "family 'info' for an HBase table has the fields"),
         ("a", TypeError, "has the fields ['id', 'info', 'state']; got 'a'"),
     ],
-    ids=["no key", "empty key", "long key", "key", "type", "range", "width", "name", "no row"],
+    ids=[
+        "no key",
+        "empty key",
+        "long key",
+        "key",
+        "type",
+        "range",
+        "width",
+        "names",
+        "name",
+        "no row",
+    ],
 )
 def test_a_row_that_does_not_fit_is_refused(row: Any, error: type[Exception], message: str) -> None:
     coder = RowCoder(SCHEMA)

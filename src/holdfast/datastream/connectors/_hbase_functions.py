@@ -58,20 +58,21 @@ class HBaseUpsertSinkFunction(SinkFunction, CheckpointedFunction):
         write_options: HBaseWriteOptions | None = None,
     ) -> None:
         schema.check()
+        HBaseClient(options)
         self._options = options
         self._schema = schema
         self._write_options = write_options or HBaseWriteOptions()
-        self._client = HBaseClient(options)
-        self._mutator = BufferedMutator(self._send, self._write_options)
-        self._stopped = threading.Event()
-        self._coder = RowCoder(schema)
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """See that the table is there, with its families.
+        """Connect, and see that the table is there, with its families.
 
         Raises:
             HBaseError: when it is not.
         """
+        self._client = HBaseClient(self._options)
+        self._coder = RowCoder(self._schema)
+        self._stopped = threading.Event()
+        self._mutator = BufferedMutator(self._send, self._write_options)
         families = self._schema.get_family_names()
         retried(lambda: self._client.check_families(families), self._write_options)
 

@@ -50,9 +50,10 @@ class Batch:
 class BufferedMutator:
     """Sends a batch when it holds enough mutations, or bytes, or is old enough.
 
-    One thread takes mutations; another sends, one batch after the other. What goes wrong there is
-    raised at the next call here. The batch is kept and sent again after that, so whoever asks again
-    loses nothing.
+    One thread takes mutations; another sends, one batch after the other, and is there only while
+    there is something to send: nobody closes a function whose epoch has failed. What goes wrong in
+    it is raised at the next call here. The batch is kept and sent again after that, so whoever asks
+    again loses nothing.
 
     Invariant: what is not known to be written is in ``_unsent``, oldest batch first; the last of
     them may still be filled. Consequence: what ``unsent`` returns is all that another mutator needs
@@ -68,8 +69,7 @@ class BufferedMutator:
         self._filling_since = 0.0
         #: of the latest batch; the next one is later, even if the clock was put back
         self.last_timestamp = 0
-        self._error: BaseException | None = None
-        self._closed = False
+        self._error: Exception | None = None
         self._changed = threading.Condition()
         self._sender: threading.Thread | None = None
 
@@ -84,8 +84,7 @@ class BufferedMutator:
             batch = self._filling or self._begin()
             batch.add(key, cells)
             if self._is_full(batch):
-                self._filling = None
-                self._changed.notify_all()
+                self._hand_over()
                 self._wait_until(lambda: len(self._unsent) <= 1 + _WAITING)
 
     def flush(self) -> None:
@@ -96,8 +95,7 @@ class BufferedMutator:
         """
         with self._changed:
             self._raise_error()
-            self._filling = None
-            self._changed.notify_all()
+            self._hand_over()
             self._wait_until(lambda: not self._unsent)
 
     def unsent(self) -> list[Batch]:
@@ -108,32 +106,32 @@ class BufferedMutator:
     def replace(self, unsent: Iterable[Batch], last_timestamp: int) -> None:
         """Take what another mutator, or this one at another time, had not sent."""
         with self._changed:
-            self._filling = None
             self._error = None
             self._unsent = deque(unsent)
             self.last_timestamp = max(self.last_timestamp, last_timestamp)
-            if self._unsent:
-                self._start()
-            self._changed.notify_all()
+            self._hand_over()
 
     def close(self) -> bool:
         """Let go of what is not sent; whether the thread ended, or a call still holds it up."""
         with self._changed:
-            self._closed = True
+            self._unsent.clear()
             self._changed.notify_all()
-        if self._sender is not None:
-            self._sender.join(_LONGEST_END)
-        return self._sender is None or not self._sender.is_alive()
+            return self._changed.wait_for(lambda: self._sender is None, _LONGEST_END)
 
     def _begin(self) -> Batch:
         self.last_timestamp = max(wall_clock(), self.last_timestamp + 1)
         self._filling = Batch(self.last_timestamp)
         self._filling_since = time.monotonic()
         self._unsent.append(self._filling)
-        self._start()
-        # the sender waits for nothing while there is nothing, and now for the batch to be due
-        self._changed.notify_all()
+        if self._options.buffer_flush_interval_millis:
+            self._wake()
         return self._filling
+
+    def _hand_over(self) -> None:
+        """Let everything be sent at once."""
+        self._filling = None
+        if self._unsent:
+            self._wake()
 
     def _is_full(self, batch: Batch) -> bool:
         rows = self._options.buffer_flush_max_rows
@@ -147,17 +145,18 @@ class BufferedMutator:
     def _raise_error(self) -> None:
         if self._error is not None:
             error, self._error = self._error, None
-            self._changed.notify_all()
             raise error
 
-    def _start(self) -> None:
+    def _wake(self) -> None:
+        """See that somebody sends what is due."""
+        self._changed.notify_all()
         if self._sender is None:
             self._sender = threading.Thread(target=self._run, name="hbase-sender", daemon=True)
             self._sender.start()
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:
-            error: BaseException | None = None
+            error: Exception | None = None
             try:
                 self._send(batch)
             except Exception as problem:
@@ -171,22 +170,24 @@ class BufferedMutator:
                 self._changed.notify_all()
 
     def _next(self) -> Batch | None:
-        """Wait for a batch to send; None at the end."""
+        """Wait for a batch that is to be sent; None if there will be none without a call."""
         with self._changed:
-            while not self._closed:
-                left = self._time_left()
-                if left is not None and left <= 0:
-                    batch = self._unsent[0]
+            while self._unsent and self._error is None:
+                batch = self._unsent[0]
+                left = self._time_left(batch)
+                if left is None:
+                    break
+                if left <= 0:
                     self._filling = None if batch is self._filling else self._filling
                     return batch
                 self._changed.wait(left)
+            self._sender = None
+            self._changed.notify_all()
             return None
 
-    def _time_left(self) -> float | None:
-        """How many seconds until the first batch is to be sent; None: until something changes."""
-        if not self._unsent or self._error is not None:
-            return None
-        if self._unsent[0] is not self._filling:
+    def _time_left(self, batch: Batch) -> float | None:
+        """How many seconds until a batch is to be sent; None: when somebody says so."""
+        if batch is not self._filling:
             return 0
         interval = self._options.buffer_flush_interval_millis
         return self._filling_since + interval / 1000 - time.monotonic() if interval else None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.common import Row, TypeInformation
+from holdfast.common.types import NoSuchFieldError
 from holdfast.datastream.connectors._hbase_bytes import coding_of
 from holdfast.datastream.connectors._hbase_schema import HBaseTableSchema
 
@@ -135,13 +137,15 @@ def _family(name: str, columns: Mapping[str, TypeInformation]) -> _Family:
 
 def _fields(names: list[str], record: Any, what: str) -> Sequence[Any]:
     """The fields of a row, a tuple or a dict, in the order of their names."""
+    values: Sequence[Any] = ()
     if isinstance(record, Row):
-        values: Sequence[Any] = record.get_fields_by_names(names)
+        with suppress(NoSuchFieldError):
+            values = record.get_fields_by_names(names)
     elif isinstance(record, Mapping):
-        unknown = [name for name in record if name not in names]
-        values = [] if unknown else [record.get(name) for name in names]
-    else:
-        values = record if isinstance(record, tuple | list) else []
+        if all(name in names for name in record):
+            values = [record.get(name) for name in names]
+    elif isinstance(record, tuple | list):
+        values = record
     if len(values) != len(names):
         message = f"{what} for an HBase table has the fields {names}; got {reprlib.repr(record)}"
         raise TypeError(message)
