@@ -100,8 +100,8 @@ PROGRAMS = {
         Program("orders-processes", "benchmarks.orders.pyflink_job", "pyflink", "process", 0.025),
         Program("one-window", "benchmarks.own.window_job"),
         Program("nexmark-holdfast", "benchmarks.nexmark.job"),
-        Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.5),
-        Program("nexmark-pyflink", "benchmarks.nexmark.pyflink_job", "pyflink", share=0.04),
+        Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.25),
+        Program("nexmark-pyflink", "benchmarks.nexmark.pyflink_job", "pyflink", share=0.02),
     )
 }
 
@@ -192,7 +192,7 @@ WORKLOADS = {
         Workload("one_window", 10_000_000, 2_000_000, programs=("one-window",)),
         Workload(
             "nexmark",
-            4_000_000,
+            8_000_000,
             400_000,
             programs=NEXMARK,
             unit="events",
