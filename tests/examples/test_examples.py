@@ -15,9 +15,15 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES / "keyed_state_demo.py"
-#: run by test_fault_tolerance.py, which looks closer; and what needs a server, where that one is
-ELSEWHERE = {"buffering_sink", "counter_source", "fault_simulation", "state_source_to_sink"}
-ELSEWHERE |= {"kafka_to_hbase"}
+#: run by test_fault_tolerance.py, which looks closer, and by those of Kafka and HBase
+ELSEWHERE = {
+    "buffering_sink",
+    "counter_source",
+    "fault_simulation",
+    "kafka_to_hbase",
+    "kafka_word_count",
+    "state_source_to_sink",
+}
 
 #: what must stand in some line of the output; which subtask a key belongs to is not told
 EXPECTED = {

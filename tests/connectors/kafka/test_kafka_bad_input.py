@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.common import SimpleStringSchema, Types, WatermarkStrategy
 from holdfast.datastream import DataStream, OutputTag, StreamExecutionEnvironment
+from holdfast.datastream.connectors import _kafka_client
 from holdfast.datastream.connectors.kafka import (
     BadRecords,
     KafkaConnectorError,
@@ -133,7 +134,8 @@ def test_a_group_without_offsets_and_a_source_without_a_group(kafka: Kafka) -> N
         run.epoch()
 
 
-def test_a_broker_that_is_not_there() -> None:
+def test_a_broker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_kafka_client, "PATIENCE", 0.5)
     source = KafkaSource.builder().set_bootstrap_servers("127.0.0.1:1").set_topics("t")
     source.set_value_only_deserializer(SimpleStringSchema())
     with (

@@ -169,7 +169,8 @@ class FlinkKafkaConsumerBase(ParallelSourceFunction, CheckpointedFunction, Check
             for batch in self._reader.read(_AT_ONCE):
                 with ctx.get_checkpoint_lock():
                     self._emit(batch, ctx)
-                    self._offsets[batch.split] = self._reader.offsets()[batch.split]
+                    split: Any = batch.split
+                    self._offsets[split] = self._reader.offsets()[split]
                 count += len(batch)
                 if self._stopped.is_set():
                     return

@@ -43,6 +43,8 @@ _CONSUMER_DEFAULTS: Mapping[str, Any] = {
     "auto.offset.reset": "error",
     # how soon the end of a topic is known whose last entry is no record
     "fetch.wait.max.ms": 100,
+    # a process may hold consumers of subtasks that have moved elsewhere
+    "queued.max.messages.kbytes": 32 * 1024,
     # the client's own second is an eternity for whoever reads a full queue at once
     "fetch.queue.backoff.ms": 20,
 }

@@ -102,8 +102,8 @@ class Decoder:
         self, schema: DeserializationSchema, messages: Sequence[Message]
     ) -> list[tuple[Any, int | None]]:
         """All at once: a call per message and schema would cost as much as Kafka itself."""
-        values = [message.value() for message in messages]
-        stamps = [message.timestamp()[1] for message in messages]
+        values: list[Any] = [message.value() for message in messages]
+        stamps: list[int | None] = [message.timestamp()[1] for message in messages]
         if None in values:
             stamps = [s for s, value in zip(stamps, values, strict=True) if value is not None]
             values = [value for value in values if value is not None]
@@ -147,6 +147,7 @@ class Decoder:
 def as_record(message: Message) -> KafkaRecord:
     """All there is of a message."""
     kind, timestamp = message.timestamp()
+    headers: Any = message.headers() or ()
     return KafkaRecord(
         str(message.topic()),
         message.partition() or 0,
@@ -154,5 +155,5 @@ def as_record(message: Message) -> KafkaRecord:
         timestamp if kind else None,
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),
+        tuple(headers),
     )

@@ -122,8 +122,7 @@ class Fetcher:
         if not messages:
             return
         end = left.get(split, 0)
-        last = messages[-1].offset()
-        count = len(messages)
+        last = _offset(messages[-1])
         if last >= end:
             count = bisect_left(messages, end, key=_offset)
             self._keep(split, messages[count:])

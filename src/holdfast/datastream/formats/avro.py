@@ -87,7 +87,7 @@ def _shaper(schema: Any, known: dict[str, Convert]) -> Convert:
     if kind == "array":
         item = _shaper(schema["items"], known)
         return lambda found: [item(each) for each in found]
-    return known.get(kind, _same)
+    return known.get(str(kind), _same)
 
 
 def _record(schema: Mapping[str, Any], known: dict[str, Convert]) -> Convert:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -60,8 +61,8 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
     def _prepare(self) -> None:
         if self._type is not None:
-            self._convert = converter(self._type)
-            self._coerce = self._type.coercer()
+            self._convert: Callable[[Any], Any] = converter(self._type)
+            self._coerce: Callable[[Any], Any] = self._type.coercer() or _same
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._type, self._strict, self._lenient
@@ -133,6 +134,10 @@ class JsonRowSerializationSchema(SerializationSchema):
         def build(self) -> JsonRowSerializationSchema:
             """The schema."""
             return JsonRowSerializationSchema(self._type)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _plain(value: Any) -> Any:
