@@ -23,6 +23,7 @@ demo: ready ## Run the order system: a failure, a kill -9, and a proof; ARGS="--
 	@$(WITH_JAVA) $(PYTHON) -m holdfast demo -- $(ARGS)
 
 test: ready ## Run the tests; ARGS="-m 'not spark'" leaves out those that need a JVM.
+	@scripts/setup.sh browser
 	@$(WITH_JAVA) $(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile $(ARGS)
 
 check: python-ready ## Check formatting, lint and types.
@@ -57,9 +58,9 @@ dist: python-ready ## Build the wheel and the source distribution into dist.
 lock: ## Write constraints*.txt anew with the newest versions pyproject.toml allows (needs uv).
 	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev \
 		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
-	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra docs \
+	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --group docs \
 		--constraints constraints.txt \
-		--custom-compile-command 'make lock' --output-file constraints-docs.txt pyproject.toml
+		--custom-compile-command 'make lock' --output-file constraints-docs.txt
 
 clean: ## Remove .venv, caches and what Spark left behind.
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist \

@@ -87,6 +87,12 @@ def test_the_source_distribution_has_what_make_needs(dist: Path) -> None:
     with tarfile.open(archive) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
     wanted = ["Makefile", "scripts/setup.sh", "constraints.txt", "pyproject.toml", "LICENSE"]
+    wanted += [
+        "constraints-docs.txt",
+        "mkdocs.yml",
+        "scripts/docs_site.py",
+        "docs/plans/orders.svg",
+    ]
     wanted += ["examples/orders/__main__.py", "tests/conftest.py", "src/holdfast/py.typed"]
     assert [name for name in wanted if name not in names] == []
 

@@ -86,9 +86,9 @@ EXPECTED = {
     ],
     "metrics": ["parsed: 97", "broken: 3", "lines: 100"],
     "rescaling": [
-        "subtask 0 has ['element1'], the union has 2, raw 1",
-        "subtask 1 has ['element2'], the union has 2, raw 0",
-        "20000 numbers were counted under 10 keys, each once",
+        "subtask 0 has ['element1'], the union has 2, raw 0",
+        "subtask 1 has ['element2'], the union has 2, raw 1",
+        "10000 numbers were counted under 10 keys, each once",
     ],
     "sessions": [
         "ann, 09:00 to 09:14: home, shoes",

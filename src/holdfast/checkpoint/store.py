@@ -39,7 +39,7 @@ from holdfast.checkpoint.errors import (
 from holdfast.checkpoint.lock import DirectoryLock
 from holdfast.checkpoint.metadata import CheckpointMetadata, decode, encode
 from holdfast.filesystem import FileStatus, FileSystem, MissingFileError
-from holdfast.filesystem.local import LOCAL, LocalFileSystem
+from holdfast.filesystem.local import LOCAL
 from holdfast.state.errors import StateCorruptionError
 from holdfast.state.interface import read_file
 from holdfast.state.staging import StagedStateStorage, state_storage
@@ -339,14 +339,14 @@ class CheckpointStore:
         return self._system.uri(str(self.directory))
 
     @property
+    def files(self) -> FileSystem:
+        """The file system that the directory is on."""
+        return self._system
+
+    @property
     def staging(self) -> str:
         """The address of the directory for what sinks keep until a checkpoint is complete."""
         return self._system.uri(str(self.directory / _STAGED))
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the directory is one of this machine's file system."""
-        return isinstance(self._system, LocalFileSystem)
 
     def address_of(self, checkpoint: int) -> str:
         """The directory of a checkpoint, with its scheme."""

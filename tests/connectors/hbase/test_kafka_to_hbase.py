@@ -17,9 +17,9 @@ import pytest
 from examples import kafka_to_hbase as example
 from tests import hbase as hbases
 from tests import kafka as kafkas
-from tests.recovery.kafka_to_hbase import prepare, verify
+from tests.killing import LONGEST, SPARK, started
+from tests.recovery.kafka_to_hbase import Settings, prepare, verify
 from tests.recovery.verifying import progress
-from tests.spark.killing import LONGEST, started
 
 SEED = 7
 SHORT = {"driver": 1, "executor": 1, "worker": 3, "hbase": 1}
@@ -50,12 +50,12 @@ def kill_series(
     kinds = [kind for kind, times in kills.items() for _ in range(times)]
     choose.shuffle(kinds)
     job = prepare(folder, kafka, hbase, numbers)
-    options = {name: value for name, value in vars(job).items() if name != "folder"}
     done: Counter[str] = Counter()
     began = time.monotonic()
-    with started(folder, "tests.recovery.kafka_to_hbase", options) as run:
+    with started(folder, _command(job)) as run:
         for kind in kinds:
-            run.wait_for_records(choose.randrange(10, 60))
+            target = progress(folder) + choose.randrange(10, 60)
+            run.wait_until(lambda: progress(folder) >= target, f"{target} records")  # noqa: B023
             _kill_and_start_again(kind, kafka, hbase) or run.kill(kind, choose)
             done[kind] += 1
             now = time.monotonic() - began
@@ -64,6 +64,16 @@ def kill_series(
     assert done == kills
     verify(job, hbase, numbers)
     print(f"{progress(folder)} records for {numbers} numbers; the table is right")
+
+
+def _command(job: Settings) -> list[str]:
+    """Starts the job, or goes on with it."""
+    made = [sys.executable, "-m", "tests.recovery.kafka_to_hbase", str(job.folder)]
+    for name in ("broker", "topic", "host", "port", "table"):
+        made += [f"--{name}", str(getattr(job, name))]
+    for key, value in (*SPARK.items(), ("holdfast.directory", str(job.folder / "run"))):
+        made += ["--spark", f"{key}={value}"]
+    return made
 
 
 def _kill_and_start_again(kind: str, kafka: kafkas.Kafka, hbase: hbases.Tables) -> bool:

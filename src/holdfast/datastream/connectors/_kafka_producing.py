@@ -1,8 +1,8 @@
 """The Kafka side of a sink: topics, producers, and transactions that say what they committed.
 
-A committed transaction leaves a marker: a record in a topic of its own, with the transactional id
-as its key and the name of what was committed as its value, written within the transaction. Whoever
-does not know whether a commit came to its end looks there.
+A committed transaction leaves a marker: a record in a topic of its own, with the name of what was
+committed as its key, written within the transaction. Whoever does not know whether a commit came to
+its end looks there. A later transaction removes it, when nobody will look any more.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from holdfast.datastream.connectors._kafka_records import ProducerRecord
+from holdfast.datastream.connectors._kafka_records import KafkaSinkError, ProducerRecord
 
-__all__ = ["KafkaSinkError", "RecordProducer", "Topics", "TransactionalProducer"]
+__all__ = ["RecordProducer", "Topics", "TransactionalProducer"]
 
 #: in seconds: how long a broker may be away before an operation fails
 _PATIENCE = 60.0
@@ -63,8 +63,9 @@ _REMEDIES = {
         "transaction.max.timeout.ms"
     ),
     KafkaError._FENCED: (
-        "another sink uses the same transactional id: give each sink of each job a prefix of its "
-        "own with set_transactional_id_prefix"
+        "if another sink uses the same transactional id, give each sink of each job a prefix of "
+        "its own with set_transactional_id_prefix; if the transaction took too long, raise "
+        "transaction.timeout.ms with set_property"
     ),
     KafkaError._INVALID_ARG: "correct the property that was given with set_property",
 }
@@ -75,32 +76,13 @@ _AWAY = "look whether the broker runs and can be reached under its bootstrap.ser
 _logger = logging.getLogger(__name__)
 
 
-class KafkaSinkError(RuntimeError):
-    """Records could not be written to Kafka: says what, to which topic, why, and what to do.
-
-    Attributes:
-        code: Kafka's, where there is one.
-    """
-
-    def __init__(self, message: str, code: int | None = None) -> None:
-        """Take the whole message."""
-        super().__init__(message)
-        self.code = code
-
-    @property
-    def is_fencing(self) -> bool:
-        """Whether a newer producer of the same transactional id has put an end to this one."""
-        return _REMEDIES.get(self.code or 0) is _REMEDIES[KafkaError._FENCED]
-
-
 def fail(what: str, error: KafkaError | KafkaException) -> NoReturn:
     """Raise an error of Kafka's client as one that says what to do."""
     cause = error.args[0] if isinstance(error, KafkaException) else error
     remedy = _REMEDIES.get(cause.code(), _AWAY)
     message = f"Kafka sink: cannot {what}: {cause.str()} ({cause.name()}); {remedy}"
-    raise KafkaSinkError(message, cause.code()) from (
-        error if isinstance(error, KafkaException) else None
-    )
+    origin = error if isinstance(error, KafkaException) else None
+    raise KafkaSinkError(message, remedy is _REMEDIES[KafkaError._FENCED]) from origin
 
 
 class Topic(NamedTuple):
@@ -138,12 +120,11 @@ class Topics:
         size += sum(len(name) + len(value or b"") for name, value in record.headers)
         largest = self[record.topic].largest
         if size > largest:
-            code = KafkaError.MSG_SIZE_TOO_LARGE
             msg = (
                 f"Kafka sink: a record for topic '{record.topic}' has {size} bytes; at most "
-                f"{largest} are allowed: {_REMEDIES[code]}"
+                f"{largest} are allowed: {_REMEDIES[KafkaError.MSG_SIZE_TOO_LARGE]}"
             )
-            raise KafkaSinkError(msg, code)
+            raise KafkaSinkError(msg)
 
     def create(self, topic: str, config: dict[str, str]) -> None:
         """Make a topic of one partition, unless it is there."""
@@ -275,32 +256,42 @@ class TransactionalProducer:
         except KafkaException as error:
             fail(f"take over the transactional id '{transactional_id}'", error)
 
-    def commit(self, name: str, records: Iterable[Sequence[ProducerRecord]]) -> None:
-        """Write records and a marker with this name, all of it or nothing."""
+    def commit(
+        self, name: str, records: Iterable[Sequence[ProducerRecord]], forget: Iterable[str]
+    ) -> None:
+        """Write records and a marker with this name, all of it or nothing.
+
+        Args:
+            name: of what is committed.
+            records: in batches.
+            forget: the names of markers to remove.
+        """
         client = self._producer.client
-        marker = ProducerRecord(self._markers, name.encode(), self._id.encode(), 0)
         try:
             client.begin_transaction()
             for batch in records:
                 for record in batch:
                     self._producer.send(record)
                 client.poll(0)
+            for old in forget:
+                self._producer.send(ProducerRecord(self._markers, None, old.encode(), 0))
+            marker = ProducerRecord(self._markers, self._id.encode(), name.encode(), 0)
             self._producer.send(marker)
             client.commit_transaction(_PATIENCE)
         except KafkaException as error:
             self._producer.check()
             fail(f"commit the transaction of '{self._id}'", error)
 
-    def last_committed(self) -> str | None:
-        """The name that was committed last under this id; None if nothing ever was."""
+    def has_committed(self, name: str) -> bool:
+        """Whether there is a marker with this name."""
         place = TopicPartition(self._markers, 0)
         try:
             end = _end_of(self._settings, place)
-            return self._search(place, end)
+            return self._search(place, end, name.encode()) is not None
         except KafkaException as error:
-            fail(f"read topic '{self._markers}' to see what '{self._id}' has committed", error)
+            fail(f"read topic '{self._markers}' to see what was committed", error)
 
-    def _search(self, place: TopicPartition, end: int) -> str | None:
+    def _search(self, place: TopicPartition, end: int, name: bytes) -> bytes | None:
         """Read the markers up to an offset; those of transactions that are open are waited for."""
         settings = {
             **_of_all_clients(self._settings),
@@ -318,8 +309,8 @@ class TransactionalProducer:
             while reached < end:
                 for message in consumer.consume(1000, 0.1):
                     error = message.error()
-                    if error is None and message.key() == self._id.encode():
-                        found = message.value().decode()
+                    if error is None and message.key() == name:
+                        found = message.value()
                     elif error is not None and error.code() == KafkaError._PARTITION_EOF:
                         reached = message.offset()
                     elif error is not None:

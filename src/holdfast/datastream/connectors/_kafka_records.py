@@ -13,9 +13,23 @@ __all__ = [
     "KafkaRecordSerializationSchema",
     "KafkaRecordSerializationSchemaBuilder",
     "KafkaSinkContext",
+    "KafkaSinkError",
     "KafkaTopicSelector",
     "ProducerRecord",
 ]
+
+
+class KafkaSinkError(RuntimeError):
+    """Records could not be written to Kafka: says what, to which topic, why, and what to do.
+
+    Attributes:
+        is_fencing: whether a newer producer of the same transactional id has ended this one.
+    """
+
+    def __init__(self, message: str, is_fencing: bool = False) -> None:
+        """Take the whole message."""
+        super().__init__(message)
+        self.is_fencing = is_fencing
 
 
 class ProducerRecord(NamedTuple):

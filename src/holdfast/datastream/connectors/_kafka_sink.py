@@ -7,13 +7,12 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.datastream.connectors._kafka_producing import (
+from holdfast.datastream.connectors._kafka_client import client_settings, library
+from holdfast.datastream.connectors._kafka_records import (
+    KafkaSinkContext,
     KafkaSinkError,
-    RecordProducer,
-    Topics,
-    TransactionalProducer,
+    ProducerRecord,
 )
-from holdfast.datastream.connectors._kafka_records import KafkaSinkContext, ProducerRecord
 from holdfast.datastream.connectors._kafka_staging import KafkaTransaction, StagedRecords
 from holdfast.datastream.connectors._part_files import FileTransaction, Place
 from holdfast.datastream.connectors.base import DeliveryGuarantee
@@ -25,9 +24,13 @@ from holdfast.datastream.functions import (
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 
 if TYPE_CHECKING:
+    from holdfast.datastream.connectors._kafka_producing import (
+        RecordProducer,
+        TransactionalProducer,
+    )
     from holdfast.datastream.connectors._kafka_sink_builder import KafkaSink
 
-#: keeps the last marker of each transactional id, for ever
+#: keeps every marker until it is removed
 _MARKERS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 #: how often a commit is tried while others take the transactional id away
 _TRIES = 3
@@ -40,7 +43,10 @@ class SinkContext(KafkaSinkContext):
 
     def __init__(self, sink: KafkaSink, runtime_context: RuntimeContext) -> None:
         """Make what knows the topics."""
-        self.topics = Topics(sink.properties)
+        from holdfast.datastream.connectors._kafka_producing import Topics
+
+        self.settings = client_settings(sink.properties)
+        self.topics = Topics(self.settings)
         self._serialize = sink.serializer.serialize
         self._subtask = runtime_context.get_index_of_this_subtask()
         self._parallelism = runtime_context.get_number_of_parallel_subtasks()
@@ -73,13 +79,16 @@ class DirectSinkFunction(SinkFunction):
 
     def __init__(self, sink: KafkaSink) -> None:
         """Take the sink's settings."""
+        library()
         self._sink = sink
         self._waits = sink.guarantee is DeliveryGuarantee.AT_LEAST_ONCE
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Make the client."""
+        from holdfast.datastream.connectors._kafka_producing import RecordProducer
+
         self._context = SinkContext(self._sink, runtime_context)
-        self._producer = RecordProducer(self._sink.properties, self._sink.logs_failures)
+        self._producer = RecordProducer(self._context.settings, self._sink.logs_failures)
 
     def invoke(self, value: Any, context: SinkFunction.Context) -> None:
         """Hand a record to the client."""
@@ -122,7 +131,9 @@ class Writers(NamedTuple):
 
 
 #: what the program gives and ``open`` makes; the rest of the fields goes along with the subtask
-_NOT_CARRIED = frozenset(["_sink", "_sink_id", "_context", "_staged", "_producers", "_own"])
+_NOT_CARRIED = frozenset(
+    ["_sink", "_sink_id", "_context", "_staged", "_producer", "_own", "_is_stuck"]
+)
 
 
 class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
@@ -136,14 +147,15 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
        to 5.
     3. Say that it is begun.
     4. Write records and marker, in one transaction of Kafka's.
-    5. Delete the files.
+    5. Delete the records. What says that they were begun goes with the next epoch, and the marker
+       with the next commit, when no checkpoint to start from contains the transaction.
 
-    What happens if the process dies:
+    What happens if the process dies, or the epoch is run again:
 
-        before 4        nothing was committed; who comes next finds the files, and perhaps step 3
-        within 4        who comes next aborts it in step 1, or waits there until it is committed
-        between 4 and 5 who comes next finds the marker
-        within 5        the same: what says that it was begun is the last to go
+        before 4         nothing was committed; who comes next finds the files, and perhaps step 3
+        within 4         who comes next aborts it in step 1, or waits there until it is committed
+        between 4 and 5  who comes next finds the marker
+        after 5          who comes next finds that it was begun, and no records
 
     Two processes at it: the later one in step 1 wins. If the earlier one has committed before that,
     it has said so in step 3 before that, and the later one finds the marker in step 2.
@@ -151,21 +163,30 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
 
     transaction_type = KafkaTransaction
     user_context_type = Writers
+    #: what this epoch has committed, and what those before it have, as far as it leaves a trace
+    _committed: tuple[KafkaTransaction, ...] = ()
+    _committed_before: tuple[KafkaTransaction, ...] = ()
+    #: the names of those before, whose markers the next commit removes
+    _forgotten: tuple[str, ...] = ()
+    #: where the programs wrote that this one goes on from
+    _earlier: tuple[Place, ...] = ()
     _context: SinkContext
     _staged: StagedRecords
     _own: Writers
+    #: whether a commit has failed in this process
+    _is_stuck = False
+    #: that of this subtask's own transactional id, while this process has it
+    _producer: TransactionalProducer | None = None
 
     def __init__(self, sink: KafkaSink, sink_id: str = "") -> None:
         """Take the sink's settings; an id of an earlier object of this sink, or a new one."""
+        library()
         self._sink = sink
         self._sink_id = sink_id or uuid.uuid4().hex[:16]
-        #: by transactional id
-        self._producers: dict[str, TransactionalProducer] = {}
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Connect to the file system."""
         self._context = SinkContext(self._sink, runtime_context)
-        self._producers = {}
         place = Place(runtime_context.get_staging_directory(), self._sink_id)
         subtask = runtime_context.get_index_of_this_subtask()
         self._staged = StagedRecords(place, runtime_context.get_attempt_number(), subtask)
@@ -196,6 +217,14 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
         staged = FileTransaction(transactions[0].staged.place, parts)
         return [KafkaTransaction(transactions[0].transactional_id, staged)]
 
+    def end_epoch(self) -> None:
+        """Pre-commit; and remove the traces of commits in epochs that were accepted since."""
+        super().end_epoch()
+        for transaction in self._committed_before:
+            self._staged.forget(transaction)
+        self._forgotten += tuple(transaction.name for transaction in self._committed_before)
+        self._committed_before, self._committed = self._committed, ()
+
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         """Make durable what the checkpoint is going to contain."""
         for transaction in self.pending_transactions():
@@ -213,6 +242,7 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
     def abort(self, transaction: KafkaTransaction) -> None:
         """Delete the files; Kafka knows nothing of them."""
         self._staged.discard(transaction)
+        self._staged.forget(transaction)
 
     def initialize_user_context(self) -> Writers:
         """What the next attempt cleans up."""
@@ -229,16 +259,16 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
             mine = number % self._own.parallelism == subtask
             if mine and transactional_id not in wanted:
                 self._take_over(transactional_id)
+        self._earlier = tuple({used.place for used in contexts} - {self._own.place})
         if subtask == 0:
-            places = {used.place for used in contexts}
             keep = [name for transaction in transactions for name in transaction.files]
-            self._staged.segments.sweep_earlier(places, keep)
+            self._staged.segments.sweep_earlier(self._earlier, keep)
 
     def close(self) -> None:
         """Leave nothing but records of topics."""
         super().close()
-        self._staged.segments.sweep_own(())
-        self._producers.clear()
+        self._staged.segments.sweep_own(self._earlier)
+        self._producer = None
 
     @property
     def _own_id(self) -> str:
@@ -247,39 +277,50 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
     def _publish(self, transaction: KafkaTransaction, may_be_gone: bool) -> None:
         if not transaction.name:
             return  # all its records were left out
+        if self._is_stuck:
+            msg = "Kafka sink: an earlier transaction is not committed, and they keep their order"
+            raise KafkaSinkError(msg)
+        self._is_stuck = True
         for tries_left in reversed(range(_TRIES)):
             try:
                 self._write(transaction, may_be_gone)
                 break
             except KafkaSinkError as error:
                 # its successor ends what it has left open
-                self._producers.pop(transaction.transactional_id, None)
+                self._producer = None
                 if not error.is_fencing or not tries_left:
                     raise
         self._staged.discard(transaction)
+        self._committed += (transaction,)
+        self._is_stuck = False
 
     def _write(self, transaction: KafkaTransaction, may_be_gone: bool) -> None:
         """Steps 1 to 4."""
         producer = self._take_over(transaction.transactional_id)
         # NB: only after the id is this process's: until then another one may come to its end
-        begun = self._staged.is_begun(transaction)
-        if begun and producer.last_committed() == transaction.name:
+        there, begun = self._staged.is_there(transaction), self._staged.is_begun(transaction)
+        if begun and not there:
             return
-        if not self._staged.is_there(transaction):
+        if (begun or not there) and producer.has_committed(transaction.name):
+            return
+        if not there:
             self._report_missing(transaction, may_be_gone)
             return
         self._staged.begin(transaction)
-        producer.commit(transaction.name, self._staged.read(transaction))
+        producer.commit(transaction.name, self._staged.read(transaction), self._forgotten)
+        self._forgotten = ()
 
     def _take_over(self, transactional_id: str) -> TransactionalProducer:
         """The producer of an id; what another one has left open under it is aborted."""
-        producer = self._producers.get(transactional_id)
-        if producer is None:
-            markers = self._sink.markers_topic
-            self._context.topics.create(markers, _MARKERS_CONFIG)
-            producer = TransactionalProducer(self._sink.properties, transactional_id, markers)
+        if transactional_id == self._own_id and self._producer is not None:
+            return self._producer
+        from holdfast.datastream.connectors._kafka_producing import TransactionalProducer
+
+        markers = self._sink.markers_topic
+        self._context.topics.create(markers, _MARKERS_CONFIG)
+        producer = TransactionalProducer(self._context.settings, transactional_id, markers)
         if transactional_id == self._own_id:  # nobody needs those of others for long
-            self._producers[transactional_id] = producer
+            self._producer = producer
         return producer
 
     def _report_missing(self, transaction: KafkaTransaction, may_be_gone: bool) -> None:

@@ -8,8 +8,9 @@ The file that says that a commit was begun stands beside the first file of its t
     .0-1-<random>          records
     .0-1-<random>.begun    somebody has begun to commit the transaction of this file
 
-Invariant: it is there before the commit begins, and goes after the records have gone. Consequence:
-as long as there are records and no such file, they were never committed.
+Invariant: it is there before the commit begins, and the records go only after the commit.
+Consequence: records without such a file were never committed, and such a file without records says
+that they were.
 """
 
 from __future__ import annotations
@@ -128,11 +129,13 @@ class StagedRecords:
                     yield from _chunks(system, path, file)
 
     def discard(self, transaction: KafkaTransaction) -> None:
-        """Delete all files, the one that says that a commit was begun last."""
+        """Delete the records."""
         self.segments.discard(transaction.staged)
+
+    def forget(self, transaction: KafkaTransaction) -> None:
+        """Delete what says that a commit was begun, when nobody will ask."""
         system, directory = _home(transaction)
-        if transaction.name:
-            system.delete(join(directory, _begun(transaction.name)))
+        system.delete(join(directory, _begun(transaction.name)))
 
     def _write(self, transaction: KafkaTransaction, now: int) -> None:
         writing = transaction.staged.writing

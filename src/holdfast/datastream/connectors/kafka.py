@@ -24,6 +24,7 @@ from holdfast.datastream.connectors._kafka_records import (
     KafkaRecordSerializationSchema,
     KafkaRecordSerializationSchemaBuilder,
     KafkaSinkContext,
+    KafkaSinkError,
     KafkaTopicSelector,
     ProducerRecord,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "KafkaSink",
     "KafkaSinkBuilder",
     "KafkaSinkContext",
+    "KafkaSinkError",
     "KafkaSource",
     "KafkaSourceBuilder",
     "KafkaTopicPartition",

@@ -1,8 +1,4 @@
-"""A job on Spark whose processes are killed one after the other, from outside.
-
-Each kill comes when a random number of records were processed since the last one; by then the
-processes are anywhere in an epoch, or between two.
-"""
+"""A job under fire: processes of all kinds are killed, and the driver is started again."""
 
 from __future__ import annotations
 
@@ -10,16 +6,13 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tests.recovery.verifying import progress
-
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 #: in seconds, for a machine that is slow and busy
 LONGEST = 500
 SPARK = {
@@ -52,13 +45,9 @@ def processes() -> dict[int, Process]:
 class Run:
     """The job under fire: a driver with its family, started again whenever it is killed."""
 
-    def __init__(self, folder: Path, module: str, options: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, command: Sequence[str]) -> None:
         self._folder = folder
-        self._command = [sys.executable, "-m", module, str(folder)]
-        for name, value in options.items():
-            self._command += [f"--{name}", str(value)]
-        for key, value in (*SPARK.items(), ("holdfast.directory", str(folder / "run"))):
-            self._command += ["--spark", f"{key}={value}"]
+        self._command = command
         self._log = (folder / "log").open("w")
         self._deadline = time.monotonic() + LONGEST
         self.driver = self._start()
@@ -81,11 +70,6 @@ class Run:
             self.driver.wait()
             self.driver = self._start()
         return victim
-
-    def wait_for_records(self, count: int) -> None:
-        """Wait until so many more records were processed."""
-        target = progress(self._folder) + count
-        self.wait_until(lambda: progress(self._folder) >= target, f"{target} records")
 
     def wait_until(self, reached: Callable[[], bool], what: str) -> None:
         """Look again and again; the job must not end, well or badly, before."""
@@ -139,9 +123,9 @@ def _is_daemon(process: Process | None) -> bool:
 
 
 @contextmanager
-def started(folder: Path, module: str, options: dict[str, Any]) -> Iterator[Run]:
-    """A module's job, in a folder, with options of its command line."""
-    run = Run(folder, module, options)
+def started(folder: Path, command: Sequence[str]) -> Iterator[Run]:
+    """The job, until the block ends."""
+    run = Run(folder, command)
     try:
         yield run
     finally:
