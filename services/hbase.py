@@ -67,9 +67,10 @@ SETTINGS = {
     "hbase.regionserver.info.port": "-1",
     "hbase.thrift.info.port": "-1",
     "hbase.zookeeper.quorum": "127.0.0.1",
-    # how long a server that was killed is waited for, by the one that is started in its place
-    "hbase.zookeeper.property.tickTime": "300",
-    "zookeeper.session.timeout": "3000",
+    # how long a server that was killed is waited for, by the one that is started in its place; and
+    # how long one may stand still, on a machine that is slow and busy, before it gives itself up
+    "hbase.zookeeper.property.tickTime": "500",
+    "zookeeper.session.timeout": "8000",
     "hbase.regionserver.msginterval": "200",
     "hbase.server.thread.wakefrequency": "200",
     "hbase.master.wait.on.regionservers.interval": "200",
