@@ -54,8 +54,8 @@ class Counts(KeyedProcessFunction):
 class LocalJob:
     """A job that a test drives, epoch by epoch."""
 
-    def __init__(self, stream: DataStream, quota: int = 10) -> None:
-        self.run = LocalExecutor(stream, quota=quota)
+    def __init__(self, job: DataStream | StreamExecutionEnvironment, quota: int = 10) -> None:
+        self.run = LocalExecutor(job, quota=quota)
         self.driver = self.run._driver
         self.recorder = self.driver.recorder
         self.recorder.job(JOB_ID, self.run.plan, self.run._environment._configuration)

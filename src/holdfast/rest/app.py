@@ -73,7 +73,7 @@ class _Server:
             Route("/metrics", self._metrics, methods=["GET"]),
             Route("/jobs/{job_id}/live", self._stream, methods=["GET"]),
             *routes,
-            Mount("/", StaticFiles(directory=_PAGE, html=True)),
+            Mount("/", _Page(directory=_PAGE, html=True)),
         ]
 
     async def _answer(self, methods: dict[str, Endpoint], request: Request) -> Response:
@@ -142,6 +142,15 @@ class _Server:
             media_type="text/event-stream",
             headers={"cache-control": "no-store"},
         )
+
+
+class _Page(StaticFiles):
+    """The files of the page; browsers ask each time whether theirs is still the one."""
+
+    def file_response(self, *args: Any, **more: Any) -> Response:
+        response = super().file_response(*args, **more)
+        response.headers["cache-control"] = "no-cache"
+        return response
 
 
 async def _told(answer: Awaitable[Response]) -> Response:

@@ -129,6 +129,7 @@ class SparkJob:
                 driver.faults,
                 self._file_systems,
                 self._state,
+                driver.checkpoints.store.staging,
             )
             broadcast = session.sparkContext.broadcast(pack(code, self._paths))
         except BaseException:
@@ -398,6 +399,7 @@ class SparkJob:
             self.on_end()
 
     def _clean_up(self) -> None:
+        self._job.driver.close()
         self._directory.remove()
         if self._state.rocksdb:
             for root in self._state.roots():
