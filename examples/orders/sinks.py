@@ -20,6 +20,8 @@ __all__ = ["BATCHES", "SinkKind", "attach", "missing_for"]
 
 SinkKind = Literal["console", "parquet", "delta", "files"]
 
+_encode = msgspec.json.Encoder().encode
+
 #: the directory of the batches, beside those of the other outputs
 BATCHES = "batches"
 
@@ -52,7 +54,7 @@ class JsonLine(Encoder):
     """A record as a line of JSON."""
 
     def encode(self, value: Any) -> bytes:
-        return msgspec.json.encode(value) + b"\n"
+        return _encode(value) + b"\n"
 
 
 def json_lines(directory: Path) -> FileSink:

@@ -15,8 +15,14 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES / "keyed_state_demo.py"
-#: run by test_fault_tolerance.py, which looks closer
-ELSEWHERE = {"buffering_sink", "counter_source", "fault_simulation", "state_source_to_sink"}
+#: run by test_fault_tolerance.py, which looks closer, and by test_kafka_on_spark.py
+ELSEWHERE = {
+    "buffering_sink",
+    "counter_source",
+    "fault_simulation",
+    "kafka_word_count",
+    "state_source_to_sink",
+}
 
 #: what must stand in some line of the output; which subtask a key belongs to is not told
 EXPECTED = {
