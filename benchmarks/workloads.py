@@ -43,6 +43,15 @@
     Holdfast alone. A savepoint as a DataFrame: rows per second, made and read.
 `one_window`
     Holdfast alone. Does memory stay as small while ten million records go into one window?
+`rest_cost`
+    Holdfast alone. The keyed count while twenty clients look at it over HTTP, every other ten
+    seconds, against the ten seconds between.
+`kafka_source`
+    A topic of four partitions, read into nothing, beside bare consumers of ``confluent-kafka`` in
+    as many processes. Each has a broker of its own.
+`kafka_pipeline`
+    From Kafka to the keyed count to Kafka, exactly once, beside PySpark's own Kafka source and
+    sink, which is at least once, with ``transformWithState``.
 `nexmark`
     The auction benchmark of streaming systems: sixteen queries, one after another in one process
     of each system, over the same files; see `benchmarks.nexmark`. A figure is the rate of a query.
@@ -100,6 +109,11 @@ PROGRAMS = {
         Program("orders-pyflink", "benchmarks.orders.pyflink_job", "pyflink", "thread", 0.04),
         Program("orders-processes", "benchmarks.orders.pyflink_job", "pyflink", "process", 0.01),
         Program("one-window", "benchmarks.own.window_job"),
+        Program("rest-cost", "benchmarks.own.rest_job"),
+        Program("kafka-source", "benchmarks.kafka.source_job"),
+        Program("kafka-bare", "benchmarks.kafka.source_job", variant="bare"),
+        Program("kafka-pipeline", "benchmarks.kafka.pipeline_job"),
+        Program("kafka-pyspark", "benchmarks.kafka.pyspark_job", share=0.1),
         Program("nexmark-holdfast", "benchmarks.nexmark.job"),
         Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.25),
         Program("nexmark-pyflink", "benchmarks.nexmark.pyflink_job", "pyflink", share=0.02),
@@ -197,6 +211,11 @@ WORKLOADS = {
         Workload("increments", 1_000_000, 50_000, programs=("increments",), unit="keys"),
         Workload("savepoint_frame", 5_000_000, 50_000, programs=("savepoint-frame",), unit="keys"),
         Workload("one_window", 10_000_000, 2_000_000, programs=("one-window",)),
+        Workload("rest_cost", 40_000_000, 1_000_000, programs=("rest-cost",), timeout=900.0),
+        Workload("kafka_source", 8_000_000, 200_000, programs=("kafka-source", "kafka-bare")),
+        Workload(
+            "kafka_pipeline", 2_000_000, 100_000, programs=("kafka-pipeline", "kafka-pyspark")
+        ),
         Workload(
             "nexmark",
             8_000_000,
@@ -337,6 +356,29 @@ BARS = (
         at_most=1.2,
         by="one-window",
         by_figure="workers_early_mb",
+    ),
+    Bar(
+        "rest_cost",
+        "rate with twenty clients to none",
+        "rest-cost",
+        "watched_to_alone",
+        0.97,
+    ),
+    Bar(
+        "kafka_source",
+        "to bare consumers in as many processes",
+        "kafka-source",
+        "warm_rate",
+        0.6,
+        by="kafka-bare",
+    ),
+    Bar(
+        "kafka_pipeline",
+        "times PySpark's Kafka source and sink with transformWithState",
+        "kafka-pipeline",
+        "warm_rate",
+        20,
+        by="kafka-pyspark",
     ),
     *(
         Bar("nexmark", f"{query}: times PyFlink DataStream", ours, query, 20, by=pyflink)

@@ -4,9 +4,9 @@ It is stopped with a savepoint and started from it with two subtasks in place of
 goes with its key groups. A list of operator state is divided evenly, a union list goes to
 everybody, and raw bytes, which nobody looks into, are divided like a list. Prints:
 
-    subtask 0 has ['element1'], the union has 2, raw 1
-    subtask 1 has ['element2'], the union has 2, raw 0
-    20000 numbers were counted under 10 keys, each once
+    subtask 0 has ['element1'], the union has 2, raw 0
+    subtask 1 has ['element2'], the union has 2, raw 1
+    10000 numbers were counted under 10 keys, each once
 """
 
 import tempfile
@@ -30,7 +30,7 @@ from holdfast.datastream.functions import (
 )
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 
-NUMBERS = 20_000
+NUMBERS = 10_000
 KEYS = 10
 
 

@@ -5,9 +5,11 @@
 #   scripts/setup.sh python   .venv with the package (editable) and the pinned packages of constraints.txt
 #   scripts/setup.sh docs     what builds the documentation, into the same .venv: constraints-docs.txt
 #   scripts/setup.sh java     a Java 17 or newer; its place is written to .venv/holdfast.env
+#   scripts/setup.sh browser  a Chromium for the tests of the web page, if it can be had without asking
 #
 # Does nothing, quickly and silently, when nothing has changed since the last time. Changes nothing outside
-# .venv, except that root on Debian and Ubuntu, and users of Homebrew, get a missing Java installed.
+# .venv, except that root on Debian and Ubuntu, and users of Homebrew, get a missing Java installed, and
+# root on Debian a missing Chromium when the tests are run.
 #
 # Read from the environment: HOLDFAST_PYTHON, the Python to build .venv with; JAVA_HOME, the Java to use.
 
@@ -192,10 +194,36 @@ setup_java() {
     say "Java for Spark: $home"
 }
 
+# --- A browser ------------------------------------------------------------------------------------------------
+
+# The names are those that tests/page/conftest.py looks for.
+has_browser() {
+    for name in ${HOLDFAST_CHROMIUM:-} chromium chromium-browser google-chrome google-chrome-stable chrome \
+        "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"; do
+        if has "$name"; then return 0; fi
+    done
+    return 1
+}
+
+# Tried once, and never an error: without a browser the tests of the page are skipped, and say so.
+setup_browser() {
+    tried=$venv/holdfast.browser
+    if [ -f $tried ] || has_browser; then return; fi
+    mkdir -p $venv
+    : >$tried
+    ! can_apt || say "installing Chromium for the tests of the web page (about a minute)"
+    if can_apt && apt_install chromium >/dev/null 2>&1 && has_browser; then
+        say "Chromium is ready"
+    else
+        say "no Chromium was found or could be installed: the tests of the web page will be skipped"
+    fi
+}
+
 case ${1:-all} in
 all) setup_python && setup_java ;;
 python) setup_python ;;
 docs) setup_python && setup_docs ;;
 java) setup_java ;;
-*) fail "unknown step '$1'; steps are: python, docs, java" ;;
+browser) setup_browser ;;
+*) fail "unknown step '$1'; steps are: python, docs, java, browser" ;;
 esac

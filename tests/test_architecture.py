@@ -70,7 +70,7 @@ ALLOWED: dict[str, set[str]] = {
     # It runs programs, and leaves it to them to start Spark.
     "cli": {
         *("common", "plan", "state", "filesystem", "datastream", "checkpoint", "savepoint"),
-        "rest",
+        *("rest", "history"),
     },
     "__main__": {"cli"},
 }

@@ -3,6 +3,7 @@
     <directory>/chk-7/_metadata   a checkpoint is complete when this file is there
     <directory>/chk-8/            one that was begun
     <directory>/state/            the state files of all of them, and of the epochs in between
+    <directory>/staged/           what sinks have written and not committed
     <directory>/lock              held by the live job
     <directory>/told              where the live job was told to begin, if it was
     <directory>/finished          there is nothing to go on from
@@ -38,7 +39,7 @@ from holdfast.checkpoint.errors import (
 from holdfast.checkpoint.lock import DirectoryLock
 from holdfast.checkpoint.metadata import CheckpointMetadata, decode, encode
 from holdfast.filesystem import FileStatus, FileSystem, MissingFileError
-from holdfast.filesystem.local import LOCAL, LocalFileSystem
+from holdfast.filesystem.local import LOCAL
 from holdfast.state.errors import StateCorruptionError
 from holdfast.state.interface import read_file
 from holdfast.state.staging import StagedStateStorage, state_storage
@@ -48,6 +49,7 @@ __all__ = ["METADATA", "CheckpointStore", "read_metadata", "verify_files"]
 
 METADATA: Final = "_metadata"
 STATE: Final = "state"
+_STAGED: Final = "staged"
 _FINISHED: Final = "finished"
 _TOLD: Final = "told"
 _NAME: Final = re.compile(r"chk-(\d+)")
@@ -337,9 +339,14 @@ class CheckpointStore:
         return self._system.uri(str(self.directory))
 
     @property
-    def is_local(self) -> bool:
-        """Whether the directory is one of this machine's file system."""
-        return isinstance(self._system, LocalFileSystem)
+    def files(self) -> FileSystem:
+        """The file system that the directory is on."""
+        return self._system
+
+    @property
+    def staging(self) -> str:
+        """The address of the directory for what sinks keep until a checkpoint is complete."""
+        return self._system.uri(str(self.directory / _STAGED))
 
     def address_of(self, checkpoint: int) -> str:
         """The directory of a checkpoint, with its scheme."""

@@ -40,6 +40,8 @@ _VERBS: Final = {
     "demo": "Break an order system, which then proves itself.",
     "completion": "Print what a shell needs to complete verbs.",
 }
+#: a verb whose module cannot have its name: in this package it would hide Python's own
+_MODULES: Final = {"list": "list_jobs"}
 
 
 class _Verbs(click.Group):
@@ -51,7 +53,8 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _VERBS:
             return None
-        command = import_module(f"holdfast.cli.{cmd_name}").command
+        module = _MODULES.get(cmd_name, cmd_name)
+        command = import_module(f"holdfast.cli.{module}").command
         assert isinstance(command, click.Command)
         return command
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
+import msgspec
 
-from holdfast.cli.options import examples, json_option
+from holdfast.cli.images import located
+from holdfast.cli.options import examples, json_option, properties_option
+from holdfast.filesystem import FileSystem, join
+from holdfast.filesystem.local import LocalFileSystem
+from holdfast.history.journal import SUFFIX
 from holdfast.rest.options import RestOptions
 from holdfast.rest.serving import RestServer
 from holdfast.rest.site import Files
@@ -21,25 +28,28 @@ __all__ = ["command"]
     "history",
     epilog=examples(
         "holdfast history checkpoints",
+        "holdfast history s3a://bucket/checkpoints",
         "holdfast history --json checkpoints/orders | jq '.jobs[].state'",
     ),
 )
-@click.argument(
-    "directories",
-    metavar="DIR...",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-)
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
 @click.option("--port", type=click.IntRange(0, 65535), help="8082 unless given; 0 for any.")
 @json_option
-def command(directories: tuple[Path, ...], port: int | None, as_json: bool) -> None:
+@properties_option
+def command(
+    directories: tuple[str, ...], port: int | None, as_json: bool, properties: Mapping[str, str]
+) -> None:
     """Show jobs that have ended.
 
     Serves the web page and the API; Ctrl-C ends it. DIR is a checkpoint directory, or that of a
-    job in one. Jobs keep their history there.
+    job in one: jobs keep their history there.
     """
-    site = Files(directories)
+    with tempfile.TemporaryDirectory() as scratch:
+        places = [_local(one, properties, Path(scratch)) for one in directories]
+        _show(Files(places), port, as_json)
+
+
+def _show(site: Files, port: int | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_plain(site), indent=2))
         return
@@ -52,7 +62,26 @@ def command(directories: tuple[Path, ...], port: int | None, as_json: bool) -> N
         server.close()
 
 
-def _plain(site: Files) -> object:
-    import msgspec
+def _local(address: str, properties: Mapping[str, str], scratch: Path) -> Path:
+    """A directory as it is, or a copy of the histories in one that is on other machines."""
+    files, path = located(address, properties)
+    status = files.status(path)
+    if status is None or not status.is_directory:
+        raise click.ClickException(f"there is no directory '{files.uri(path)}'")
+    if isinstance(files, LocalFileSystem):
+        return Path(path)
+    copies = Path(tempfile.mkdtemp(dir=scratch))
+    for place in [path, *_directories(files, path)]:
+        for home in (place, join(place, "history")):
+            for found in files.list_directory(home):
+                if found.name.endswith(SUFFIX):
+                    (copies / found.name).write_bytes(files.read(join(home, found.name)))
+    return copies
 
+
+def _directories(files: FileSystem, path: str) -> list[str]:
+    return [join(path, found.name) for found in files.list_directory(path) if found.is_directory]
+
+
+def _plain(site: Files) -> object:
     return msgspec.to_builtins(jobs_overview(site))

@@ -22,10 +22,10 @@ _TAKE: Final = "take"
 class _TakeUnlessTold(click.Group):
     """``savepoint JOB`` is short for ``savepoint take JOB``."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, *ctx.help_option_names):
-            args = [_TAKE, *args]
-        return super().parse_args(ctx, args)
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return super().resolve_command(ctx, args if args[0] in self.commands else [_TAKE, *args])
 
 
 @click.group("savepoint", cls=_TakeUnlessTold)

@@ -31,7 +31,7 @@ _SEPARATORS: Final = re.compile(r"[-._\s]")
 #: a password in an address, such as s3a://key:secret@bucket
 _IN_ADDRESS: Final = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]*@")
 #: a setting within a value, such as those of a list of parameters, or of a command line
-_WITHIN: Final = re.compile(r"""([\w.-]+)(\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;]+)""")
+_WITHIN: Final = re.compile(r"""([\w.-]+)(["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;]+)""")
 
 
 def masked(configuration: Mapping[str, str]) -> dict[str, str]:

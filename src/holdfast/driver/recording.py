@@ -111,8 +111,8 @@ class Recorder:
         self, report: EpochReport, acks: list[Acknowledgement], book: EpochBook, barrier: Barrier
     ) -> None:
         """An epoch was accepted; what becomes of its checkpoint is not known yet."""
-        epoch = Epoch(report.started, report.seconds, acks)
         history = self.history
+        epoch = Epoch(report.started, report.seconds, acks, self._pause(report))
         figures = figures_after(history.graph, history.subtasks.figures, epoch)
         seen = SubtasksSeen(_now(), figures, metrics_by_operator(book.metrics))
         history.tell(seen)
@@ -124,6 +124,14 @@ class Recorder:
             self._files = {
                 file.name for chains in book.chains for chain in chains for file in chain.all_files
             }
+
+    def _pause(self, report: EpochReport) -> float:
+        """How long nothing ran before an epoch; the first of an attempt comes after nothing."""
+        last = self.history.epochs[-1] if self.history.epochs else None
+        begun = self.history.attempts[-1].time if self.history.attempts else 0
+        if last is None or last.started < begun:
+            return 0.0
+        return max(0.0, report.started - (last.started / 1000 + last.seconds))
 
     def checkpoints(self, records: Iterable[CheckpointRecord], retained: tuple[int, ...]) -> None:
         """Those are the last checkpoints, as they stand now."""

@@ -122,8 +122,8 @@ class SubtaskFigures(msgspec.Struct, omit_defaults=True):
     Attributes:
         busy, idle, blocked: its time so far, in seconds; blocked: there was more to read, but it
             waited for what comes after it.
-        busy_now, idle_now, blocked_now: milliseconds per second, in the last epoch.
-        in_now, out_now: records per second, in the last epoch.
+        busy_now, idle_now, blocked_now: milliseconds per second, since the epoch before the last.
+        in_now, out_now: records per second, likewise.
         watermark: how far time is; None if there is none.
         process: the worker that it ran in last.
     """

@@ -20,11 +20,21 @@ _MS = 1000
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """An accepted epoch: when it ran, for how long, and what its subtasks said."""
+    """An accepted epoch: when it ran, for how long, and what its subtasks said.
+
+    Attributes:
+        pause: how long nothing had run before it.
+    """
 
     started: float
     seconds: float
     acks: Sequence[Acknowledgement]
+    pause: float = 0.0
+
+    @property
+    def span(self) -> float:
+        """The time that it stands for: what came in it, came since the epoch before."""
+        return self.pause + self.seconds
 
     @property
     def saturated(self) -> bool:
@@ -55,7 +65,7 @@ def _after(
     came, went = _came(vertex, ack), _went(graph, vertex, ack)
     busy = min(epoch.seconds, came.seconds + _share(graph, vertex, ack))
     blocked = _blocked(ack, epoch, busy) if epoch.saturated else 0.0
-    idle = max(0.0, epoch.seconds - busy - blocked)
+    idle = max(0.0, epoch.span - busy - blocked)
     return SubtaskFigures(
         records_in=old.records_in + came.records,
         bytes_in=old.bytes_in + came.bytes,
@@ -143,11 +153,11 @@ def _blocked(ack: Acknowledgement, epoch: Epoch, busy: float) -> float:
 
 
 def _per_second(seconds: float, epoch: Epoch) -> int:
-    return round(_MS * seconds / epoch.seconds) if epoch.seconds else 0
+    return round(_MS * seconds / epoch.span) if epoch.span else 0
 
 
 def _rate(records: int, epoch: Epoch) -> float:
-    return round(records / epoch.seconds, 1) if epoch.seconds else 0.0
+    return round(records / epoch.span, 1) if epoch.span else 0.0
 
 
 def checkpoint_parts(

@@ -5,6 +5,9 @@ written stays. Its last line may be torn then, and is not read. When the file ha
 bound, what is remembered is written into a new one, which takes its place.
 
 The process that writes a file has it locked, so that others see whether the job still runs.
+
+A job's directory may be on other machines, where nothing can be added to a file. The file is local
+then, and a copy of it goes there once a minute, and when the job has ended.
 """
 
 from __future__ import annotations
@@ -13,20 +16,27 @@ import contextlib
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from holdfast.filesystem import FileSystem, join
+from holdfast.filesystem.local import LocalFileSystem
 from holdfast.history.events import Event
 from holdfast.history.job import ENDED, JobHistory
 
-__all__ = ["SUFFIX", "Journal", "journal_path", "read_journal"]
+__all__ = ["SUFFIX", "Journal", "open_journal", "read_journal"]
 
 SUFFIX: Final = ".history.jsonl"
 #: in bytes; a job that runs for years has no more
 _LARGEST: Final = 4_000_000
+#: seconds between two copies, where the job's directory is elsewhere
+_PUBLISH: Final = 60.0
+#: how many starts of a job are remembered
+_STARTS: Final = 20
 
 _logger = logging.getLogger(__name__)
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
@@ -39,11 +49,19 @@ class Journal:
     A file that cannot be written is given up, with a warning: the job goes on.
     """
 
-    def __init__(self, path: Path, history: JobHistory, largest: int = _LARGEST) -> None:
-        """Write into a new file; its directory is made."""
+    def __init__(
+        self,
+        path: Path,
+        history: JobHistory,
+        largest: int = _LARGEST,
+        publish: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """Write into a new file; its directory is made. ``publish`` copies it to elsewhere."""
         self.path = path
         self._history = history
         self._largest = largest
+        self._publish = publish
+        self._published = time.monotonic()
         self._size = 0
         self._file: int | None = None
         with self._or_without():
@@ -57,9 +75,22 @@ class Journal:
                 self._write(self._file, _encode(event) + b"\n")
                 if self._size > self._largest:
                     self._fold()
+                if time.monotonic() - self._published > _PUBLISH:
+                    self._copy()
 
     def close(self) -> None:
-        """Unlock the file."""
+        """Nothing comes after this."""
+        with self._or_without():
+            if self._file is not None:
+                self._copy()
+        self._unlock()
+
+    def _copy(self) -> None:
+        self._published = time.monotonic()
+        if self._publish is not None:
+            self._publish(self.path.read_bytes())
+
+    def _unlock(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -83,7 +114,7 @@ class Journal:
         # NB: a memory that is larger than the bound must not be written with every event
         self._largest = max(self._largest, 2 * self._size)
         os.replace(draft, self.path)
-        self.close()
+        self._unlock()
         self._file = file
 
     @contextlib.contextmanager
@@ -91,7 +122,7 @@ class Journal:
         try:
             yield
         except OSError as error:
-            self.close()
+            self._unlock()
             _logger.warning(
                 "the history of the job is not kept: cannot write %s: %s", self.path, error
             )
@@ -111,9 +142,34 @@ def read_journal(path: Path) -> JobHistory:
     return history
 
 
-def journal_path(directory: os.PathLike[str], job_id: str) -> Path:
-    """Where the history of a job goes, below its directory."""
-    return Path(directory) / "history" / f"{job_id}{SUFFIX}"
+def open_journal(
+    files: FileSystem, directory: str, job_id: str, history: JobHistory, scratch: Path
+) -> Journal:
+    """Begin a file in a job's directory, where those of its last starts are kept.
+
+    ``scratch``: a local directory, for what cannot be added to where it is.
+    """
+    home, name = join(directory, "history"), f"{job_id}{SUFFIX}"
+    try:
+        _forget(files, home)
+    except OSError as error:
+        _logger.warning("old histories in '%s' could not be deleted: %s", home, error)
+    if isinstance(files, LocalFileSystem):
+        return Journal(Path(home) / name, history)
+
+    def publish(data: bytes) -> None:
+        files.make_directories(home)
+        files.write(join(home, name), data)
+
+    return Journal(scratch / name, history, publish=publish)
+
+
+def _forget(files: FileSystem, home: str) -> None:
+    """Delete the oldest, so that there is room for one."""
+    told = [status for status in files.list_directory(home) if status.name.endswith(SUFFIX)]
+    told.sort(key=lambda status: status.modified)
+    for status in told[: max(0, len(told) - _STARTS + 1)]:
+        files.delete(join(home, status.name))
 
 
 def _is_locked(path: Path) -> bool:

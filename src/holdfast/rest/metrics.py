@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from numbers import Real
 from typing import Any, Final, NamedTuple
 
 from holdfast.history.events import CheckpointSeen, SubtaskCheckpoint, SubtaskFigures
@@ -140,8 +139,8 @@ def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in values.items():
         if isinstance(value, dict):
             yield from _numbers({f"{name}_{part}": number for part, number in value.items()})
-        elif isinstance(value, Real):
-            yield name, float(value) if not isinstance(value, int) else value
+        elif isinstance(value, int | float):
+            yield name, value
 
 
 def job_metrics(history: JobHistory, wanted: str | None) -> list[shapes.Metric]:

@@ -1,0 +1,222 @@
+/* A job: what the server says of it, kept up to date, and the tabs that show it. */
+
+import { actions } from "./actions.js";
+import { events, get } from "./api.js";
+import * as checkpoints from "./checkpoints.js";
+import * as configuration from "./configuration.js";
+import { h, render } from "./dom.js";
+import * as epochs from "./epochs.js";
+import * as exceptions from "./exceptions.js";
+import { bytes, count, duration, rate, time } from "./format.js";
+import { empty, fact, facts, problem, status } from "./parts.js";
+import * as plan from "./plan.js";
+import * as states from "./states.js";
+
+const TABS = { plan, epochs, checkpoints, exceptions, states, configuration };
+const NAMES = {
+  plan: "Plan", epochs: "Epochs", checkpoints: "Checkpoints", exceptions: "Exceptions",
+  states: "State", configuration: "Configuration",
+};
+const KEPT_EPOCHS = 1000;
+const RATE_OVER_MS = 5000;
+const ENDED = ["FINISHED", "CANCELED", "FAILED", "SUSPENDED"];
+
+/** All that is known of a job; the views read it. */
+class Job {
+  constructor(id, site, changed) {
+    this.path = `jobs/${id}`;
+    this.site = site;
+    this.draw = changed;
+    /** what the server answered, by the name of what it was asked for */
+    this.answers = {};
+    /** what views remember: what is open, chosen, entered */
+    this.ui = {};
+    this.details = null;
+    this.counts = null;
+    this.epochs = [];
+    /** for kinds of events: how many events there were when one was last told */
+    this.versions = {};
+    this.asked = {};
+  }
+
+  get ended() {
+    return ENDED.includes(this.details.state);
+  }
+
+  /** Whether something can be done to it. */
+  get acts() {
+    return this.site.features["web-cancel"] && !this.ended;
+  }
+
+  vertex(id) {
+    return this.details.vertices.find((vertex) => vertex.id === id);
+  }
+
+  take(event) {
+    this.details = event.job;
+    this.counts = event.checkpoints;
+    this.addEpochs(event.epochs);
+    this.versions = event.changed;
+  }
+
+  addEpochs(more) {
+    const known = this.epochs.at(-1)?.epoch ?? -1;
+    this.epochs = [...this.epochs, ...more.filter((one) => one.epoch > known)].slice(-KEPT_EPOCHS);
+  }
+
+  /** Ask for something, unless nothing has happened to it since it was asked for. */
+  keep(name, version = this.versions[name]) {
+    if (this.asked[name] === version) return;
+    this.asked[name] = version;
+    this.load(name);
+  }
+
+  /** Ask for something, and remember the answer, or why there is none. */
+  async load(name, path = name, query = {}) {
+    try {
+      this.answers[name] = await get(`${this.path}/${path}`, query);
+      delete this.answers[`${name} problem`];
+    } catch (problem) {
+      this.answers[`${name} problem`] = problem.message;
+    }
+    this.draw();
+  }
+
+  /** Records that sources gave per second, in the last seconds. */
+  get rate() {
+    const last = this.epochs.at(-1);
+    if (!last || this.ended) return 0;
+    const end = last["start-time"] + 1000 * last.duration;
+    const recent = this.epochs.filter((one) => one["start-time"] >= end - RATE_OVER_MS);
+    const span = Math.max(200, end - recent[0]["start-time"]);
+    return 1000 * recent.reduce((sum, one) => sum + one["records-read"], 0) / span;
+  }
+}
+
+export function openJob(frame, site, id, firstTab) {
+  const stop = new AbortController();
+  let tab = "plan";
+  let wanted = false;
+  let failure = null;
+  const job = new Job(id, site, () => {
+    if (!wanted) requestAnimationFrame(draw);
+    wanted = true;
+  });
+
+  function draw() {
+    wanted = false;
+    if (stop.signal.aborted) return;
+    if (!job.details) {
+      render(frame.content, failure ? problem(failure) : empty("Asking the server …"));
+      return;
+    }
+    frame.title(job.details.name, NAMES[tab]);
+    render(frame.content, header(job), tabs(job, id, tab), h("div", { class: "tab", key: tab }, TABS[tab].view(job)));
+  }
+
+  function go(name) {
+    tab = name in TABS ? name : "plan";
+    refresh();
+    job.draw();
+  }
+
+  /** Ask for what is shown and has changed. */
+  function refresh() {
+    if (!job.details) return;
+    job.keep("attempts", `${job.versions.attempts} ${job.versions.exceptions}`);
+    TABS[tab].refresh?.(job);
+  }
+
+  /** Take what the server says, until it ends, or nobody looks. */
+  async function listen() {
+    const connection = new AbortController();
+    const leave = () => { if (document.hidden || stop.signal.aborted) connection.abort(); };
+    document.addEventListener("visibilitychange", leave);
+    stop.signal.addEventListener("abort", leave);
+    try {
+      let isNew = true;
+      for await (const event of events(`jobs/${id}/live`, connection.signal)) {
+        if (isNew) await loadEpochs();
+        isNew = false;
+        job.take(event);
+        frame.link(job.ended ? "done" : "good", job.ended ? "ended" : "live");
+        refresh();
+        job.draw();
+      }
+    } finally {
+      document.removeEventListener("visibilitychange", leave);
+      stop.signal.removeEventListener("abort", leave);
+    }
+  }
+
+  /** An event has only the epochs of the last seconds. */
+  async function loadEpochs() {
+    const since = job.epochs.at(-1)?.epoch;
+    job.addEpochs((await get(`jobs/${id}/epochs`, { since })).epochs);
+  }
+
+  async function keepListening() {
+    for (let pause = 500; ; pause = Math.min(8000, 2 * pause)) {
+      await seen();
+      try {
+        await listen();
+        failure = null;
+      } catch (problem) {
+        failure = problem.message;
+      }
+      if (stop.signal.aborted) return;
+      if (!document.hidden) {
+        frame.link("gone", job.details && job.ended ? "server gone" : "no answer");
+        job.draw();
+        await new Promise((done) => setTimeout(done, pause));
+      }
+    }
+  }
+
+  frame.title("Job");
+  go(firstTab);
+  keepListening();
+  return { close: () => stop.abort(), go };
+}
+
+/** Wait until the page is in front. */
+function seen() {
+  return new Promise((done) => {
+    const look = () => {
+      if (document.hidden) return;
+      document.removeEventListener("visibilitychange", look);
+      done();
+    };
+    document.addEventListener("visibilitychange", look);
+    look();
+  });
+}
+
+function header(job) {
+  const { details, counts } = job;
+  const last = job.epochs.at(-1);
+  const restarts = job.answers.attempts?.failures;
+  return h("section", { class: "head", key: "head" },
+    h("div", { class: "title" },
+      h("h1", null, details.name),
+      status(details.state),
+      h("code", { class: "id", title: "The id of the job" }, details.jid)),
+    actions(job),
+    facts(
+      fact("Started", time(details["start-time"])),
+      fact(job.ended ? "Ran for" : "Running for", duration(details.duration)),
+      fact("Sources read", rate(job.rate)),
+      fact("Epochs", last ? count(last.epoch + 1) : "0", last && `${duration(1000 * last.duration)} the last`),
+      fact("Checkpoints", count(counts.completed), counts.failed ? `${counts.failed} failed` : undefined),
+      fact("State", bytes(last?.["state-bytes"] ?? 0)),
+      fact("Worker memory", bytes(last?.["memory-bytes"] ?? 0)),
+      restarts ? fact("Failures", count(restarts)) : null));
+}
+
+function tabs(job, id, current) {
+  const badge = { checkpoints: job.counts.failed, exceptions: job.answers.attempts?.failures };
+  return h("nav", { class: "tabs", key: "tabs", "aria-label": "Parts of the job" },
+    Object.keys(TABS).map((name) =>
+      h("a", { href: `#/jobs/${id}/${name}`, "aria-current": name === current ? "page" : undefined },
+        NAMES[name], badge[name] ? h("span", { class: "badge", title: `${badge[name]} failed` }, badge[name]) : null)));
+}

@@ -1,0 +1,60 @@
+/* Pieces that several views are made of. */
+
+import { h } from "./dom.js";
+
+const TONES = {
+  RUNNING: "good", FINISHED: "done", COMPLETED: "good",
+  FAILED: "bad", FAILING: "bad",
+  RESTARTING: "warn", CANCELLING: "warn", IN_PROGRESS: "warn", SUSPENDED: "warn",
+};
+
+export function status(word) {
+  return h("span", { class: `status ${TONES[word] ?? "done"}` }, word.toLowerCase().replaceAll("_", " "));
+}
+
+/** A figure with its name. */
+export function fact(name, value, more) {
+  return h("div", { class: "fact", key: name }, h("dt", null, name), h("dd", null, value, more && h("small", null, ` ${more}`)));
+}
+
+export function facts(...children) {
+  return h("dl", { class: "facts" }, children);
+}
+
+/** A table that scrolls by itself where there is no room for it.
+
+`columns`: `[title, cell, kind?]` with "number" or "when"; a cell is made from a row. `after(row)` may be a row of its own; a `tall` table
+scrolls up and down, too. */
+export function table(name, columns, rows, { key, after, tall } = {}) {
+  return h("div", { class: tall ? "scroll tall" : "scroll", tabindex: 0, role: "region", "aria-label": name },
+    h("table", null,
+      h("thead", null, h("tr", null, columns.map(([title, , kind]) => h("th", { class: kind, scope: "col" }, title)))),
+      h("tbody", null, rows.map((row, i) => [
+        h("tr", { key: `row ${key ? key(row) : i}` },
+          columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row, i)))),
+        after?.(row),
+      ]))));
+}
+
+export function section(title, ...children) {
+  return h("section", { key: title }, h("h2", null, title), children);
+}
+
+export function empty(text) {
+  return h("p", { class: "empty" }, text);
+}
+
+/** What went wrong, as the server says it. */
+export function problem(text) {
+  return text && h("p", { class: "problem", role: "alert" }, text);
+}
+
+/** Busy, back-pressured and idle time of a second, as a bar. */
+export function meter(now) {
+  const busy = now["busy-ms-per-second"] / 10;
+  const blocked = now["backpressured-ms-per-second"] / 10;
+  const text = `busy ${Math.round(busy)} %, back-pressured ${Math.round(blocked)} %`;
+  return h("span", { class: "meter", role: "img", "aria-label": text, title: text },
+    h("span", { class: "busy", style: { width: `${busy}%` } }),
+    h("span", { class: `blocked ${now["backpressure-level"]}`, style: { width: `${blocked}%` } }));
+}

@@ -1,0 +1,323 @@
+"""The page in a browser, over a job that the test drives: each part shows what is true."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.common import JobStatus
+from tests.page.conftest import OpenPage, expect, keep
+from tests.page.jobs import Trouble, finite, orders, served
+from tests.rest.conftest import JOB_ID, LocalJob
+
+NAME = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("job")
+
+
+@pytest.fixture(scope="module")
+def settings(directory: Path) -> dict[str, str]:
+    return {
+        "execution.checkpointing.interval": "1h",
+        "execution.checkpointing.dir": str(directory / "checkpoints"),
+        "execution.checkpointing.savepoint-dir": str(directory / "savepoints"),
+        "execution.checkpointing.num-retained": "3",
+        "execution.checkpointing.tolerable-failed-checkpoints": "5",
+        "fs.s3a.secret.key": "hush",
+        "pipeline.name": NAME,
+    }
+
+
+@pytest.fixture(scope="module")
+def trouble(directory: Path) -> Trouble:
+    return Trouble(directory)
+
+
+@pytest.fixture(scope="module")
+def job(settings: dict[str, str], trouble: Trouble) -> Iterator[LocalJob]:
+    """A job that has taken checkpoints, failed once, and runs."""
+    made = LocalJob(orders(finite, settings, trouble), quota=40)
+    with made.run:
+        made.run.epoch()
+        made.run.epoch(checkpoint=True)
+        made.run.epoch(checkpoint=True)
+        trouble.unknown.touch()
+        made.fail()
+        made.run.epoch()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def url(job: LocalJob, runtime_directory: Path) -> Iterator[str]:
+    with served(job) as address:
+        yield address
+
+
+def tab(url: str, name: str) -> str:
+    return f"{url}/#/jobs/{JOB_ID}/{name}"
+
+
+def test_the_list_leads_to_a_job(open_page: OpenPage, url: str) -> None:
+    page = open_page(url)
+    page.get_by_role("link", name=NAME).click()
+    assert page.get_by_role("heading", level=1).inner_text() == NAME
+    assert page.title() == f"{NAME} · Plan · Holdfast"
+    expect(page, "live", "#link")
+
+
+def test_what_a_job_says_is_text(open_page: OpenPage, url: str) -> None:
+    """A script in the name of a job, or in an exception, is shown and not run."""
+    page = open_page(tab(url, "exceptions"))
+    expect(page, re.compile("no such customer: customer-.<img src=x onerror"), "pre")
+    assert page.locator("h1 img, h1 script, pre img, #where img").count() == 0
+    expect(page, "tests/page/jobs.py", "pre")
+    expect(page, "Counts (")
+    expect(page, "checkpoint 2", "[aria-label=Starts]")
+    keep(page, "exceptions")
+
+
+def test_the_plan_is_a_graph_with_figures(open_page: OpenPage, url: str, job: LocalJob) -> None:
+    page = open_page(tab(url, "plan"))
+    page.locator(".vertex").first.wait_for()
+    assert page.locator(".vertex").count() == len(job.history.graph.vertices)
+    labels = page.locator(".graph text").all_text_contents()
+    assert {"HASH", "REBALANCE", "large"} <= set(labels)
+    box = page.get_by_role("button", name=re.compile("Counts"))
+    assert "×2" in box.inner_text()
+    assert "busy" in box.inner_text() or "blocked" in box.inner_text()
+    box.focus()
+    page.keyboard.press("Enter")
+    subtasks = page.get_by_role("region", name="Subtasks").locator("tbody tr")
+    subtasks.first.wait_for()
+    assert subtasks.count() == 2
+    keep(page, "plan")
+    was = [box.element_handle(), box.inner_text()]
+    job.run.epoch(200)
+    page.wait_for_function("([box, was]) => box.innerText !== was", arg=was)
+    assert box.get_attribute("aria-pressed") == "true"
+
+
+def test_epochs_over_time(open_page: OpenPage, url: str, job: LocalJob) -> None:
+    page = open_page(tab(url, "epochs"))
+    last = job.history.epochs[-1].epoch
+    table = page.get_by_role("region", name="Epochs")
+    table.get_by_role("cell", name=str(last), exact=True).wait_for()
+    job.run.epoch()
+    table.get_by_role("cell", name=str(last + 1), exact=True).wait_for()
+    chart = page.get_by_role("img", name=re.compile("^Duration"))
+    chart.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page, re.compile(rf"epoch {last + 1} · .*2 load .*6 persist"), ".detail")
+    keep(page, "epochs")
+
+
+def test_a_checkpoint_fails_and_the_next_one_is_complete(
+    open_page: OpenPage, url: str, job: LocalJob, trouble: Trouble
+) -> None:
+    page = open_page(tab(url, "checkpoints"))
+    rows = page.get_by_role("region", name="Checkpoints", exact=True).locator("tbody tr")
+    rows.first.wait_for()
+    trouble.locked.touch()
+    page.get_by_role("button", name="Checkpoint", exact=True).click()
+    expect(page, "Taking a checkpoint", "#notes")
+    job.run.epoch()
+    expect(page, re.compile("the ledger is locked"), "#notes")
+    rows.first.get_by_text("failed").wait_for()
+    rows.first.get_by_role("button").click()
+    expect(page, "the ledger is locked", ".more")
+    trouble.locked.unlink()
+    page.get_by_role("button", name="Checkpoint", exact=True).click()
+    job.run.epoch()
+    rows.first.get_by_text("completed").wait_for()
+    rows.first.get_by_role("button").click()
+    subtasks = page.get_by_role("region", name=re.compile("Subtasks of checkpoint"))
+    subtasks.get_by_text("Counts").wait_for()
+    keep(page, "checkpoints")
+
+
+def test_savepoint(open_page: OpenPage, url: str, job: LocalJob, directory: Path) -> None:
+    page = open_page(tab(url, "plan"))
+    page.get_by_role("button", name="Savepoint…").click()
+    page.get_by_role("dialog").wait_for()
+    keep(page, "savepoint")
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+    page.get_by_role("button", name="Savepoint…").click()
+    page.get_by_role("button", name="Take a savepoint").click()
+    expect(page, "Taking a savepoint", "#notes")
+    job.run.epoch()
+    expect(page, re.compile("The savepoint is complete"), "#notes")
+    said = page.locator(".note.good span").inner_text()
+    assert Path(said.split(": ", 1)[1]).is_relative_to(directory / "savepoints")
+
+
+def test_a_savepoint_elsewhere_is_refused_in_words(open_page: OpenPage, url: str) -> None:
+    page = open_page(tab(url, "plan"), forgives=("403",))
+    page.get_by_role("button", name="Savepoint…").click()
+    page.get_by_label("Directory").fill("/etc")
+    page.get_by_role("button", name="Take a savepoint").click()
+    expect(page, re.compile("a savepoint may be written below"), "#notes")
+
+
+def test_a_look_into_state(open_page: OpenPage, url: str, job: LocalJob) -> None:
+    page = open_page(tab(url, "states"))
+    table = page.get_by_role("region", name="States")
+    table.get_by_text("count", exact=True).wait_for()
+    page.get_by_label("State", exact=True).select_option(label="Counts: count")
+    page.get_by_label(re.compile("^Key")).fill("customer-3")
+    page.get_by_role("button", name="Look up").click()
+    page.locator(".found pre").wait_for()
+    assert page.locator(".found pre").inner_text() == str(
+        job.run.query_state("counts", "count", "customer-3")
+    )
+    page.get_by_label(re.compile("^Key")).fill("nobody'); <script>")
+    page.get_by_role("button", name="Look up").click()
+    expect(page, "Nothing.", ".found")
+    page.get_by_role("button", name="Compare").click()
+    expect(page, re.compile("new, .* changed"), "summary")
+    keep(page, "state")
+
+
+def test_settings_without_secrets(open_page: OpenPage, url: str) -> None:
+    page = open_page(tab(url, "configuration"))
+    page.get_by_label("Show those with").fill("secret")
+    rows = page.get_by_role("region", name="Settings").locator("tbody tr")
+    rows.first.wait_for()
+    assert rows.count() == 1
+    assert "hush" not in page.content()
+    keep(page, "configuration")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_only_tables_scroll_sideways(open_page: OpenPage, url: str, scheme: str) -> None:
+    page = open_page(
+        tab(url, "plan"),
+        viewport={"width": 390, "height": 800},
+        color_scheme=scheme,
+        has_touch=True,
+    )
+    for name in ("Plan", "Epochs", "Checkpoints", "Exceptions", "State", "Configuration"):
+        page.get_by_role("link", name=re.compile(f"^{name}")).click()
+        page.locator(".tab > *").first.wait_for()
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, name
+        keep(page, f"phone-{scheme}-{name.lower()}")
+
+
+def test_dark_is_dark(open_page: OpenPage, url: str) -> None:
+    grounds = {}
+    for scheme in ("light", "dark"):
+        page = open_page(tab(url, "plan"), color_scheme=scheme)
+        page.locator(".vertex").first.wait_for()
+        colour = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        grounds[scheme] = sum(map(int, re.findall(r"\d+", colour)[:3]))
+        keep(page, f"plan-{scheme}")
+    assert grounds["dark"] < 150 < 600 < grounds["light"]
+
+
+LAYOUT = """async ([nodes, vertical]) => {
+    const { layout } = await import("./layout.js");
+    const sizes = { width: 100, height: 50, gap: 60, space: 10, vertical };
+    const { boxes, ...rest } = layout(nodes, sizes);
+    return { ...rest, boxes: Object.fromEntries(boxes) };
+}"""
+
+
+@pytest.mark.parametrize("vertical", [False, True])
+def test_boxes_do_not_overlap_and_edges_go_on(
+    open_page: OpenPage, url: str, vertical: bool
+) -> None:
+    """The layout of a graph with edges over several levels, in both directions."""
+    levels = {f"n{i}": math.isqrt(i) for i in range(40)}
+    nodes = [
+        {
+            "id": name,
+            "level": level,
+            "inputs": [
+                {"id": other}
+                for number, (other, before) in enumerate(levels.items())
+                if before < level and (7 * number + int(name[1:])) % 5 == 0
+            ],
+        }
+        for name, level in levels.items()
+    ]
+    found = open_page(url).evaluate(LAYOUT, [nodes, vertical])
+    boxes = found["boxes"]
+    assert boxes.keys() == levels.keys()
+    for one in boxes.values():
+        assert -0.01 <= one["x"] <= found["width"] - 99.99
+        assert -0.01 <= one["y"] <= found["height"] - 49.99
+    for one, other in itertools.combinations(boxes.values(), 2):
+        assert abs(one["x"] - other["x"]) >= 99.99 or abs(one["y"] - other["y"]) >= 49.99
+    along = "y" if vertical else "x"
+    assert len(found["edges"]) == sum(len(node["inputs"]) for node in nodes) > 40
+    for edge in found["edges"]:
+        way = [point[along] for point in edge["points"]]
+        assert way == sorted(way)
+        assert way[0] > boxes[edge["from"]][along]
+        assert way[-1] == boxes[edge["to"]][along]
+
+
+def test_a_token_is_asked_for(open_page: OpenPage, job: LocalJob, runtime_directory: Path) -> None:
+    with served(job, token="open sesame", read_token="just looking") as url:
+        page = open_page(url, forgives=("401", "403"))
+        page.get_by_label("Token", exact=True).fill("wrong")
+        page.keyboard.press("Enter")
+        page.get_by_label("Token", exact=True).fill("just looking")
+        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("link", name=NAME).click()
+        page.get_by_role("button", name="Checkpoint", exact=True).click()
+        expect(page, "this token allows to look, not to act", "#notes")
+
+
+@pytest.fixture
+def another(settings: dict[str, str], tmp_path: Path) -> Iterator[LocalJob]:
+    """A job that a test may end."""
+    place = {"execution.checkpointing.dir": str(tmp_path / "checkpoints")}
+    job = LocalJob(orders(finite, {**settings, **place}, Trouble(tmp_path)), quota=40)
+    with job.run:
+        job.run.epoch()
+        yield job
+
+
+def test_cancelling_is_asked_about_first(
+    open_page: OpenPage, another: LocalJob, runtime_directory: Path
+) -> None:
+    with served(another) as url:
+        page = open_page(tab(url, "plan"))
+        page.get_by_role("button", name="Cancel…").click()
+        page.get_by_role("button", name="No, go back").click()
+        page.get_by_role("dialog").wait_for(state="detached")
+        assert not another.cancelled
+        page.get_by_role("button", name="Cancel…").click()
+        page.get_by_role("button", name="Cancel the job").click()
+        expect(page, "The job was asked to end.", "#notes")
+        assert another.cancelled
+        another.recorder.status(JobStatus.CANCELED)
+        page.locator("h1 + .status").get_by_text("canceled").wait_for()
+        assert page.get_by_role("button", name="Cancel…").count() == 0
+        expect(page, "ended", "#link")
+
+
+def test_stopping_too_and_it_leaves_a_savepoint(
+    open_page: OpenPage, another: LocalJob, runtime_directory: Path
+) -> None:
+    with served(another) as url:
+        page = open_page(tab(url, "plan"), forgives=("ERR_",))
+        page.get_by_role("button", name="Stop…").click()
+        page.get_by_label(re.compile("^Drain")).check()
+        page.get_by_role("button", name="Stop the job").click()
+        expect(page, "Taking the last savepoint", "#notes")
+        another.run.run_to_end()
+        expect(page, re.compile("The job has stopped. Its savepoint: /"), "#notes")
+    # the server has gone with the job, and what was known stays
+    expect(page, "no answer", "#link")
+    assert page.locator(".vertex").count() == len(another.history.graph.vertices)

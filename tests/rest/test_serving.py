@@ -1,0 +1,214 @@
+"""A server comes with a job, costs nothing until somebody looks, and goes with it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast.common import Configuration, JobStatus
+from holdfast.errors import JobDefinitionError
+from holdfast.history.events import JobBegan
+from holdfast.history.job import JobHistory
+from holdfast.rest.options import RestOptions, rest_options
+from holdfast.rest.registry import Registration, RegistryError, registered, runtime_directory
+from holdfast.rest.serving import RestServer, serve
+from holdfast.rest.site import EndedJob, LiveJobs
+from tests.rest.conftest import Client, LocalJob
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "holdfast-rest"]
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("HOLDFAST_RUNTIME_DIR", str(tmp_path / "runtime"))
+    return tmp_path / "runtime"
+
+
+def test_the_settings() -> None:
+    options = rest_options(Configuration())
+    assert (options.enabled, options.address, options.port, options.default_port) == (
+        True,
+        "127.0.0.1",
+        None,
+        8081,
+    )
+    told = {
+        "rest.bind-port": "9000",
+        "rest.allowed-hosts": "a.example, B.example;c",
+        "rest.token": "t",
+    }
+    options = rest_options(Configuration(told))
+    assert (options.port, options.hosts) == (9000, ("a.example", "b.example", "c"))
+    assert "'t'" not in repr(options)
+    with pytest.raises(ValueError, match=r"rest\.port must be at least 0"):
+        rest_options(Configuration({"rest.port": "-1"}))
+    with pytest.raises(JobDefinitionError, match="at most 65535"):
+        rest_options(Configuration({"rest.port": "70000"}))
+
+
+def test_a_port_that_is_taken_is_told_before_the_job_runs(job: LocalJob) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(JobDefinitionError, match=rf"127\.0\.0\.1:{port}: .*'rest\.port' to a"):
+            serve(job, RestOptions(port=port))
+
+
+def test_without_a_port_in_the_settings_another_one_is_taken(job: LocalJob) -> None:
+    first, second = (RestServer(LiveJobs(), RestOptions()) for _ in range(2))
+    assert first.url != second.url
+    for server in (first, second):
+        server.start()
+        server.close()
+
+
+def test_one_setting_turns_it_off(job: LocalJob, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        serve(job, RestOptions(enabled=False))()
+    assert (threads(), caplog.records) == ([], [])
+
+
+def test_jobs_share_a_server_that_ends_with_the_last(
+    job: LocalJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = RestOptions(port=0)
+    with caplog.at_level(logging.INFO):
+        leave, leave_too = serve(job, options), serve(job, options)
+    addresses = {record.getMessage().split(" is at ")[1] for record in caplog.records}
+    assert len(addresses) == 1, "told once per job, and the same"
+    assert len(threads()) == len(registered()) == 1
+    leave()
+    assert len(threads()) == 1
+    leave_too()
+    assert (threads(), registered()) == ([], [])
+
+
+def test_a_stream_gets_the_last_word_and_ends(job: LocalJob) -> None:
+    """A page sees that its job has ended, and the end of the job does not wait for the page."""
+    live = LiveJobs()
+    live.add(job)
+    server = RestServer(live, RestOptions(port=0))
+    server.start()
+    ask = Client(server)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(ask.job("/live").body))
+    assert ask("/overview").status == 200
+    reader.start()
+    while not server._server or not ask_is_streaming(server):
+        pass
+    job.recorder.status(JobStatus.RUNNING)
+    server.close()
+    reader.join(5)
+    assert not reader.is_alive()
+    assert threads() == []
+    assert got[0].count(b"event: job") >= 1
+
+
+def ask_is_streaming(server: RestServer) -> bool:
+    return bool(server._server and server._server.server_state.tasks)
+
+
+def test_the_end_of_a_job_waits_until_a_client_knows_its_savepoint(job: LocalJob) -> None:
+    """A job that is stopped has ended a moment after its savepoint; who asked must hear of it."""
+    live = LiveJobs()
+    live.add(job)
+    server = RestServer(live, RestOptions(port=0))
+    server.start()
+    ask = Client(server)
+    request = ask.job("/checkpoints", "POST").json["request-id"]
+    job.run.epoch()
+    closing = threading.Thread(target=server.close)
+    closing.start()
+    assert ask.job(f"/checkpoints/{request}").json["status"] == {"id": "COMPLETED"}
+    closing.join(1.5)
+    assert not closing.is_alive(), "it does not wait any longer"
+
+
+def test_jobs_that_have_ended_are_shown_for_a_while(job: LocalJob) -> None:
+    live = LiveJobs()
+    live.add(job)
+    live.end(job)
+    (shown,) = live.jobs()
+    assert isinstance(shown, EndedJob)
+    for number in range(60):
+        history = JobHistory([JobBegan(f"{number:032x}", "x", number, "", 1, {}, {})])
+        live.end(EndedJob(history))
+    assert len(live.jobs()) == 50
+    assert live.job(f"{59:032x}") is not None
+
+
+def test_nothing_is_loaded_before_somebody_asks() -> None:
+    program = """
+import sys, holdfast.rest.serving as s
+from holdfast.rest.site import EndedJob, LiveJobs
+from holdfast.rest.options import RestOptions
+server = s.RestServer(LiveJobs(), RestOptions(port=0)); server.start()
+print({"starlette", "uvicorn", "anyio", "prometheus_client"} & set(sys.modules))
+import urllib.request
+print(urllib.request.urlopen(server.url + "/jobs").read().decode())
+print("starlette" in sys.modules)
+server.close()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split("\n")[:3] == ["set()", '{"jobs":[]}', "True"], done.stderr
+    assert done.stderr == ""
+
+
+# How the command line finds servers
+
+
+def test_a_registration_is_the_user_s_alone(own_registry: Path) -> None:
+    registration = Registration("http://127.0.0.1:1", "secret")
+    (file,) = own_registry.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(own_registry.stat().st_mode) == 0o700
+    (entry,) = registered()
+    assert (entry.url, entry.token, entry.process) == ("http://127.0.0.1:1", "secret", os.getpid())
+    registration.remove()
+    assert registered() == []
+
+
+def test_what_a_killed_process_left_is_removed(own_registry: Path) -> None:
+    program = """
+import os, signal
+from holdfast.rest.registry import Registration
+kept = Registration("http://127.0.0.1:1", "secret")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program], check=False)
+    assert len(list(own_registry.iterdir())) == 1
+    assert registered() == []
+    assert list(own_registry.iterdir()) == []
+
+
+def test_garbage_in_the_registry_is_passed_over(own_registry: Path) -> None:
+    registration = Registration("http://127.0.0.1:1", "secret")
+    (own_registry / "1-x.json").write_text(json.dumps({"url": 1}))
+    assert len(registered()) == 1
+    registration.remove()
+
+
+def test_a_directory_that_others_can_write_to_is_refused(own_registry: Path) -> None:
+    own_registry.mkdir()
+    own_registry.chmod(0o777)
+    with pytest.raises(RegistryError, match="nobody else can write to; remove it"):
+        runtime_directory()
+
+
+def test_a_link_instead_of_the_directory_is_refused(own_registry: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    own_registry.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RegistryError, match="must be a directory"):
+        runtime_directory()
