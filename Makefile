@@ -6,15 +6,15 @@ PYTHON := .venv/bin/python
 # Commands that start Spark run with the JAVA_HOME that setup found.
 WITH_JAVA := . ./.venv/holdfast.env &&
 # Folders to check, as far as they exist.
-CHECKED := $(wildcard src examples benchmarks tests scripts)
-TYPED := $(wildcard src examples)
+CHECKED := $(wildcard src examples benchmarks services tests scripts)
+TYPED := $(wildcard src examples services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench docs dist lock clean python-ready ready
+.PHONY: help setup demo test check format bench services services-stop docs dist lock clean python-ready ready
 
 help: ## Show this list.
 	@echo "usage: make <target> [ARGS='...']"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ready ## Create .venv, install the pinned packages, find or install Java.
 	@$(WITH_JAVA) echo "ready: $$($(PYTHON) --version) in .venv, Java in $$JAVA_HOME"
@@ -38,6 +38,12 @@ format: python-ready ## Format the code and apply the safe lint fixes.
 bench: ready ## Run the benchmarks; ARGS go to them.
 	@$(WITH_JAVA) $(PYTHON) -m benchmarks $(ARGS)
 
+services: ready ## Start a Kafka broker on this machine; ARGS=kafka for one of several.
+	@$(WITH_JAVA) $(PYTHON) -m services start $(ARGS)
+
+services-stop: python-ready ## Stop what make services started.
+	@$(PYTHON) -m services stop $(ARGS)
+
 # NB: the variable keeps the theme from printing news of its makers
 docs: python-ready ## Build the documentation as a site into build/site; a broken link is an error.
 	@scripts/setup.sh docs
@@ -52,9 +58,9 @@ dist: python-ready ## Build the wheel and the source distribution into dist.
 lock: ## Write constraints*.txt anew with the newest versions pyproject.toml allows (needs uv).
 	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev \
 		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
-	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra docs \
+	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --group docs \
 		--constraints constraints.txt \
-		--custom-compile-command 'make lock' --output-file constraints-docs.txt pyproject.toml
+		--custom-compile-command 'make lock' --output-file constraints-docs.txt
 
 clean: ## Remove .venv, caches and what Spark left behind.
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist \

@@ -35,7 +35,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STEP", "WARM_UP", "Mark", "Measurement", "Meter", "emit", "measured", "read_marks"]
+__all__ = [
+    "PYTHON",
+    "STARTED",
+    "STEP",
+    "WARM_UP",
+    "Mark",
+    "Measurement",
+    "Meter",
+    "emit",
+    "measured",
+    "read_marks",
+]
 
 #: A point in time, and how many records were through by then.
 Mark = tuple[float, float]
@@ -48,6 +59,8 @@ WARM_UP = 0.25
 
 #: The runner sets this to the time at which it starts a program.
 STARTED = "BENCHMARK_STARTED"
+#: And this to the interpreter that has Holdfast, for programs that run with that of a peer.
+PYTHON = "BENCHMARK_PYTHON"
 
 
 class Meter:

@@ -33,9 +33,10 @@
 `recovery`
     Holdfast alone. How long a job is away after a failure, with little and with much state.
 `orders`
-    The order system of ``examples/orders`` as fast as it goes; on PyFlink, what can be written of
-    it there. A record is an event. Holdfast also at half of its rate: how long an event waits for
-    its output.
+    The order system of ``examples/orders`` as fast as it goes, from files to files; on PyFlink,
+    what can be written of it there, with threads and with processes. A record is an event. What
+    came out is compared with a batch computation, or there is no figure. Holdfast also at half of
+    its rate: how long an event waits for its output.
 `increments`
     Holdfast alone. What a checkpoint writes, by changed keys and by keys in the state.
 `savepoint_frame`
@@ -45,6 +46,12 @@
 `rest_cost`
     Holdfast alone. The keyed count while twenty clients look at it over HTTP, every other ten
     seconds, against the ten seconds between.
+`kafka_source`
+    A topic of four partitions, read into nothing, beside bare consumers of ``confluent-kafka`` in
+    as many processes. Each has a broker of its own.
+`kafka_pipeline`
+    From Kafka to the keyed count to Kafka, exactly once, beside PySpark's own Kafka source and
+    sink, which is at least once, with ``transformWithState``.
 `nexmark`
     The auction benchmark of streaming systems: sixteen queries, one after another in one process
     of each system, over the same files; see `benchmarks.nexmark`. A figure is the rate of a query.
@@ -98,13 +105,18 @@ PROGRAMS = {
         Program("recovery-5m", "benchmarks.own.recovery_job", variant="5000000"),
         Program("increments", "benchmarks.own.increments_job"),
         Program("savepoint-frame", "benchmarks.own.savepoint_job"),
-        Program("orders", "benchmarks.own.orders_job"),
-        Program("orders-pyflink", "benchmarks.peers.pyflink_orders_job", "pyflink", "thread", 0.05),
+        Program("orders", "benchmarks.orders.job"),
+        Program("orders-pyflink", "benchmarks.orders.pyflink_job", "pyflink", "thread", 0.04),
+        Program("orders-processes", "benchmarks.orders.pyflink_job", "pyflink", "process", 0.01),
         Program("one-window", "benchmarks.own.window_job"),
         Program("rest-cost", "benchmarks.own.rest_job"),
+        Program("kafka-source", "benchmarks.kafka.source_job"),
+        Program("kafka-bare", "benchmarks.kafka.source_job", variant="bare"),
+        Program("kafka-pipeline", "benchmarks.kafka.pipeline_job"),
+        Program("kafka-pyspark", "benchmarks.kafka.pyspark_job", share=0.1),
         Program("nexmark-holdfast", "benchmarks.nexmark.job"),
-        Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.5),
-        Program("nexmark-pyflink", "benchmarks.nexmark.pyflink_job", "pyflink", share=0.04),
+        Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.25),
+        Program("nexmark-pyflink", "benchmarks.nexmark.pyflink_job", "pyflink", share=0.02),
     )
 }
 
@@ -189,14 +201,24 @@ WORKLOADS = {
             programs=("recovery-100k", "recovery-1m", "recovery-5m"),
             unit="keys at most",
         ),
-        Workload("orders", 400_000, 20_000, programs=("orders", "orders-pyflink"), unit="events"),
+        Workload(
+            "orders",
+            1_000_000,
+            100_000,
+            programs=("orders", "orders-pyflink", "orders-processes"),
+            unit="events",
+        ),
         Workload("increments", 1_000_000, 50_000, programs=("increments",), unit="keys"),
         Workload("savepoint_frame", 5_000_000, 50_000, programs=("savepoint-frame",), unit="keys"),
         Workload("one_window", 10_000_000, 2_000_000, programs=("one-window",)),
         Workload("rest_cost", 40_000_000, 1_000_000, programs=("rest-cost",), timeout=900.0),
+        Workload("kafka_source", 8_000_000, 200_000, programs=("kafka-source", "kafka-bare")),
+        Workload(
+            "kafka_pipeline", 2_000_000, 100_000, programs=("kafka-pipeline", "kafka-pyspark")
+        ),
         Workload(
             "nexmark",
-            4_000_000,
+            8_000_000,
             400_000,
             programs=NEXMARK,
             unit="events",
@@ -341,6 +363,22 @@ BARS = (
         "rest-cost",
         "watched_to_alone",
         0.97,
+    ),
+    Bar(
+        "kafka_source",
+        "to bare consumers in as many processes",
+        "kafka-source",
+        "warm_rate",
+        0.6,
+        by="kafka-bare",
+    ),
+    Bar(
+        "kafka_pipeline",
+        "times PySpark's Kafka source and sink with transformWithState",
+        "kafka-pipeline",
+        "warm_rate",
+        20,
+        by="kafka-pyspark",
     ),
     *(
         Bar("nexmark", f"{query}: times PyFlink DataStream", ours, query, 20, by=pyflink)

@@ -45,6 +45,8 @@ MODULES: Final = (
     "holdfast.common.time",
     "holdfast.common.types",
     "holdfast.errors",
+    "holdfast.state.errors",
+    "holdfast.checkpoint.errors",
     "holdfast.savepoint",
     "holdfast.testing",
     "holdfast.metrics",
@@ -148,6 +150,8 @@ def example_page(source: str) -> str:
     else:
         files = [path]
     lines = [f"# {path.stem.replace('_', ' ').capitalize()}", "", _summary(files[0]), ""]
+    if (ROOT / "docs" / "plans" / f"{path.stem}.svg").exists():
+        lines += [f"![Its plan](../plans/{path.stem}.svg)", ""]
     for file in files:
         lines += [
             f'```python title="{file.relative_to(ROOT)}"',

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pytest
 
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 from holdfast.testing import LocalExecutor
 from tests.crashing import every_epoch_is_lost_once
+
+if TYPE_CHECKING:
+    from tests.kafka import Kafka
 
 REWRITE_GOLDEN = "--rewrite-golden"
 SEED = "--seed"
@@ -161,10 +164,24 @@ def disturbance(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real HDFS, in a process of its own."""
-    from tests.hdfs import NoHdfsError, running
+    from services.artifacts import UnavailableError
+    from tests.hdfs import running
 
     try:
         with running(tmp_path_factory.mktemp("hdfs")) as address:
             yield address
-    except NoHdfsError as error:
+    except UnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A real Kafka broker; a test that ends it starts it again."""
+    from services.artifacts import UnavailableError
+    from tests.kafka import running
+
+    try:
+        with running(tmp_path_factory.mktemp("services") / "kafka") as broker:
+            yield broker
+    except UnavailableError as error:
         pytest.skip(str(error))

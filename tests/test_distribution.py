@@ -72,8 +72,9 @@ def test_the_version_is_a_semantic_one() -> None:
 
 def test_every_package_that_is_imported_is_asked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    asked = [*project["dependencies"], *project["optional-dependencies"]["webhdfs"]]
-    names = {re.split(r"[^\w-]", requirement)[0] for requirement in asked}
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *extras["webhdfs"], *extras["kafka"], *extras["avro"]]
+    names = {re.split(r"[^\w-]", requirement)[0].replace("-", "_") for requirement in asked}
     imported = {
         name.partition(".")[0] for module in MODULES for name, _ in imports_of(module)
     } - sys.stdlib_module_names
@@ -85,6 +86,12 @@ def test_the_source_distribution_has_what_make_needs(dist: Path) -> None:
     with tarfile.open(archive) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
     wanted = ["Makefile", "scripts/setup.sh", "constraints.txt", "pyproject.toml", "LICENSE"]
+    wanted += [
+        "constraints-docs.txt",
+        "mkdocs.yml",
+        "scripts/docs_site.py",
+        "docs/plans/orders.svg",
+    ]
     wanted += ["examples/orders/__main__.py", "tests/conftest.py", "src/holdfast/py.typed"]
     assert [name for name in wanted if name not in names] == []
 

@@ -126,7 +126,7 @@ class _Piece:
 def _parse(data: bytes) -> list[Event]:
     """The events of some rows.
 
-    Most are bids, so all rows are taken for bids first, and the few others then put in their places.
+    Most are bids, so all rows are taken for bids, and the few others then put in their places.
     """
     table = csv.read_csv(pa.BufferReader(data), _READ, _PARSE, _CONVERT)
     (rows,) = table.to_batches()

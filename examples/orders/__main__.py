@@ -20,7 +20,7 @@ from examples.orders.pipeline import PipelineSettings
 from examples.orders.progress import Progress
 from examples.orders.runner import run
 from examples.orders.shop import Shop
-from examples.orders.sinks import SinkKind
+from examples.orders.sinks import SinkKind, missing_for
 from examples.orders.verify import table, verify
 from examples.orders.view import View, make_view
 from holdfast.common import Duration
@@ -47,6 +47,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error("--chaos, --verify and --write need --events: an end to come to")
     if (options.chaos or options.verify) and options.sink != "files":
         parser.error("--chaos and --verify read the outputs of --sink files")
+    missing = missing_for(options.sink)
+    if missing is not None:
+        parser.error(missing)
     return options
 
 

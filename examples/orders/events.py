@@ -42,7 +42,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """What does not change once it is made, and refers to nothing that refers back to it."""
 
 
-class OrderItem(Record):
+class OrderItem(Record, frozen=True):
     """A line of an order; the price is that of one piece."""
 
     product: str
@@ -51,7 +51,7 @@ class OrderItem(Record):
     price: Decimal
 
 
-class OrderEvent(Record):
+class OrderEvent(Record, frozen=True):
     """A step in the life of an order.
 
     Attributes:
@@ -78,7 +78,7 @@ class OrderEvent(Record):
         return sum(item.quantity for item in self.items)
 
 
-class OrderStatus(Record):
+class OrderStatus(Record, frozen=True):
     """Where an order stands after a step, and when it came to each."""
 
     order_id: str
@@ -91,7 +91,7 @@ class OrderStatus(Record):
     cancelled: int | None = None
 
 
-class RejectedStep(Record):
+class RejectedStep(Record, frozen=True):
     """A step that cannot be, and why."""
 
     event_id: str
@@ -101,7 +101,7 @@ class RejectedStep(Record):
     reason: str
 
 
-class PurchaseStatistics(Record):
+class PurchaseStatistics(Record, frozen=True):
     """What a user ordered within an hour; ``categories`` counts pieces."""
 
     user_id: str
@@ -114,7 +114,7 @@ class PurchaseStatistics(Record):
     categories: dict[str, int]
 
 
-class LateOrder(Record):
+class LateOrder(Record, frozen=True):
     """An order that came when the statistics of its hour had been given out."""
 
     order_id: str
@@ -123,7 +123,7 @@ class LateOrder(Record):
     total: Decimal
 
 
-class StockChange(Record):
+class StockChange(Record, frozen=True):
     """Pieces that leave the stock of a product, or come back."""
 
     product: str
@@ -131,7 +131,7 @@ class StockChange(Record):
     order_id: str
 
 
-class StockLevel(Record):
+class StockLevel(Record, frozen=True):
     """The stock of a product after a change; ``number`` counts the changes of the product."""
 
     product: str
@@ -141,7 +141,7 @@ class StockLevel(Record):
     order_id: str
 
 
-class LowStock(Record):
+class LowStock(Record, frozen=True):
     """A product of which there is little left; ``number`` is that of the change that made it so."""
 
     product: str

@@ -22,7 +22,7 @@ LOW = 10
 LOW_STOCK = OutputTag("low-stock", LowStock)
 
 
-class Shelf(Record):
+class Shelf(Record, frozen=True):
     """How much there is of a product, and how many changes led there."""
 
     stock: int

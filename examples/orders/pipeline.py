@@ -1,10 +1,10 @@
 """The job: from a stream of order events to statuses, statistics, stock and batches.
 
     events ─ by order ─ deduplication
-                          ├─ by order ─ tracking ─┬─► statuses
-                          │                       ├─► rejected steps
-                          │                       └─ by product ─ inventory ─┬─► stock
-                          │                                                  └─► low stock
+                          ├─ tracking ─┬─► statuses
+                          │            ├─► rejected steps
+                          │            └─ by product ─ inventory ─┬─► stock
+                          │                                       └─► low stock
                           └─ created ─┬─ by user and hour ─ statistics ─┬─► statistics
                                       │                                 └─► late orders
                                       └─► batches of a hundred
@@ -31,7 +31,7 @@ from examples.orders.statistics import LATE, PerUserAndHour, Purchases, SumPurch
 from examples.orders.tracking import REJECTED, STOCK_CHANGES, OrderTracking
 from holdfast.common import Duration, Time, WatermarkStrategy
 from holdfast.common.watermark_strategy import TimestampAssigner
-from holdfast.datastream import DataStream
+from holdfast.datastream import DataStream, DataStreamUtils
 from holdfast.datastream.window import TumblingEventTimeWindows
 
 __all__ = ["Outputs", "PipelineSettings", "build", "watermarks"]
@@ -83,7 +83,7 @@ def watermarks() -> WatermarkStrategy:
 def build(events: DataStream, settings: PipelineSettings) -> Outputs:
     """The job, from events with timestamps to its outputs."""
     unique = (
-        events.key_by(lambda event: event.order_id, str)
+        events.key_by(_order_id, str)
         .process(Deduplication(settings.remember))
         .uid("deduplication")
         .name("deduplication")
@@ -92,12 +92,9 @@ def build(events: DataStream, settings: PipelineSettings) -> Outputs:
         unique = unique.map(settings.fault).name("fault")
     created = unique.filter(lambda event: event.step == CREATED).name("created orders")
 
-    tracked = (
-        unique.key_by(lambda event: event.order_id, str)
-        .process(OrderTracking(), OrderStatus)
-        .uid("tracking")
-        .name("tracking")
-    )
+    # an event that goes on is still with its order: there is nothing to shuffle
+    by_order = DataStreamUtils.reinterpret_as_keyed_stream(unique, _order_id, str)
+    tracked = by_order.process(OrderTracking(), OrderStatus).uid("tracking").name("tracking")
     statistics = (
         created.key_by(lambda event: event.user_id, str)
         .window(TumblingEventTimeWindows.of(Time.hours(1)))
@@ -122,6 +119,10 @@ def build(events: DataStream, settings: PipelineSettings) -> Outputs:
         stock.get_side_output(LOW_STOCK),
         created,
     )
+
+
+def _order_id(event: OrderEvent) -> str:
+    return event.order_id
 
 
 def _late_order(event: OrderEvent) -> LateOrder:

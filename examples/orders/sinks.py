@@ -1,5 +1,6 @@
-"""Where the outputs go: to the console, to Parquet through Spark, or to exactly-once files."""
+"""Where the outputs go: to the console, to a table that Spark writes, or to exactly-once files."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +16,11 @@ from holdfast.datastream.connectors.file_system import (
     OutputFileConfig,
 )
 
-__all__ = ["BATCHES", "SinkKind", "attach"]
+__all__ = ["BATCHES", "SinkKind", "attach", "missing_for"]
 
-SinkKind = Literal["console", "parquet", "files"]
+SinkKind = Literal["console", "parquet", "delta", "files"]
+
+_encode = msgspec.json.Encoder().encode
 
 #: the directory of the batches, beside those of the other outputs
 BATCHES = "batches"
@@ -32,15 +35,26 @@ def attach(outputs: Outputs, kind: SinkKind, directory: Path) -> None:
         elif kind == "console":
             stream.print(name)
         else:
-            sink = parquet(directory / name) if kind == "parquet" else json_lines(directory / name)
+            path = directory / name
+            sink = json_lines(path) if kind == "files" else DataFrameSink(kind, str(path))
             stream.sink_to(sink).uid(f"{name}-{kind}").name(f"{name} to {kind}")
+
+
+def missing_for(kind: SinkKind) -> str | None:
+    """What a kind of sink needs and this environment does not have; None if nothing is missing."""
+    if kind == "delta" and find_spec("delta") is None:
+        return (
+            "--sink delta needs Delta Lake: install delta-spark and give its jars to Spark. "
+            "No release of it is for Spark 4.3 yet (4.4.1 is for 4.0 to 4.2); use --sink parquet"
+        )
+    return None
 
 
 class JsonLine(Encoder):
     """A record as a line of JSON."""
 
     def encode(self, value: Any) -> bytes:
-        return msgspec.json.encode(value) + b"\n"
+        return _encode(value) + b"\n"
 
 
 def json_lines(directory: Path) -> FileSink:
@@ -51,8 +65,3 @@ def json_lines(directory: Path) -> FileSink:
         .with_output_file_config(OutputFileConfig("part", ".jsonl"))
         .build()
     )
-
-
-def parquet(directory: Path) -> DataFrameSink:
-    """A table that Spark writes, epoch by epoch; in the same way, ``delta``."""
-    return DataFrameSink("parquet", str(directory))

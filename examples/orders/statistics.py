@@ -14,7 +14,7 @@ LATE = OutputTag("late", OrderEvent)
 _CENT = Decimal("0.01")
 
 
-class Purchases(Record):
+class Purchases(Record, frozen=True):
     """All that is kept of an hour of a user."""
 
     orders: int

@@ -61,7 +61,7 @@ _NEEDED: dict[Step, Step] = {SHIPPED: PAID, DELIVERED: SHIPPED}
 _STOCK_SIGNS: dict[Step, int] = {CREATED: -1, CANCELLED: 1}
 
 
-class OrderState(Record):
+class OrderState(Record, frozen=True):
     """What is kept of an order; a field that is added needs a default."""
 
     user_id: str

@@ -110,6 +110,16 @@ def test_the_package_loads_nothing_but_itself() -> None:
     assert loaded_by("import holdfast") - before == {"holdfast"}
 
 
+def test_the_package_loads_quickly() -> None:
+    """In processor time, which does not depend on what else the machine has to do."""
+    program = (
+        "import time; t = time.process_time(); import holdfast; print(time.process_time() - t)"
+    )
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 0.3
+
+
 def test_the_api_and_the_help_load_nothing_heavy() -> None:
     """A package that takes long to load is loaded when a job needs it."""
     everything = (

@@ -66,6 +66,7 @@ class SinkEngine:
     """A job of one source and one sink.
 
     Attributes:
+        staging: the directory for what is not committed.
         position: the next record.
         completed: the checkpoint that a restart goes back to.
     """
@@ -74,6 +75,7 @@ class SinkEngine:
     parallelism: int = 1
     checkpoints: bool = True
     clock: ManualClock = field(default_factory=ManualClock)
+    staging: str = ""
     position: int = 0
     completed: Checkpoint = Checkpoint(0, ())
     attempt: int = 0
@@ -174,7 +176,7 @@ class SinkEngine:
             if stay and kept is not None and kept[0] is head:
                 instance = kept[1]
             else:
-                instance = _instance(code, subtask, parallelism, attempt)
+                instance = _instance(code, subtask, parallelism, attempt, self.staging)
                 _load(instance, head, _share(images, subtask, parallelism), bool(images))
             function = instance.function
             if self.checkpoints:
@@ -202,11 +204,13 @@ class SinkEngine:
         return run
 
 
-def _instance(code: bytes, subtask: int, parallelism: int, attempt: int) -> OperatorInstance:
+def _instance(
+    code: bytes, subtask: int, parallelism: int, attempt: int, staging: str
+) -> OperatorInstance:
     node = Node(0, "sink", "sink", FunctionOperation(Style.SINK, None))
     planned = PlannedOperator(node, "sink", 0, 0, parallelism, 128, (), ())
     plan = Plan("test", {0: planned}, (), (Level(0, parallelism, (0,), ()),))
-    job = JobCode("test", plan, {0: code}, "")
+    job = JobCode("test", plan, {0: code}, "", staging_directory=staging)
     backend = HeapKeyedStateBackend(range(128), 128)
     return OperatorInstance(planned, job, subtask, attempt, backend, lambda: 0)
 

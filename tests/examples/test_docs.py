@@ -5,6 +5,8 @@ prose in between, that is what the program prints, line by line. Tests in it are
 block after it has commands (``$ holdfast ...``) for where the program ran, and what they print.
 """
 
+import doctest
+import importlib
 import re
 import runpy
 import shlex
@@ -28,6 +30,9 @@ BLOCK = re.compile(
 
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (holdfast .*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+
+
+ON_SPARK = re.compile(r"\.execute(_async|_and_collect)?\(|SparkSession")
 
 
 class Block(NamedTuple):
@@ -60,9 +65,17 @@ def test_every_console_is_behind_a_program():
     assert commands == sum(page.read_text().count("\n$ ") for page in PAGES) > 1
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("block", list(blocks()), ids=lambda block: block.name)
-def test_block(block, spark, tmp_path, monkeypatch, capsys):
+def programs():
+    """The blocks; those that run a job on Spark are marked."""
+    for block in blocks():
+        needs_spark = ON_SPARK.search(block.code)
+        yield pytest.param(block, marks=pytest.mark.spark if needs_spark else (), id=block.name)
+
+
+@pytest.mark.parametrize("block", list(programs()))
+def test_block(block, request, tmp_path, monkeypatch, capsys):
+    if request.node.get_closest_marker("spark"):
+        request.getfixturevalue("spark")
     program = tmp_path / "program.py"
     program.write_text(block.code)
     monkeypatch.chdir(tmp_path)
@@ -74,3 +87,15 @@ def test_block(block, spark, tmp_path, monkeypatch, capsys):
             value(**{"tmp_path": tmp_path} if "tmp_path" in signature(value).parameters else {})
     for command, output in block.commands:
         assert CliRunner().invoke(main, shlex.split(command)[1:]).output == output, command
+
+
+SOURCE = ROOT / "src"
+SESSIONS = [path for path in sorted(SOURCE.rglob("*.py")) if "\n    >>> " in path.read_text()]
+
+
+@pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_sessions_in_docstrings(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".")
+    failed, attempted = doctest.testmod(importlib.import_module(name))
+    assert (failed, attempted > 0) == (0, True)

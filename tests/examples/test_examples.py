@@ -15,8 +15,14 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES / "keyed_state_demo.py"
-#: run by test_fault_tolerance.py, which looks closer
-ELSEWHERE = {"buffering_sink", "counter_source", "fault_simulation", "state_source_to_sink"}
+#: run by test_fault_tolerance.py, which looks closer, and by test_kafka_on_spark.py
+ELSEWHERE = {
+    "buffering_sink",
+    "counter_source",
+    "fault_simulation",
+    "kafka_word_count",
+    "state_source_to_sink",
+}
 
 #: what must stand in some line of the output; which subtask a key belongs to is not told
 EXPECTED = {
@@ -72,11 +78,17 @@ EXPECTED = {
         "failed once, restarted, and wrote 6000 orders to",
         "none is lost, none is doubled",
     ],
+    "folding_state": ["ann: home > shoes > cart, 3 pages", "bob: home > hats, 2 pages"],
     "interval_join": [
         "ann: sale at minute 11 led to a stove at minute 15",
         "the same pairs as a nested loop over all clicks and orders",
     ],
     "metrics": ["parsed: 97", "broken: 3", "lines: 100"],
+    "rescaling": [
+        "subtask 0 has ['element1'], the union has 2, raw 0",
+        "subtask 1 has ['element2'], the union has 2, raw 1",
+        "10000 numbers were counted under 10 keys, each once",
+    ],
     "sessions": [
         "ann, 09:00 to 09:14: home, shoes",
         "ann, 09:20 to 09:30: cart",

@@ -144,5 +144,5 @@ def test_the_pins_of_the_site_agree_with_the_others() -> None:
     main, docs = pins("constraints.txt"), pins("constraints-docs.txt")
     same = main.keys() & docs.keys()
     assert {name: docs[name] for name in same} == {name: main[name] for name in same}
-    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {re.split(r"[^\w-]", wanted)[0] for wanted in extra["docs"]} <= docs.keys()
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    assert {re.split(r"[^\w-]", wanted)[0] for wanted in groups["docs"]} <= docs.keys()

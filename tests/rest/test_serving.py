@@ -16,10 +16,12 @@ import pytest
 
 from holdfast.common import Configuration, JobStatus
 from holdfast.errors import JobDefinitionError
+from holdfast.history.events import JobBegan
+from holdfast.history.job import JobHistory
 from holdfast.rest.options import RestOptions, rest_options
 from holdfast.rest.registry import Registration, RegistryError, registered, runtime_directory
 from holdfast.rest.serving import RestServer, serve
-from holdfast.rest.site import LiveJobs
+from holdfast.rest.site import EndedJob, LiveJobs
 from tests.rest.conftest import Client, LocalJob
 
 
@@ -118,10 +120,39 @@ def ask_is_streaming(server: RestServer) -> bool:
     return bool(server._server and server._server.server_state.tasks)
 
 
+def test_the_end_of_a_job_waits_until_a_client_knows_its_savepoint(job: LocalJob) -> None:
+    """A job that is stopped has ended a moment after its savepoint; who asked must hear of it."""
+    live = LiveJobs()
+    live.add(job)
+    server = RestServer(live, RestOptions(port=0))
+    server.start()
+    ask = Client(server)
+    request = ask.job("/checkpoints", "POST").json["request-id"]
+    job.run.epoch()
+    closing = threading.Thread(target=server.close)
+    closing.start()
+    assert ask.job(f"/checkpoints/{request}").json["status"] == {"id": "COMPLETED"}
+    closing.join(1.5)
+    assert not closing.is_alive(), "it does not wait any longer"
+
+
+def test_jobs_that_have_ended_are_shown_for_a_while(job: LocalJob) -> None:
+    live = LiveJobs()
+    live.add(job)
+    live.end(job)
+    (shown,) = live.jobs()
+    assert isinstance(shown, EndedJob)
+    for number in range(60):
+        history = JobHistory([JobBegan(f"{number:032x}", "x", number, "", 1, {}, {})])
+        live.end(EndedJob(history))
+    assert len(live.jobs()) == 50
+    assert live.job(f"{59:032x}") is not None
+
+
 def test_nothing_is_loaded_before_somebody_asks() -> None:
     program = """
 import sys, holdfast.rest.serving as s
-from holdfast.rest.site import LiveJobs
+from holdfast.rest.site import EndedJob, LiveJobs
 from holdfast.rest.options import RestOptions
 server = s.RestServer(LiveJobs(), RestOptions(port=0)); server.start()
 print({"starlette", "uvicorn", "anyio", "prometheus_client"} & set(sys.modules))

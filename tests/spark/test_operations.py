@@ -93,7 +93,7 @@ def test_a_job_is_seen_rescaled_and_stopped(
 
     before = job.ask("/state/value?operator=totals&state=count&key=3")["value"]
     widths = job.do("/rescaling?parallelism=3", "/rescaling", method="PATCH")["parallelism"]
-    assert sorted(widths.values()) == [2, 3], "the source cannot have another number of subtasks"
+    assert set(widths.values()) == {3}
     epochs = job.ask("/epochs")["total"]
     until(lambda: job.ask("/epochs")["total"] > epochs + 1)
     assert job.ask("/state/value?operator=totals&state=count&key=3")["value"] > before
@@ -110,7 +110,7 @@ def test_a_job_is_seen_rescaled_and_stopped(
     history = ended.history
     assert (history.id, history.status) == (job.id, "FINISHED")
     assert history.counts.completed == 3
-    assert {vertex.parallelism for vertex in history.graph.vertices} == {2, 3}
+    assert {vertex.parallelism for vertex in history.graph.vertices} == {3}
 
 
 def check_savepoint(location: str) -> None:
@@ -120,8 +120,8 @@ def check_savepoint(location: str) -> None:
     counts = Savepoint.read(location).keyed_state("totals", "count").to_pylist()
     by_key = Counter({row["key"]: row["value"] for row in counts})
     assert set(by_key) == set(range(KEYS))
-    # two source subtasks read disjoint ranges from their beginnings, each without gaps
-    assert max(by_key.values()) - min(by_key.values()) <= 2
+    # subtasks of the source read ranges without gaps; each of their ends may be within a ten
+    assert max(by_key.values()) - min(by_key.values()) <= 6
 
 
 def check_leftovers(tmp_path: Path) -> None:

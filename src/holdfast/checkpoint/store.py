@@ -3,6 +3,7 @@
     <directory>/chk-7/_metadata   a checkpoint is complete when this file is there
     <directory>/chk-8/            one that was begun
     <directory>/state/            the state files of all of them, and of the epochs in between
+    <directory>/staged/           what sinks have written and not committed
     <directory>/lock              held by the live job
     <directory>/told              where the live job was told to begin, if it was
     <directory>/finished          there is nothing to go on from
@@ -48,6 +49,7 @@ __all__ = ["METADATA", "CheckpointStore", "read_metadata", "verify_files"]
 
 METADATA: Final = "_metadata"
 STATE: Final = "state"
+_STAGED: Final = "staged"
 _FINISHED: Final = "finished"
 _TOLD: Final = "told"
 _NAME: Final = re.compile(r"chk-(\d+)")
@@ -340,6 +342,11 @@ class CheckpointStore:
     def files(self) -> FileSystem:
         """The file system that the directory is on."""
         return self._system
+
+    @property
+    def staging(self) -> str:
+        """The address of the directory for what sinks keep until a checkpoint is complete."""
+        return self._system.uri(str(self.directory / _STAGED))
 
     def address_of(self, checkpoint: int) -> str:
         """The directory of a checkpoint, with its scheme."""

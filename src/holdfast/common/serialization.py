@@ -38,6 +38,10 @@ class DeserializationSchema(ABC):
     def deserialize(self, message: bytes) -> Any:
         """Return the record in the message, or None to leave the message out."""
 
+    def deserialize_all(self, messages: list[bytes]) -> list[Any]:
+        """Return the records of many messages; override it where that is faster than one by one."""
+        return list(map(self.deserialize, messages))
+
     def is_end_of_stream(self, next_element: Any) -> bool:
         """Return whether the stream ends before this record; never, unless overridden."""
         return False
@@ -64,6 +68,11 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         """Return the decoded string."""
         return message.decode(self._charset)
 
+    def deserialize_all(self, messages: list[bytes]) -> list[Any]:
+        """Return the decoded strings."""
+        charset = self._charset
+        return [message.decode(charset) for message in messages]
+
     def get_produced_type(self) -> TypeInformation:
         """Return `Types.STRING()`."""
         from holdfast.common.typeinfo import Types
@@ -87,6 +96,10 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
     def deserialize(self, message: bytes) -> bytes:
         """Return the message."""
         return message
+
+    def deserialize_all(self, messages: list[bytes]) -> list[Any]:
+        """Return the messages."""
+        return messages
 
     def get_produced_type(self) -> TypeInformation:
         """Return `Types.PRIMITIVE_ARRAY(Types.BYTE())`."""

@@ -32,6 +32,7 @@ from holdfast.datastream.data_stream import (
     KeyedStream,
     WindowedStream,
 )
+from holdfast.datastream.data_stream_utils import DataStreamUtils
 from holdfast.datastream.execution_mode import RuntimeExecutionMode
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.datastream.functions import (
@@ -114,6 +115,7 @@ __all__ = [
     "CountWindow",
     "DataStream",
     "DataStreamSink",
+    "DataStreamUtils",
     "EmbeddedRocksDBStateBackend",
     "Evictor",
     "ExternalizedCheckpointCleanup",

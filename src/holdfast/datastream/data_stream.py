@@ -154,8 +154,12 @@ class _Stream:
         operation = ResultOperation(ResultKind.PRINT, sink_identifier or "")
         return self._sink("print", "Sink: Print to Std. Out", operation)
 
-    def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction) -> DataStreamSink:
+    def add_sink(
+        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | Sink
+    ) -> DataStreamSink:
         """Give each record to a sink function, in the workers."""
+        if isinstance(sink_func, Sink):
+            return self.sink_to(sink_func)
         return self._sink_function(sink_func, "Sink")
 
     def sink_to(self, sink: Sink | DataFrameSink) -> DataStreamSink:

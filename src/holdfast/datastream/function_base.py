@@ -87,6 +87,18 @@ class RuntimeContext(KeyedStateStore):
     def get_job_parameter(self, key: str, default_value: str) -> str:
         """A global job parameter of the ``ExecutionConfig``."""
 
+    def is_checkpointing_enabled(self) -> bool:
+        """Whether the job takes checkpoints; told to source functions only."""
+        return False
+
+    @abstractmethod
+    def get_staging_directory(self) -> str:
+        """The address of a directory that lasts as long as the job's checkpoints.
+
+        For what a sink has written and not committed: every worker can read it, and so can the next
+        start of the job. Nobody else cleans up there.
+        """
+
     @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
         """Where the function registers its metrics."""

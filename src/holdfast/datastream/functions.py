@@ -289,6 +289,13 @@ class SinkFunction(Function):
         is stopped with a savepoint goes on later: its sinks are not finished unless it is drained.
         """
 
+    def end_epoch(self) -> None:
+        """Called after the last record of an epoch: send what is under way, and wait for it.
+
+        The next epoch may be another process's, which knows nothing of what a client of this one
+        still holds in its memory. Fields of the function need not be sent: they go along.
+        """
+
 
 class SourceContext(ABC):
     """How a source function emits."""

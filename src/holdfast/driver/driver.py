@@ -22,11 +22,13 @@ from holdfast.common.time import wall_clock
 from holdfast.datastream.functions import CheckpointListener
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.driver.checkpoints import Completion, JobCheckpoints
+from holdfast.driver.planning import Planners
 from holdfast.driver.recording import Recorder
 from holdfast.driver.start import Start
 from holdfast.errors import DisagreementError
 from holdfast.filesystem import FileSystem
 from holdfast.filesystem.local import LOCAL
+from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.blocks import Block
 from holdfast.runtime.context import Clock
@@ -101,6 +103,7 @@ class JobDriver:
         self.recorder.plan(self.plan)
         self._delivery = Delivery(self.plan, dict(collected or {}))
         self._closing = False
+        self._planners = Planners(self.plan)
         self._has_listeners = any(map(_listens, self.plan.operators.values()))
 
     def begin_attempt(self, number: int) -> Start | None:
@@ -108,11 +111,16 @@ class JobDriver:
         start = self.start if number == 0 else self.checkpoints.restart()
         self.recorder.attempt(number, start)
         self._closing = self.over = self.stopped = self.leaving = False
+        self._planners.begin_attempt(None if start is None else start.origin)
         if start is None:
             self.book.begin_attempt(number, None)
         else:
             self.book.begin_attempt(number, start.origin, start.continues(self.plan))
         return start
+
+    def close(self) -> None:
+        """Let go of connections; no epoch follows."""
+        self._planners.close()
 
     def epoch(
         self,
@@ -173,7 +181,8 @@ class JobDriver:
         self, epoch: int, execute: Execute, barrier: Barrier, manner: Manner
     ) -> tuple[EpochOutcome, EpochReport, list[str]]:
         """Run an epoch until its subtasks agree on what they read (step 8)."""
-        tasks = self.book.tasks(epoch, barrier, manner)
+        plans = {} if manner.closing else self._planners.plans()
+        tasks = self.book.tasks(epoch, barrier, manner, plans)
         for attempt in range(1, _TRIES + 1):
             started = time.time()
             outcome = execute(tasks)
@@ -217,5 +226,8 @@ def _check_failures(failures: Sequence[Failure]) -> None:
 
 def _listens(operator: PlannedOperator) -> bool:
     """Whether an operator has something to do when the job has read its last record."""
-    function = getattr(operator.node.operation, "function", None)
+    operation = operator.node.operation
+    if isinstance(operation, SourceOperation) and operation.source.listens:
+        return True
+    function = getattr(operation, "function", None)
     return isinstance(function, CheckpointListener | TwoPhaseCommitSinkFunction)

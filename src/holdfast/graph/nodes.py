@@ -27,10 +27,12 @@ class Hash:
 
     Attributes:
         selector: a ``KeySelector`` or a callable.
+        kept: whether every record is with the subtask of its key already.
     """
 
     selector: Any
     key_type: Any = None
+    kept: bool = False
 
     def __str__(self) -> str:
         return "hash"

@@ -110,13 +110,14 @@ class JobHistory:
             case JobBegan():
                 self.began, self.modified = event, event.started
             case PlanMade():
-                self.graph, self.subtasks = event.graph, _no_figures(event)
+                self.graph = event.graph
+                self.subtasks = _no_figures(event.time, event.graph)
             case StatusChanged():
                 self.status, self.modified = event.status, event.time
                 self.timestamps[event.status] = event.time
             case AttemptBegan():
                 self.attempts.append(event)
-                self.subtasks = SubtasksSeen(event.time, self._fresh())
+                self.subtasks = _no_figures(event.time, self.graph)
                 self._count(attempts=1, restored=int(event.checkpoint is not None))
             case AttemptFailed():
                 self.failures.append(event)
@@ -130,12 +131,6 @@ class JobHistory:
                 self._take_checkpoint(event)
             case Counted():
                 self.counts = event
-
-    def _fresh(self) -> dict[str, list[SubtaskFigures]]:
-        return {
-            vertex.id: [SubtaskFigures() for _ in range(vertex.parallelism)]
-            for vertex in self.graph.vertices
-        }
 
     def _count(self, **more: int) -> None:
         sums = {name: getattr(self.counts, name) + number for name, number in more.items()}
@@ -182,9 +177,9 @@ class JobHistory:
         yield self.counts
 
 
-def _no_figures(event: PlanMade) -> SubtasksSeen:
+def _no_figures(time: int, graph: JobGraph) -> SubtasksSeen:
     figures = {
         vertex.id: [SubtaskFigures() for _ in range(vertex.parallelism)]
-        for vertex in event.graph.vertices
+        for vertex in graph.vertices
     }
-    return SubtasksSeen(event.time, figures)
+    return SubtasksSeen(time, figures)

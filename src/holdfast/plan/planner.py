@@ -12,6 +12,7 @@ from holdfast.graph.nodes import (
     Edge,
     Forward,
     FunctionOperation,
+    Hash,
     Node,
     Partitioning,
     Rebalance,
@@ -159,11 +160,15 @@ class _Planner:
 
     def _is_local(self, edge: Edge, node: Node) -> bool:
         """Whether records may pass by a direct call, if both ends are in one level."""
-        return (
-            isinstance(edge.partitioning, Forward)
-            and self.parallelism[edge.source] == self.parallelism[node.id]
-            and not _reads_rows(self.nodes[edge.source])
-        )
+        ours, theirs = node.id, edge.source
+        if isinstance(edge.partitioning, Hash):
+            # another max parallelism is another subtask for many keys
+            same_groups = self.max_parallelism[ours] == self.max_parallelism[theirs]
+            stays = edge.partitioning.kept and same_groups
+        else:
+            stays = isinstance(edge.partitioning, Forward)
+        same = self.parallelism[ours] == self.parallelism[theirs]
+        return stays and same and not _reads_rows(self.nodes[theirs])
 
     def _levels(self) -> dict[int, int]:
         levels: dict[int, int] = {}

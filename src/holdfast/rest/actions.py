@@ -71,7 +71,9 @@ class Operations:
     def __init__(self) -> None:
         """Begin without any."""
         self._known: OrderedDict[str, _Operation] = OrderedDict()
-        self._lock = threading.Lock()
+        #: requests whose outcome nobody has asked for yet
+        self._untold: set[str] = set()
+        self._lock = threading.Condition()
 
     def start(
         self,
@@ -87,8 +89,9 @@ class Operations:
         with self._lock:
             if trigger not in self._known:
                 self._known[trigger] = _Operation(job.history.id, kind, ask())
+                self._untold.add(trigger)
                 while len(self._known) > _REMEMBERED:
-                    self._known.popitem(last=False)
+                    self._untold.discard(self._known.popitem(last=False)[0])
         return action_shapes.TriggerAnswer(trigger)
 
     def result(self, job: ServedJob, kind: str, trigger: str) -> CompletableFuture[Any]:
@@ -100,7 +103,16 @@ class Operations:
         found = self._known.get(trigger)
         if found is None or (found.job, found.kind) != (job.history.id, kind):
             raise Answer(404, f"there is no request of the id {trigger} for a {kind} of this job")
+        if found.future.done():
+            with self._lock:
+                self._untold.discard(trigger)
+                self._lock.notify_all()
         return found.future
+
+    def wait_until_told(self, seconds: float) -> None:
+        """Wait until clients know what came of their requests, or give them up."""
+        with self._lock:
+            self._lock.wait_for(lambda: not self._untold, seconds)
 
     def savepoint(self, job: ServedJob, trigger: str) -> action_shapes.SavepointOperation:
         """What became of a savepoint."""

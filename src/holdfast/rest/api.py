@@ -235,7 +235,7 @@ def _require(call: Call) -> shapes.Nothing:
         if not 1 <= bounds.lower_bound <= bounds.upper_bound:
             raise Answer(400, "a parallelism must be at least 1, and its lower bound the lower one")
         by_uid |= {op.uid: bounds.upper_bound for op in vertices[vertex_id].operators}
-    call.operations.start(job, "rescaling", None, lambda: job.rescale(by_uid))
+    job.rescale(by_uid)
     return shapes.Nothing()
 
 

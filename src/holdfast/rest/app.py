@@ -48,7 +48,7 @@ def make_app(site: Site, options: RestOptions, owner_token: str) -> Starlette:
         middleware=[Middleware(Guard, options=options)],
         exception_handlers={HTTPException: _on_http_error, Exception: _on_error},
     )
-    app.state.live = server.live
+    app.state.live, app.state.operations = server.live, server.operations
     return app
 
 
@@ -57,7 +57,7 @@ class _Server:
         self._site = site
         self._options = options
         self._owner_token = owner_token
-        self._operations = Operations()
+        self.operations = Operations()
         self.live = Live()
 
     def routes(self) -> list[BaseRoute]:
@@ -84,7 +84,7 @@ class _Server:
         rights = self._rights(request, endpoint.acts)
         call = Call(
             self._site,
-            self._operations,
+            self.operations,
             _path(request),
             _query(endpoint, request),
             None if endpoint.body is None else await self._body(endpoint.body, request),
@@ -132,7 +132,7 @@ class _Server:
 
     async def _open_stream(self, request: Request) -> Response:
         self._rights(request, acts=False)
-        job = Call(self._site, self._operations, _path(request), {}, None, False).job
+        job = Call(self._site, self.operations, _path(request), {}, None, False).job
         events = _converted(
             Parameter("events", {"type": "integer", "minimum": 1, "maximum": 1000}),
             request.query_params.get("events"),

@@ -26,6 +26,7 @@ from holdfast.rest.site import LiveJobs, ServedJob, Site
 
 if TYPE_CHECKING:
     import uvicorn
+    from starlette.applications import Starlette
 
 __all__ = ["RestServer", "serve"]
 
@@ -60,7 +61,7 @@ class RestServer:
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._wake, self._woken = os.pipe()
         self._server: uvicorn.Server | None = None
-        self._closing: Callable[[], None] = lambda: None
+        self._app: Starlette | None = None
         self._registration: Registration | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-rest", daemon=True)
 
@@ -73,11 +74,13 @@ class RestServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Send what is being sent, and end."""
+        """Tell clients what came of what they asked for, and end."""
         if self._registration is not None:
             self._registration.remove()
         os.write(self._woken, b"x")
-        self._closing()
+        if self._app is not None:
+            self._app.state.operations.wait_until_told(_GRACE)
+            self._app.state.live.close()
         if self._server is not None:
             self._server.should_exit = True
         if self._thread.is_alive():
@@ -85,7 +88,7 @@ class RestServer:
         self._socket.close()
 
     def _run(self) -> None:
-        ready, _, _ = select.select([self._socket, self._wake], [], [])
+        ready, _, _ = select.select([self._socket.fileno(), self._wake], [], [])
         if self._wake in ready:
             os.close(self._wake)
             os.close(self._woken)
@@ -100,11 +103,11 @@ class RestServer:
 
         from holdfast.rest.app import make_app
 
-        app = make_app(self._site, self._options, self.token)
+        self._app = make_app(self._site, self._options, self.token)
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         server = uvicorn.Server(
             uvicorn.Config(
-                app,
+                self._app,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -116,7 +119,6 @@ class RestServer:
                 timeout_graceful_shutdown=_GRACE,
             )
         )
-        self._closing = app.state.live.close
         self._server = server
         ready, _, _ = select.select([self._wake], [], [], 0)
         if not ready:
@@ -177,11 +179,12 @@ def serve(job: ServedJob, options: RestOptions) -> Callable[[], None]:
         shared.users += 1
     history = job.history
     _logger.info("job '%s' is at %s/#/jobs/%s", history.name, shared.server.url, history.id)
-    return lambda: _leave(options, shared)
+    return lambda: _leave(job, options, shared)
 
 
-def _leave(options: RestOptions, shared: _Shared) -> None:
+def _leave(job: ServedJob, options: RestOptions, shared: _Shared) -> None:
     with _lock:
+        shared.jobs.end(job)
         shared.users -= 1
         if shared.users:
             return

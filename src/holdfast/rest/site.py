@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from holdfast.common import CompletableFuture
 from holdfast.errors import HoldfastError
@@ -13,6 +13,9 @@ from holdfast.history.job import ENDED, JobHistory
 from holdfast.history.journal import SUFFIX, read_journal
 
 __all__ = ["ActionRefusedError", "EndedJob", "Files", "LiveJobs", "ServedJob", "Site"]
+
+#: jobs of this process that have ended and are still shown
+_ENDED_SHOWN: Final = 50
 
 
 class ActionRefusedError(HoldfastError):
@@ -71,7 +74,7 @@ class Site(Protocol):
 
 
 class LiveJobs:
-    """The jobs of this process; those that have ended stay for as long as another one runs."""
+    """The jobs of this process; the last that have ended stay for as long as another one runs."""
 
     acts = True
 
@@ -84,6 +87,14 @@ class LiveJobs:
         """Show a job."""
         with self._lock:
             self._jobs[job.history.id] = job
+
+    def end(self, job: ServedJob) -> None:
+        """A job has ended: only its history is kept, and only as one of the last."""
+        with self._lock:
+            self._jobs[job.history.id] = EndedJob(job.history)
+            ended = [key for key, one in self._jobs.items() if isinstance(one, EndedJob)]
+            for key in ended[:-_ENDED_SHOWN]:
+                del self._jobs[key]
 
     def jobs(self) -> list[ServedJob]:
         """All jobs, the newest first."""

@@ -6,10 +6,11 @@ their fields and closes them. It does not know of blocks, epochs or files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.datastream.connectors.base import SplitRecords
 from holdfast.datastream.functions import Function, ProcessJoinFunction, SinkFunction
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.time_domain import TimeDomain
@@ -19,6 +20,7 @@ from holdfast.graph.nodes import (
     FunctionOperation,
     ResultKind,
     ResultOperation,
+    SourceOperation,
     Style,
     WriterOperation,
 )
@@ -80,7 +82,13 @@ class OperatorInstance:
         self.time = self._make_time(backend, clock)
         self.joiner = self._make_joiner(backend)
         self.context = OperatorContext(
-            operator, subtask, attempt, backend, self.key_context, job.parameters
+            operator,
+            subtask,
+            attempt,
+            backend,
+            self.key_context,
+            job.parameters,
+            job.staging_directory,
         )
         self.carrier = FieldCarrier(operator.name, self.function, self.context)
         #: what the function is given with the records of each input
@@ -230,9 +238,9 @@ class OperatorInstance:
             self._call("finish", self.function.finish)
 
     def end_epoch(self) -> None:
-        """The last record of an epoch was processed: transactions are pre-committed."""
-        if isinstance(self.function, TwoPhaseCommitSinkFunction):
-            self._call("pre_commit", self.function.end_epoch)
+        """The last record of an epoch was processed: sinks let nothing wait."""
+        if isinstance(self.function, SinkFunction):
+            self._call("end_epoch", self.function.end_epoch)
 
     def abandon(self) -> None:
         """The run failed: an open transaction is aborted."""
@@ -268,6 +276,9 @@ class OperatorInstance:
             step.key_context = self.key_context
             step.ports = self._ports(operation)
             step.has_sides = operation.style in _WITH_SIDES
+        else:
+            step.has_sides = _puts_aside(operation)
+        if step.has_sides:
             sides = operator.side_types.items()
             step.side_coerce = {tag: known.coercer() for tag, known in sides if known is not None}
         return step
@@ -427,6 +438,20 @@ class Chain:
                 inputs[call.target].append(now)
         return {number: instance.time.watermark for number, instance in self.instances.items()}
 
+    def turn_to(self, number: int, batch: SplitRecords) -> None:
+        """The next records of a source are of this split; those put aside go to side outputs."""
+        instance = self.instances[number]
+        if isinstance(instance.time, StampingTime):
+            instance.time.turn_to(batch.split)
+        if batch.aside:
+            instance.emit([((tag, record), stamp) for tag, record, stamp in batch.aside])
+
+    def keep_splits(self, number: int, splits: Collection[Hashable]) -> None:
+        """A source has these splits now; time waits for each of them."""
+        time = self.instances[number].time
+        if isinstance(time, StampingTime):
+            time.keep_splits(splits)
+
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The users' metrics, by operator uid."""
         taken = {
@@ -469,7 +494,9 @@ class Chain:
         later = [
             number
             for number, instance in self.instances.items()
-            if instance.time.queues or instance.calls is not None
+            if instance.time.queues
+            or instance.calls is not None
+            or _puts_aside(instance.operator.node.operation)
         ]
         return fuse(steps, entries, later)
 
@@ -480,6 +507,10 @@ _WITH_SIDES = frozenset(
 )
 #: styles whose functions can ask for the timestamp
 _WITH_CONTEXT = frozenset({Style.PROCESS, Style.SINK})
+
+
+def _puts_aside(operation: Any) -> bool:
+    return isinstance(operation, SourceOperation) and operation.source.side_outputs
 
 
 def _has_timers(function: Any) -> bool:

@@ -73,6 +73,7 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
         backend: KeyedStateBackend,
         key_context: KeyContext | None,
         parameters: Mapping[str, str],
+        staging_directory: str = "",
     ) -> None:
         """Tie the context to its operator and to the state of its subtask."""
         self._operator = operator
@@ -81,9 +82,12 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
         self._backend = backend
         self._key_context = key_context
         self._parameters = parameters
+        self._staging_directory = staging_directory
         self._metrics = MetricGroup()
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
         self._opening = False
+        #: whether the job takes checkpoints, as far as the loop of a source is told
+        self.checkpointing = False
         self.operator_states = OperatorStates(operator.name)
 
     def get_task_name(self) -> str:
@@ -107,8 +111,14 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
     def get_job_parameter(self, key: str, default_value: str) -> str:
         return self._parameters.get(key, default_value)
 
+    def get_staging_directory(self) -> str:
+        return self._staging_directory
+
     def get_metrics_group(self) -> MetricGroup:
         return self._metrics
+
+    def is_checkpointing_enabled(self) -> bool:
+        return self.checkpointing
 
     def opening(self, is_opening: bool) -> None:
         """Within ``open`` every descriptor is a new state, so one name twice is a mistake."""

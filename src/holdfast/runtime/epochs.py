@@ -5,8 +5,9 @@ Pure: acknowledgements in, decisions out. Spark and the in-process run use it al
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from holdfast.errors import DisagreementError, InternalError
@@ -144,8 +145,9 @@ class EpochBook:
         epoch: int,
         barrier: Barrier = Barrier(),  # noqa: B008
         manner: Manner = Manner(),  # noqa: B008
+        plans: Mapping[str, bytes] = MappingProxyType({}),
     ) -> list[EpochTask]:
-        """What each level is told for an epoch (step 1)."""
+        """What each level is told for an epoch (step 1); sources, which are in the first, plans."""
         return [
             EpochTask(
                 job=self.job,
@@ -164,6 +166,7 @@ class EpochBook:
                 checkpoint_timestamp=barrier.timestamp,
                 completed=barrier.completed,
                 aborted=barrier.aborted,
+                plans=dict(plans) if level.index == 0 else {},
             )
             for level in self.plan.levels
         ]

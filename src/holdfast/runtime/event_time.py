@@ -8,7 +8,7 @@ back. What its timers emit when it moves reaches the operators behind it before 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from holdfast.common._cloudpickle import dumps
@@ -92,8 +92,41 @@ class OperatorTime:
             self.watermark = Watermark(min(watermark.time for watermark in times))
 
 
+class _Track:
+    """How far time is in one split of a source: its generator, and what that said."""
+
+    def __init__(self, generator: WatermarkGenerator, output: CurrentWatermark) -> None:
+        self.generator = generator
+        self.output = output
+        #: whether only records matter to it whose timestamps are the largest so far
+        self.only_largest = type(generator) is BoundedOutOfOrdernessWatermarks
+        self.largest = MIN_LONG_VALUE if self.only_largest else MIN_LONG_VALUE - 1
+
+    def generate(self) -> Watermark:
+        self.generator.on_periodic_emit(self.output)
+        return Watermark(self.output.watermark, self.output.is_idle)
+
+    def dump(self) -> tuple[int, bool, bytes]:
+        """The generator is in an envelope: who needs the watermark must not need its class."""
+        return self.output.watermark, self.output.is_idle, self._packed()
+
+    def _packed(self) -> bytes:
+        try:
+            return pickle.dumps(self.generator, 5)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            # its class lives in the main program, or in a function
+            return dumps(self.generator)
+
+
+#: the only split of an input that has none
+_WHOLE = None
+
+
 class StampingTime(OperatorTime):
     """The time of an operator that assigns timestamps and makes watermarks.
+
+    The records of a source may come from splits, partitions say, each with its own order. Each
+    has a generator of its own then, and time is where the slowest of them is that is not idle.
 
     Attributes:
         extract: finds the timestamp of a record, given the one that it had; None keeps that one.
@@ -108,22 +141,37 @@ class StampingTime(OperatorTime):
         self.extract = None if assigner is None else assigner.extract_timestamp
         self._begin()
 
-    def _begin(self) -> None:
-        self._follow(self._strategy.create_generator(self.clock))
-        self._output = CurrentWatermark(*self.watermark)
+    def _begin(self, given: int = MIN_LONG_VALUE) -> None:
+        self._tracks: dict[Hashable, _Track] = {_WHOLE: self._new_track(given)}
+        self._use(self._tracks[_WHOLE])
 
-    def _follow(self, generator: WatermarkGenerator) -> None:
-        """Take watermarks from this generator from now on."""
-        self._generator = generator
-        self._only_largest = type(generator) is BoundedOutOfOrdernessWatermarks
-        self.largest = MIN_LONG_VALUE if self._only_largest else MIN_LONG_VALUE - 1
+    def _use(self, track: _Track) -> None:
+        self._track = track
+        self.largest = track.largest
+
+    def _new_track(self, given: int = MIN_LONG_VALUE) -> _Track:
+        return _Track(self._strategy.create_generator(self.clock), CurrentWatermark(given))
+
+    def turn_to(self, split: Hashable) -> None:
+        """The next records are of this split."""
+        if split not in self._tracks:
+            self._tracks[split] = self._new_track()
+        self._track.largest = self.largest
+        self._use(self._tracks[split])
+
+    def keep_splits(self, splits: Collection[Hashable]) -> None:
+        """These are the splits that there are: time waits for each of them, and for no other."""
+        for split in splits:
+            self.turn_to(split)
+        self._tracks = {split: self._tracks[split] for split in splits}
 
     def saw(self, record: Any, timestamp: int | None) -> None:
         """Show the generator a record; its timestamp is larger than ``largest``, or None."""
         event = NO_TIMESTAMP if timestamp is None else timestamp
-        if self._only_largest and event > self.largest:
+        track = self._track
+        if track.only_largest and event > self.largest:
             self.largest = event
-        self._generator.on_event(record, event, self._output)
+        track.generator.on_event(record, event, track.output)
 
     @staticmethod
     def refuse(timestamp: Any) -> NoReturn:
@@ -135,50 +183,47 @@ class StampingTime(OperatorTime):
         raise TypeError(msg)
 
     def generate(self) -> Watermark:
-        """The watermark at the end of an epoch."""
-        self._generator.on_periodic_emit(self._output)
-        return Watermark(self._output.watermark, self._output.is_idle)
+        """The watermark at the end of an epoch; without any split there is nothing to wait for."""
+        return combine([track.generate() for track in self._tracks.values()], self.watermark)
 
     def dump(self) -> bytes:
-        """The watermark, the last one that the generator gave, and the generator.
+        """The watermark, and of each split the last one that its generator gave, and the generator.
 
-        While the input is idle, the generator may be ahead of the watermark. The generator is in an
-        envelope of its own: who only needs the watermarks must not need its class.
+        While the input is idle, the generator may be ahead of the watermark.
         """
-        return pickle.dumps((*self.watermark, self._output.watermark, self._packed()), 5)
-
-    def _packed(self) -> bytes:
-        try:
-            return pickle.dumps(self._generator, 5)
-        except (pickle.PicklingError, AttributeError, TypeError):
-            # its class lives in the main program, or in a function
-            return dumps(self._generator)
+        tracks = {split: track.dump() for split, track in self._tracks.items()}
+        return pickle.dumps((*self.watermark, tracks), 5)
 
     def load(self, data: bytes | None) -> None:
         """Go to what was saved."""
+        self._begin()
         if data is None:
             self.watermark = Watermark()
-            self._begin()
             return
-        time, idle, given, packed = pickle.loads(data)
-        generator = pickle.loads(packed)
-        self._follow(generator)
+        time, idle, tracks = pickle.loads(data)
         self.watermark = Watermark(time, idle)
-        self._output = CurrentWatermark(given, idle)
+        self._tracks = {split: self._loaded(*saved) for split, saved in tracks.items()}
+        if _WHOLE in self._tracks:
+            self._use(self._tracks[_WHOLE])
+
+    def _loaded(self, given: int, idle: bool, packed: bytes) -> _Track:
+        generator: WatermarkGenerator = pickle.loads(packed)
         if isinstance(generator, WatermarksWithIdleness):
             generator.clock = self.clock
+        return _Track(generator, CurrentWatermark(given, idle))
 
     def take_over(self, saved: Iterable[bytes]) -> None:
-        """Begin where the last of several subtasks stood, with a generator of its own.
+        """Begin where the last of several subtasks stood, with generators of its own.
 
-        That of before may be one that the job has no more, or there may have been none.
+        Those of before may be ones that the job has no more, or there may have been none.
         """
-        saved = list(saved)
-        super().take_over(saved)
-        self._begin()
-        given = [time for data in saved for time in pickle.loads(data)[2:3]]
-        if given:
-            self._output = CurrentWatermark(min(given))
+        parts = [pickle.loads(data) for data in saved]
+        super().take_over(pickle.dumps(part[:2], 5) for part in parts)
+        given: dict[Hashable, int] = {}
+        for split, track in (item for part in parts for more in part[2:] for item in more.items()):
+            given[split] = min(track[0], given.get(split, track[0]))
+        self._begin(given.pop(_WHOLE, MIN_LONG_VALUE))
+        self._tracks |= {split: self._new_track(time) for split, time in given.items()}
 
 
 class Timekeeping(TimerService):

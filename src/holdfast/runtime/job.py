@@ -33,6 +33,7 @@ class JobCode:
         functions: the pickled function of each operator that has one.
         directory: its own, which goes when it ends.
         state_directory: the address of its state files.
+        staging_directory: the address of what its sinks keep until a checkpoint is complete.
         parameters: the global job parameters.
         main_classes: classes of the user's script, so that their instances can be records.
         one_host: whether all workers are on the driver's machine.
@@ -52,6 +53,7 @@ class JobCode:
     faults: Faults = field(default_factory=Faults)
     file_systems: Mapping[str, str] = field(default_factory=dict)
     state: StateSettings = field(default_factory=StateSettings)
+    staging_directory: str = ""
 
     def new_function(self, operator: int) -> Any:
         """A function object of its own for one subtask."""
@@ -81,6 +83,7 @@ def make_job_code(
     faults: Faults | None = None,
     file_systems: Mapping[str, str] | None = None,
     state: StateSettings | None = None,
+    staging_directory: str = "",
 ) -> JobCode:
     """Take the functions out of the plan and pickle them.
 
@@ -110,6 +113,7 @@ def make_job_code(
         faults or Faults(),
         dict(file_systems or {}),
         state or StateSettings(),
+        staging_directory,
     )
 
 

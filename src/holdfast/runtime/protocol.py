@@ -57,6 +57,7 @@ class EpochTask(msgspec.Struct, frozen=True):
         origin: that checkpoint, until the attempt has state of its own.
         checkpoint: the id of the checkpoint whose barrier ends this epoch, or None.
         completed, aborted: checkpoints that ended since listeners were last told.
+        plans: what the readers of sources are told about this epoch, by operator uid.
     """
 
     job: str
@@ -75,6 +76,7 @@ class EpochTask(msgspec.Struct, frozen=True):
     checkpoint_timestamp: int = 0
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
+    plans: dict[str, bytes] = {}
 
 
 class Control(msgspec.Struct, frozen=True):

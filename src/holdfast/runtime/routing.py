@@ -153,7 +153,7 @@ class Router:
             self.flush(target)
 
     def distribute(self) -> None:
-        """Put the waiting records into the buffers of their targets, and send those that are full."""
+        """Put the waiting records into the buffers of their targets, and send full ones."""
         self._deal()
         for target, buffer in enumerate(self.buffers):
             if len(buffer) >= self.limit:

@@ -110,6 +110,7 @@ class SourceThread:
     ) -> None:
         """Initialize and open the function and start its loop."""
         self._states = context.operator_states
+        context.checkpointing = beginning.checkpointing
         if beginning.image is not None:
             self._states.load(decode_image(beginning.image))
         _open(function, context, report, beginning.restored)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,11 +13,13 @@ from holdfast.datastream.connectors.base import SourceReader
 from holdfast.datastream.connectors.function import FunctionSource
 from holdfast.errors import HoldfastError
 from holdfast.graph.nodes import SourceOperation
+from holdfast.metrics import MetricGroup
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.checkpointing import OPERATOR_STATE
 from holdfast.runtime.event_time import END, Watermark
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.job import JobCode
+from holdfast.runtime.protocol import EpochTask
 from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.operator_state import Image, encode_image
 
@@ -30,6 +32,7 @@ class ReadRequest(msgspec.Struct, frozen=True):
     Attributes:
         barrier: a checkpoint ends the epoch: the loop stands still after it, until its snapshot.
         completed, aborted: checkpoints that ended, for a loop that listens.
+        plan: what the source's planner says about the epoch, for a reader.
     """
 
     epoch: int
@@ -37,6 +40,7 @@ class ReadRequest(msgspec.Struct, frozen=True):
     barrier: bool = False
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
+    plan: bytes | None = None
 
     @property
     def concerns_checkpoints(self) -> bool:
@@ -86,10 +90,15 @@ class LiveSource(ABC):
 
 
 class Beginning(NamedTuple):
-    """What the loop of a source begins with: whether from a checkpoint, and its state there."""
+    """What the loop of a source begins with: whether from a checkpoint, and its state there.
+
+    Attributes:
+        checkpointing: whether the job takes checkpoints.
+    """
 
     restored: bool = False
     image: bytes | None = None
+    checkpointing: bool = False
 
 
 class SourceAccess(ABC):
@@ -112,6 +121,7 @@ class SourceInstance:
         subtask: int,
         backend: KeyedStateBackend,
         access: SourceAccess,
+        metrics: MetricGroup,
     ) -> None:
         """Make the reader, or find the loop when the first epoch reads."""
         operation = operator.node.operation
@@ -133,6 +143,7 @@ class SourceInstance:
             self._connect = lambda: access.connect(job, operator, subtask, self._beginning)
         else:
             self._reader = operation.source.create_reader(subtask, operator.parallelism)
+            self._reader.open(metrics)
 
     def restore(self) -> None:
         """Go to the position in the loaded state."""
@@ -145,9 +156,10 @@ class SourceInstance:
         else:
             self._over = position
 
-    def begin(self, restored: bool, image: Image | None) -> None:
+    def begin(self, task: EpochTask, image: Image | None) -> None:
         """Begin an attempt with this operator state."""
-        self._beginning = Beginning(restored, encode_image(image) if image else None)
+        state = encode_image(image) if image else None
+        self._beginning = Beginning(task.restored, state, task.takes_checkpoints)
         data = self._backend.get_blob(self.operator.uid, POSITION)
         if self._reader is None and data is not None and pickle.loads(data)[0]:
             self._save_position(True, True)
@@ -180,6 +192,8 @@ class SourceInstance:
             silent = self._over or (self._finished and not request.concerns_checkpoints)
         if silent:
             return
+        if self._reader is not None and request.plan is not None:
+            self._call("follow", self._reader.follow, pickle.loads(request.plan))
         batches = self._batches(request)
         while True:
             try:
@@ -191,6 +205,27 @@ class SourceInstance:
             if batch is None:
                 return
             yield batch
+
+    def notify(self, task: EpochTask) -> None:
+        """Tell the reader of checkpoints that ended (step 3); a loop hears of them when it reads.
+
+        Without checkpoints an epoch that was accepted counts as complete.
+        """
+        reader = self._reader
+        if reader is None:
+            return
+        for checkpoint in sorted({*task.completed, *task.aborted}):
+            if checkpoint in task.completed:
+                self._call("notify", reader.notify_checkpoint_complete, checkpoint)
+            else:
+                self._call("notify", reader.notify_checkpoint_aborted, checkpoint)
+        if not task.takes_checkpoints:
+            self._call("notify", reader.notify_epoch_accepted)
+
+    @property
+    def splits(self) -> Collection[Hashable] | None:
+        """The parts of the input that have watermarks of their own, if it has any."""
+        return None if self._reader is None else self._reader.splits
 
     @property
     def finished(self) -> bool:
@@ -208,7 +243,9 @@ class SourceInstance:
             self._backend.set_blob(self.operator.uid, OPERATOR_STATE, self._snapshot.image)
 
     def snapshot(self, checkpoint: int, timestamp: int) -> str | None:
-        """Let the loop take part in a checkpoint (step 5); why it could not, or None."""
+        """Let the source take part in a checkpoint (step 5); why it could not, or None."""
+        if self._reader is not None:
+            self._call("snapshot_state", self._reader.snapshot_state, checkpoint)
         if self._live is None:
             return None
         self._snapshot = self._live.snapshot(SnapshotRequest(checkpoint, timestamp))
@@ -228,6 +265,14 @@ class SourceInstance:
         if self._live is not None:
             self._live.close()
             self._live = None
+
+    def _call(self, what: str, method: Callable[..., None], *arguments: Any) -> None:
+        try:
+            method(*arguments)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            self._report.during(what, error)
 
     def _share(self, positions: list[Any]) -> Any:
         """This subtask's position, of those of another number of subtasks."""

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from holdfast.common.constants import MIN_LONG_VALUE
+from holdfast.datastream.connectors.base import SplitRecords
 from holdfast.errors import DisagreementError, HoldfastError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import ROWS_LEVEL, PlannedOperator
@@ -116,6 +117,8 @@ class Subtask:
             self._connect(run)
         self._reach(3, task)
         self._chain.notify(task)
+        for source in self._sources:
+            source.notify(task)
         self._reach(4, task)
         self._chain.fire_processing_timers()
         yield from self._process(task, run, blocks)
@@ -204,7 +207,14 @@ class Subtask:
             self._job, self._level, self._subtask, self._attempt, self._backend, self._clock
         )
         self._sources = [
-            SourceInstance(instance.operator, self._job, self._subtask, self._backend, self._access)
+            SourceInstance(
+                instance.operator,
+                self._job,
+                self._subtask,
+                self._backend,
+                self._access,
+                instance.context.get_metrics_group(),
+            )
             for instance in self._chain.instances.values()
             if isinstance(instance.operator.node.operation, SourceOperation)
         ]
@@ -247,7 +257,7 @@ class Subtask:
                     images[instance.operator.uid] = saved.image(instance.operator, self._subtask)
         self._chain.initialize(task.restored, images)
         for source in self._sources:
-            source.begin(task.restored, images.get(source.operator.uid))
+            source.begin(task, images.get(source.operator.uid))
 
     def _take_over(self, origin: Origin) -> None:
         """Take what is this subtask's out of the states of other subtasks."""
@@ -321,14 +331,20 @@ class Subtask:
         take = self._chain.inputs[source.operator.id, 0]
         left = limit = 0 if task.closing else task.quota
         barrier = task.checkpoint is not None
-        request = ReadRequest(task.epoch, limit, barrier, task.completed, task.aborted)
+        plan = task.plans.get(source.operator.uid)
+        request = ReadRequest(task.epoch, limit, barrier, task.completed, task.aborted, plan)
         flow = run.read[source.operator.id]
         started = time.perf_counter()
         for records in source.read(request):
             flow.seconds += time.perf_counter() - started
             left -= len(records)
+            if isinstance(records, SplitRecords):
+                left -= len(records.aside)
+                self._chain.turn_to(source.operator.id, records)
             yield from _feed(records, take, run.outbox, flow)
             started = time.perf_counter()
+        if source.splits is not None:
+            self._chain.keep_splits(source.operator.id, source.splits)
         flow.records += limit - left
         run.records_read += limit - left
         run.saturated = run.saturated or left <= 0 < limit

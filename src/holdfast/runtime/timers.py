@@ -73,30 +73,34 @@ class TimerQueue:
 
         The key of each is the current one while the caller has it.
         """
+        times, context, remove = self._times, self._context, self._set.remove
         self._firing = True
         try:
-            while self._times and self._times[0] <= until:
-                yield from self._first()
+            while times and times[0] <= until:
+                timestamp = times[0]
+                marks = self._marks_at[timestamp]
+                done = 0
+                for mark in marks:  # grows if one of the same time is set meanwhile
+                    done += 1
+                    if remove(mark):
+                        context.key, place = mark
+                        yield Timer(timestamp, context.key, _namespace(place))
+                        if times[0] < timestamp:
+                            break  # one that was set meanwhile comes first
+                self._taken(timestamp, done)
         finally:
             self._firing = False
 
-    def _first(self) -> Iterator[Timer]:
-        """Take out timers of the first time."""
-        times, context, remove = self._times, self._context, self._set.remove
-        timestamp = times[0]
+    def _taken(self, timestamp: int, count: int) -> None:
+        """The first timers of a time are out of the queue."""
+        self._queued -= count
         marks = self._marks_at[timestamp]
-        done = 0
-        for mark in marks:  # grows if one of the same time is set meanwhile
-            done += 1
-            if remove(mark):
-                context.key, place = mark
-                yield Timer(timestamp, context.key, _namespace(place))
-                if times[0] < timestamp:
-                    break  # one that was set meanwhile comes first
-        del marks[:done]
-        self._queued -= done
-        if not marks and times[0] == timestamp:
-            del self._marks_at[heappop(times)]
+        if count < len(marks):
+            del marks[:count]
+        elif self._times[0] == timestamp:
+            del self._marks_at[heappop(self._times)]
+        else:
+            marks.clear()
 
     def __len__(self) -> int:
         """How many timers wait, those among them that were deleted and not passed over yet."""

@@ -129,6 +129,7 @@ class SparkJob:
                 driver.faults,
                 self._file_systems,
                 self._state,
+                driver.checkpoints.store.staging,
             )
             broadcast = session.sparkContext.broadcast(pack(code, self._paths))
         except BaseException:
@@ -151,6 +152,8 @@ class SparkJob:
             self._stop_serving = serve(self, self._rest)
             attempt = self._begin(0)
         except BaseException:
+            self._recorder.status(JobStatus.FAILED)
+            self._recorder.close()
             self._stop_serving()
             self._checkpoints.store.release()
             self._clean_up()
@@ -318,7 +321,7 @@ class SparkJob:
     def _change_plan(self) -> None:
         """Make everything anew for another plan; with the old one, if that is not possible."""
         self._set_status(JobStatus.RESTARTING)
-        change, old = self._rescaling, self._job
+        change, old, plan = self._rescaling, self._job, self.plan
         assert change is not None
         # NB: as after a failure: checkpoints stay, and the job goes on from the last of them
         old.driver.checkpoints.end(Outcome.FAILED)
@@ -326,7 +329,7 @@ class SparkJob:
             new = self._prepare(change.plan)
         except HoldfastError as error:
             self._end_rescaling(error)
-            new = self._prepare(self.plan)
+            new = self._prepare(plan)
         new.last_epoch, new.reports = old.last_epoch, old.reports
         new.driver.cancel_asked = old.driver.cancel_asked
         self._job = new
@@ -380,20 +383,23 @@ class SparkJob:
             self._checkpoints.end(outcome)
         except Exception as error:
             _logger.warning("the job's checkpoints could not be closed: %s", error)
-        self._clean_up()
-        self._set_status(status)
+        self._recorder.status(status)
+        # NB: before the directory goes, where the history may be
         self._recorder.close()
-        self._stop_serving()
-        for collected in self._collected.values():
-            collected.end(self.error)
+        self._clean_up()
+        self.status = status
         self._ended.set()
         self._checkpoints.refuse_savepoints()
         ended = f"job '{self.plan.name}' has ended before it had another parallelism"
         self._end_rescaling(JobExecutionError(ended))
+        self._stop_serving()
+        for collected in self._collected.values():
+            collected.end(self.error)
         if self.on_end is not None:
             self.on_end()
 
     def _clean_up(self) -> None:
+        self._job.driver.close()
         self._directory.remove()
         if self._state.rocksdb:
             for root in self._state.roots():

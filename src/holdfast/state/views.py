@@ -406,9 +406,10 @@ def checked_elements(values: Iterable[Any]) -> list[Any]:
     if values is None:
         raise _no_none()
     checked = list(values)
-    # NB: identity, not "None in checked": elements may have an == of their own.
-    if any(value is None for value in checked):
-        raise _no_none()
+    for value in checked:
+        # NB: identity, not "None in checked": elements may have an == of their own.
+        if value is None:
+            raise _no_none()
     return checked
 
 

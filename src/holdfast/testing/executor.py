@@ -154,6 +154,7 @@ class LocalExecutor:
             state_directory=self._state_files,
             file_systems=self._file_systems,
             state=self._state,
+            staging_directory=self._driver.checkpoints.store.staging,
         )
         return pack(code)
 
@@ -302,6 +303,7 @@ class LocalExecutor:
         """Let go of everything, as a killed process does: functions are not closed."""
         self._forget()
         self._sources.stop()
+        self._driver.close()
         self._driver.checkpoints.store.release()
         self._clean_up()
         if not os.path.exists(self._state_files):

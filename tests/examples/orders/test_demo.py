@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+
+from examples.orders.reference import expect
+from examples.orders.shop import Shop, all_deliveries
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,3 +46,25 @@ def test_the_demonstration(tmp_path: Path) -> None:
     assert "DIFFERS" not in told
     rows = {line.split("  ")[0]: line for line in told.splitlines() if line.endswith(" ok")}
     assert len(rows) == 8
+
+
+@pytest.mark.spark
+def test_tables_that_spark_writes(tmp_path: Path) -> None:
+    arguments = ["--events", "1500", "--disorder", "--sink", "parquet", "--parallelism", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.orders", *arguments, "--directory", str(tmp_path)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "TERM": "dumb"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shop = Shop(disorder=True)
+    expected = expect(all_deliveries(replace(shop, slices=shop.slices_for(1500))))
+    found = pq.read_table(tmp_path / "output" / "statuses").to_pylist()
+    key = itemgetter("order_id", "status")
+    assert sorted(found, key=key) == sorted(expected.statuses, key=key)
+    stock = pq.read_table(tmp_path / "output" / "stock")
+    assert stock.num_rows == sum(map(len, expected.changes.values()))

@@ -141,7 +141,7 @@ def test_every_result_can_be_a_row_of_a_table(result: type[Record]) -> None:
     assert tuple(schema_of(type_info_of(result)).names) == result.__struct_fields__
 
 
-class GrownOrderState(Record):
+class GrownOrderState(Record, frozen=True):
     """`OrderState` as it may be in the next version of the program."""
 
     user_id: str

@@ -184,6 +184,7 @@ def test_settings_say_what_the_command_line_says(tmp_path: Path) -> None:
         ("--chaos", "need --events"),
         ("--source files", "needs --input"),
         ("--verify --events 10 --sink parquet", "read the outputs of --sink files"),
+        ("--sink delta", "No release of it is for Spark 4.3 yet"),
     ],
 )
 def test_what_cannot_be_is_refused(

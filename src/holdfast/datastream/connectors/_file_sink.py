@@ -138,7 +138,8 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         """Delete the segments that nobody will publish; one subtask does it for all."""
         self._earlier = tuple({*contexts} - {self._place})
         if self._subtask == 0:
-            self._files.sweep_earlier(self._earlier, transactions)
+            keep = [name for transaction in transactions for name in transaction.names]
+            self._files.sweep_earlier(self._earlier, keep)
 
     def close(self) -> None:
         """Leave nothing but part files."""

@@ -18,7 +18,7 @@ import contextlib
 import logging
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import BinaryIO, NamedTuple
@@ -114,6 +114,11 @@ class FileTransaction:
         return {}
 
     @property
+    def names(self) -> list[str]:
+        """The names of its segments."""
+        return [segment.name for part in self.parts for segment in part.segments]
+
+    @property
     def is_named(self) -> bool:
         """Whether its part files are decided on."""
         return all(part.name for part in self.parts)
@@ -185,14 +190,14 @@ class PartFiles:
             for path in _paths(directory, part):
                 system.delete(path)
 
-    def sweep_earlier(self, places: Collection[Place], keep: Collection[FileTransaction]) -> None:
+    def sweep_earlier(self, places: Collection[Place], keep: Iterable[str]) -> None:
         """Delete the segments that earlier attempts of this sink left behind.
 
         Args:
             places: where earlier programs wrote that this one goes on from.
-            keep: transactions that somebody is about to publish.
+            keep: the names of those that somebody is about to publish.
         """
-        kept = {segment.name for txn in keep for part in txn.parts for segment in part.segments}
+        kept = frozenset(keep)
         for place in {*places, self._place}:
             # NB: in this program's own directory, other subtasks of this attempt are at work
             end = self._attempt if place == self._place else None

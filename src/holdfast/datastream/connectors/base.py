@@ -3,18 +3,25 @@
 A ``Source`` is a description that travels in the graph; a ``SourceReader`` does the reading in a
 worker. Reading is a function of the position: a reader that is put back to a position and asked
 for as many records gives the same records again. So an epoch can be run again after a failure.
+
+Where the end of what there is moves while an epoch runs, as in a topic, an ``EpochPlanner`` in the
+driver says before each epoch how far it goes; reading is then a function of position and plan.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import JobDefinitionError
 
-__all__ = ["DeliveryGuarantee", "Sink", "Source", "SourceReader"]
+if TYPE_CHECKING:
+    from holdfast.datastream.output_tag import OutputTag
+    from holdfast.metrics import MetricGroup
+
+__all__ = ["DeliveryGuarantee", "EpochPlanner", "Sink", "Source", "SourceReader", "SplitRecords"]
 
 
 class DeliveryGuarantee(Enum):
@@ -25,8 +32,64 @@ class DeliveryGuarantee(Enum):
     NONE = "none"
 
 
+class SplitRecords(list[Any]):
+    """A batch of records of one split: a partition, say, with a watermark of its own.
+
+    Attributes:
+        split: which one.
+        aside: records for side outputs, each with its tag and its timestamp.
+    """
+
+    def __init__(
+        self,
+        split: Hashable,
+        records: Sequence[Any],
+        aside: Sequence[tuple[OutputTag, Any, int | None]] = (),
+    ) -> None:
+        """Take the records as they are."""
+        super().__init__(records)
+        self.split = split
+        self.aside = aside
+
+
+class EpochPlanner(ABC):
+    """Says in the driver how far the readers of a source go in the next epoch."""
+
+    @abstractmethod
+    def plan(self) -> Any:
+        """What all readers are told; picklable. If the epoch is run again, they hear the same.
+
+        Raises:
+            HoldfastError: when the job cannot go on; the restart strategy decides then.
+        """
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
 class SourceReader(ABC):
     """Reads the share of one subtask."""
+
+    #: the splits that it reads now, if its records come as ``SplitRecords``
+    splits: Collection[Hashable] | None = None
+
+    def open(self, metrics: MetricGroup) -> None:
+        """Called once, before anything else."""
+
+    def follow(self, plan: Any) -> None:
+        """Hear what the planner said for the epoch that is read next; after ``restore``."""
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        """A checkpoint is taken of what ``position`` returns after this call."""
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete; as with a ``CheckpointListener``."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was given up."""
+
+    def notify_epoch_accepted(self) -> None:
+        """In a job without checkpoints: what was read up to the position is part of the job."""
 
     @abstractmethod
     def restore(self, position: Any) -> None:
@@ -58,6 +121,24 @@ class Source(ABC):
     @property
     def parallelism_limit(self) -> int | None:
         """The parallelism where the user gives none; None for the environment's."""
+        return None
+
+    @property
+    def listens(self) -> bool:
+        """Whether readers have something to do when the last epoch is accepted."""
+        return False
+
+    @property
+    def side_outputs(self) -> bool:
+        """Whether readers put records aside, for ``DataStream.get_side_output``."""
+        return False
+
+    def create_planner(self, restored: bool) -> EpochPlanner | None:
+        """What plans the epochs of an attempt, in the driver; None where reading needs no plan.
+
+        Args:
+            restored: whether the readers go on from positions that were saved.
+        """
         return None
 
     @abstractmethod

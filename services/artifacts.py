@@ -1,0 +1,125 @@
+"""The jars of a server: fetched once, kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyspark
+
+
+class Artifact(NamedTuple):
+    """One artifact of a Maven repository."""
+
+    organisation: str
+    name: str
+    version: str
+
+
+class UnavailableError(Exception):
+    """A server's classes cannot be had here, and why."""
+
+
+def spark_jars() -> Path:
+    """The folder of the jars that Spark brings along."""
+    return Path(pyspark.__file__).parent / "jars"
+
+
+def java() -> str:
+    """The Java to run servers with: that of Spark."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
+def cache_folder() -> Path:
+    """Where fetched jars are kept: HOLDFAST_CACHE, or holdfast in the user's cache folder."""
+    own = os.environ.get("HOLDFAST_CACHE")
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(own) if own else Path(caches) / "holdfast"
+
+
+def fetched(
+    name: str,
+    artifacts: Sequence[Artifact],
+    *,
+    transitive: bool = True,
+    excluded: Sequence[str] = (),
+) -> list[Path]:
+    """The jars of artifacts, and unless told otherwise of all that they need at run time.
+
+    Args:
+        name: what they make up; a word for the folder and for messages.
+        artifacts: what to fetch.
+        transitive: False for these jars alone.
+        excluded: modules that nobody shall bring along.
+
+    Raises:
+        UnavailableError: when they cannot be had.
+    """
+    order = repr((artifacts, transitive, excluded))
+    digest = hashlib.sha256(order.encode()).hexdigest()[:12]
+    home = cache_folder() / "jars" / f"{name}-{digest}"
+    with locked(cache_folder() / f"{name}.lock"):
+        if not home.exists():
+            home.parent.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(dir=home.parent))
+            try:
+                _fetch(name, artifacts, transitive, excluded, draft)
+                draft.rename(home)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+    return sorted(home.glob("*.jar"))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keeps other processes of this machine out; they wait."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(
+    name: str,
+    artifacts: Sequence[Artifact],
+    transitive: bool,
+    excluded: Sequence[str],
+    folder: Path,
+) -> None:
+    module = folder / "ivy.xml"
+    module.write_text(_module(artifacts, transitive, excluded))
+    (client,) = spark_jars().glob("ivy-*.jar")
+    pattern = str(folder / "[artifact]-[revision](-[classifier]).[ext]")
+    command = [java(), "-jar", str(client), "-ivy", str(module), "-retrieve", pattern]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise UnavailableError(f"there is no {name} without Java: {error}") from error
+    jars = [folder / f"{artifact.name}-{artifact.version}.jar" for artifact in artifacts]
+    missing = [jar.name for jar in jars if not jar.exists()]
+    if missing or run.returncode:
+        reason = (run.stdout + run.stderr)[-500:]
+        raise UnavailableError(f"there is no {name} without {', '.join(missing)}: {reason}")
+
+
+def _module(artifacts: Sequence[Artifact], transitive: bool, excluded: Sequence[str]) -> str:
+    wanted = "default->master,runtime(default)" if transitive else "default->master"
+    dependencies = "".join(
+        f'<dependency org="{organisation}" name="{name}" rev="{version}" conf="{wanted}"/>'
+        for organisation, name, version in artifacts
+    )
+    exclusions = "".join(f'<exclude module="{module}"/>' for module in excluded)
+    return (
+        '<ivy-module version="2.0"><info organisation="holdfast" module="services"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}{exclusions}</dependencies></ivy-module>"
+    )

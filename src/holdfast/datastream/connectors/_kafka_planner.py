@@ -1,0 +1,208 @@
+"""Fixes in the driver, before each epoch, how far it goes in each partition; finds partitions.
+
+Invariant: what a reader reads in an epoch is a function of its saved position and of the plan.
+Consequence: a task that is run again reads the same records, though the topic has grown since.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast.datastream.connectors._kafka_client import KafkaConnectorError, KafkaMetadata
+from holdfast.datastream.connectors._kafka_offsets import (
+    KafkaOffsetResetStrategy,
+    KafkaOffsetsInitializer,
+    OffsetKind,
+    Split,
+    describe,
+)
+from holdfast.datastream.connectors.base import EpochPlanner
+
+_logger = logging.getLogger(__name__)
+#: how long an epoch waits to hear how far topics are, in seconds; it goes on without, then
+_SHORT_PATIENCE = 2.0
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Which partitions a source reads: all of some topics, or these.
+
+    Attributes:
+        topics: names of topics.
+        pattern: instead of names, what they match as a whole.
+        splits: instead of topics, partitions.
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    splits: tuple[Split, ...] = ()
+
+    def find(self, metadata: KafkaMetadata) -> list[Split]:
+        """The partitions that there are now.
+
+        Raises:
+            KafkaConnectorError: when a topic or partition that was named does not exist.
+        """
+        there = metadata.topics()
+        if self.pattern is not None:
+            names: Collection[str] = [t for t in there if re.fullmatch(self.pattern, t)]
+        else:
+            names = self.topics or {topic for topic, _ in self.splits}
+        for name in names:
+            if name not in there:
+                known = ", ".join(sorted(there)[:20]) or "none"
+                raise KafkaConnectorError(
+                    f"Kafka has no topic '{name}'; the job reads it, so create it first or correct "
+                    f"its name. Topics there are: {known}"
+                )
+        if not self.splits:
+            return sorted((name, number) for name in names for number in there[name])
+        for name, number in self.splits:
+            if number not in there[name]:
+                raise KafkaConnectorError(
+                    f"Kafka has no {describe((name, number))}, which the job reads; the topic has "
+                    f"{len(there[name])} partitions"
+                )
+        return sorted(self.splits)
+
+
+class Beginning(NamedTuple):
+    """Where a partition is read from, if no saved position says so, and up to where."""
+
+    offset: int
+    stop: int | None
+
+
+class KafkaPlan(NamedTuple):
+    """What readers are told about an epoch.
+
+    Attributes:
+        starts: for partitions of which a reader has no position.
+        ends: of all partitions there are: the offset after the last record of now.
+    """
+
+    starts: dict[Split, Beginning]
+    ends: dict[Split, int]
+
+
+class KafkaPlanner(EpochPlanner):
+    """Plans the epochs of one attempt of one source."""
+
+    def __init__(
+        self,
+        metadata: KafkaMetadata,
+        subscription: Subscription,
+        start: KafkaOffsetsInitializer,
+        stop: KafkaOffsetsInitializer | None,
+        discovery_seconds: float | None,
+        restored: bool,
+    ) -> None:
+        """Nothing is asked yet. ``discovery_seconds``: None to look for partitions only once."""
+        self._metadata = metadata
+        self._subscription = subscription
+        self._start = start
+        self._stop = stop
+        self._discovery = None if stop is not None else discovery_seconds
+        self._restored = restored
+        self._starts: dict[Split, Beginning] = {}
+        self._ends: dict[Split, int] = {}
+        self._looked: float | None = None
+        self._is_away = False
+
+    def plan(self) -> KafkaPlan:
+        """Ask how far the topics are now.
+
+        While no broker answers, epochs go no further than the last one did, and the job lives on;
+        only at the beginning of an attempt an answer is needed.
+        """
+        if self._looked is None:
+            self._discover()
+        else:
+            self._look_again()
+        return KafkaPlan(dict(self._starts), dict(self._ends))
+
+    def _look_again(self) -> None:
+        try:
+            if self._discovery is not None and time.monotonic() - self._looked_at > self._discovery:
+                self._discover()
+            else:
+                self._ends |= self._metadata.latest(self._ends, _SHORT_PATIENCE)
+        except KafkaConnectorError as error:
+            if not self._is_away:
+                _logger.warning("nothing new is read until Kafka answers again: %s", error)
+            self._is_away = True
+            return
+        if self._is_away:
+            _logger.warning("Kafka answers again; reading goes on")
+        self._is_away = False
+
+    @property
+    def _looked_at(self) -> float:
+        return self._looked if self._looked is not None else 0.0
+
+    def _discover(self) -> None:
+        splits = self._subscription.find(self._metadata)
+        ends = self._metadata.latest(splits)
+        new = [split for split in splits if split not in self._starts]
+        if self._looked is not None or self._restored:
+            # nothing of a partition that came later may be missed
+            found = {
+                split: Beginning(first, None)
+                for split, first in self._metadata.earliest(new).items()
+            }
+            self._starts |= {} if self._stop is not None else found
+        else:
+            self._starts |= self._beginnings(new, ends)
+        if self._looked is not None and new:
+            _logger.info("found new partitions: %s", ", ".join(map(describe, new)))
+        self._ends = ends
+        self._looked = time.monotonic()
+
+    def _beginnings(
+        self, splits: Collection[Split], ends: dict[Split, int]
+    ) -> dict[Split, Beginning]:
+        first = resolve(self._metadata, self._start, splits, ends)
+        if self._stop is None:
+            return {split: Beginning(first[split], None) for split in splits}
+        last = resolve(self._metadata, self._stop, splits, ends)
+        return {split: Beginning(first[split], last[split]) for split in splits}
+
+
+def resolve(
+    metadata: KafkaMetadata,
+    wanted: KafkaOffsetsInitializer,
+    splits: Collection[Split],
+    ends: dict[Split, int],
+) -> dict[Split, int]:
+    """The offsets that an initializer stands for.
+
+    Raises:
+        KafkaConnectorError: when it says nothing about a partition, and has no other way.
+    """
+    if wanted.kind is OffsetKind.EARLIEST:
+        return metadata.earliest(splits)
+    if wanted.kind is OffsetKind.LATEST:
+        return {split: ends[split] for split in splits}
+    if wanted.kind is OffsetKind.TIMESTAMP:
+        return metadata.at_time(splits, wanted.time)
+    if wanted.kind is OffsetKind.COMMITTED:
+        known = metadata.committed(splits)
+    else:
+        known = {split: offset for split, offset in wanted.given.items() if split in splits}
+    rest = [split for split in splits if split not in known]
+    if not rest:
+        return known
+    if wanted.reset is KafkaOffsetResetStrategy.EARLIEST:
+        return {**known, **metadata.earliest(rest)}
+    if wanted.reset is KafkaOffsetResetStrategy.LATEST:
+        return {**known, **{split: ends[split] for split in rest}}
+    raise KafkaConnectorError(
+        f"Kafka source: nothing says where to begin in {describe(rest[0])}: there is no "
+        f"{wanted.kind.value} offset for it; give an offset, or a KafkaOffsetResetStrategy other "
+        "than NONE"
+    )

@@ -1,0 +1,334 @@
+"""The Kafka side of a sink: topics, producers, and transactions that say what they committed.
+
+A committed transaction leaves a marker: a record in a topic of its own, with the name of what was
+committed as its key, written within the transaction. Whoever does not know whether a commit came to
+its end looks there. A later transaction removes it, when nobody will look any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from holdfast.datastream.connectors._kafka_records import KafkaSinkError, ProducerRecord
+
+__all__ = ["RecordProducer", "Topics", "TransactionalProducer"]
+
+#: in seconds: how long a broker may be away before an operation fails
+_PATIENCE = 60.0
+#: in seconds: a topic that the broker makes when it is asked for needs a moment
+_NEW_TOPIC = 5.0
+#: what a batch of one record adds to it
+_OVERHEAD = 128
+_MAX_BYTES = 1_000_000
+
+#: what all clients are told; the rest is a producer's
+_OF_ALL_CLIENTS = ("bootstrap.", "security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.")
+_OF_ALL_CLIENTS += ("client.", "reconnect.", "metadata.", "log", "debug", "oauth", "api.version.")
+
+_REMEDIES = {
+    KafkaError.MSG_SIZE_TOO_LARGE: (
+        "raise max.message.bytes of the topic (and message.max.bytes of the producer), or lower "
+        "batch.size with set_property if the records themselves are smaller"
+    ),
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic, or correct its name",
+    KafkaError._UNKNOWN_TOPIC: "create the topic, or correct its name",
+    KafkaError._UNKNOWN_PARTITION: "choose a partition that the topic has",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "allow this user to write to the topic",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "allow this user to write with transactional ids that begin with the sink's prefix"
+    ),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "allow this user idempotent writes",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "lower transaction.timeout.ms with set_property, or raise the broker's "
+        "transaction.max.timeout.ms"
+    ),
+    KafkaError._FENCED: (
+        "if another sink uses the same transactional id, give each sink of each job a prefix of "
+        "its own with set_transactional_id_prefix; if the transaction took too long, raise "
+        "transaction.timeout.ms with set_property"
+    ),
+    KafkaError._INVALID_ARG: "correct the property that was given with set_property",
+}
+_REMEDIES[KafkaError.INVALID_PRODUCER_EPOCH] = _REMEDIES[KafkaError._FENCED]
+_REMEDIES[KafkaError.PRODUCER_FENCED] = _REMEDIES[KafkaError._FENCED]
+_AWAY = "look whether the broker runs and can be reached under its bootstrap.servers"
+
+_logger = logging.getLogger(__name__)
+
+
+def fail(what: str, error: KafkaError | KafkaException) -> NoReturn:
+    """Raise an error of Kafka's client as one that says what to do."""
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    remedy = _REMEDIES.get(cause.code(), _AWAY)
+    message = f"Kafka sink: cannot {what}: {cause.str()} ({cause.name()}); {remedy}"
+    origin = error if isinstance(error, KafkaException) else None
+    raise KafkaSinkError(message, remedy is _REMEDIES[KafkaError._FENCED]) from origin
+
+
+class Topic(NamedTuple):
+    """What is known of a topic.
+
+    Attributes:
+        largest: how many bytes a record may have, as far as the broker tells.
+    """
+
+    partitions: list[int]
+    largest: int
+
+
+class Topics:
+    """What the broker says of topics, asked once for each."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Connect with the first question."""
+        self._settings = settings
+        self._known: dict[str, Topic] = {}
+        self._limit = int(settings.get("message.max.bytes", _MAX_BYTES))
+        kinds = (settings.get(name, "none") for name in ("compression.type", "compression.codec"))
+        self._compresses = any(kind != "none" for kind in kinds)
+        self._admin: AdminClient | None = None
+
+    def __getitem__(self, topic: str) -> Topic:
+        known = self._known.get(topic)
+        if known is None:
+            known = self._known[topic] = Topic(self._partitions(topic), self._largest(topic))
+        return known
+
+    def check(self, record: ProducerRecord) -> None:
+        """Refuse a record that no broker would take, before anybody counts on it."""
+        size = len(record.value or b"") + len(record.key or b"")
+        size += sum(len(name) + len(value or b"") for name, value in record.headers)
+        largest = self[record.topic].largest
+        if size > largest:
+            msg = (
+                f"Kafka sink: a record for topic '{record.topic}' has {size} bytes; at most "
+                f"{largest} are allowed: {_REMEDIES[KafkaError.MSG_SIZE_TOO_LARGE]}"
+            )
+            raise KafkaSinkError(msg)
+
+    def create(self, topic: str, config: dict[str, str]) -> None:
+        """Make a topic of one partition, unless it is there."""
+        if self._metadata(topic) is not None:
+            return
+        made = self._client.create_topics([NewTopic(topic, 1, config=config)])[topic]
+        try:
+            made.result(_PATIENCE)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                settings = ", ".join(f"{key}={value}" for key, value in config.items())
+                fail(f"create topic '{topic}' (one partition, {settings}) for its commits", error)
+
+    @property
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient(_of_all_clients(self._settings), logger=_logger)
+        return self._admin
+
+    def _partitions(self, topic: str) -> list[int]:
+        deadline = time.monotonic() + _NEW_TOPIC
+        while (found := self._metadata(topic)) is None:
+            if time.monotonic() > deadline:
+                fail(f"write to topic '{topic}'", KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+            time.sleep(0.1)
+        return found
+
+    def _metadata(self, topic: str) -> list[int] | None:
+        try:
+            found = self._client.list_topics(topic, _PATIENCE).topics[topic]
+        except KafkaException as error:
+            fail(f"ask for topic '{topic}'", error)
+        missing = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
+        if found.error is not None and found.error.code() not in missing:
+            fail(f"use topic '{topic}'", found.error)
+        return sorted(found.partitions) or None
+
+    def _largest(self, topic: str) -> int:
+        """The limit of the producer; and that of the topic, if one may ask, for plain batches."""
+        if self._compresses:
+            return self._limit
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            found = self._client.describe_configs([resource])[resource].result(_PATIENCE)
+        except KafkaException:
+            return self._limit
+        return min(self._limit, int(found["max.message.bytes"].value) - _OVERHEAD)
+
+
+class RecordProducer:
+    """A producer that takes records one by one and remembers the first one that failed."""
+
+    def __init__(self, settings: Mapping[str, Any], logs_failures: bool = False) -> None:
+        """Make the client; a failure may also be logged and forgotten."""
+        self._failure: tuple[KafkaError, str] | None = None
+        self._logs_failures = logs_failures
+        given = {
+            # as the Java client does, so that keys find their partitions
+            "partitioner": "murmur2_random",
+            **settings,
+            "delivery.report.only.error": True,
+            "on_delivery": self._delivered,
+        }
+        try:
+            self.client = Producer(given, logger=_logger)
+        except KafkaException as error:
+            fail("make a producer", error)
+
+    def send(self, record: ProducerRecord) -> None:
+        """Hand a record over; waits while the client has too many."""
+        topic, value, key, partition, timestamp, headers = record
+        while True:
+            try:
+                self.client.produce(
+                    topic,
+                    value,
+                    key,
+                    -1 if partition is None else partition,
+                    timestamp=timestamp or 0,
+                    headers=list(headers) if headers else None,
+                )
+                return
+            except BufferError:
+                self.client.poll(0.1)
+                self.check()
+            except KafkaException as error:
+                fail(f"write to topic '{topic}'", error)
+
+    def flush(self) -> None:
+        """Wait until the broker has everything, or something failed."""
+        while self.client.flush(_PATIENCE):
+            self.check()
+        self.check()
+
+    def check(self) -> None:
+        """Raise the first failure, if there was one; polling the client is what tells of them."""
+        if self._failure is not None:
+            error, topic = self._failure
+            self._failure = None
+            fail(f"write to topic '{topic}'", error)
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and self._logs_failures:
+            _logger.error("a record for topic '%s' is lost: %s", message.topic(), error.str())
+        elif error is not None and self._failure is None:
+            self._failure = error, message.topic()
+
+
+class TransactionalProducer:
+    """The producer of a transactional id; while it lives there is no older one.
+
+    It must be dropped after any failure: its successor ends what it has left open.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], transactional_id: str, markers: str) -> None:
+        """Take the id away from whoever had it; aborts what they left open.
+
+        Args:
+            settings: of the client.
+            transactional_id: for which there is one producer at a time.
+            markers: the topic of markers.
+        """
+        self._settings = settings
+        self._id = transactional_id
+        self._markers = markers
+        self._producer = RecordProducer({**settings, "transactional.id": transactional_id})
+        try:
+            self._producer.client.init_transactions(_PATIENCE)
+        except KafkaException as error:
+            fail(f"take over the transactional id '{transactional_id}'", error)
+
+    def commit(
+        self, name: str, records: Iterable[Sequence[ProducerRecord]], forget: Iterable[str]
+    ) -> None:
+        """Write records and a marker with this name, all of it or nothing.
+
+        Args:
+            name: of what is committed.
+            records: in batches.
+            forget: the names of markers to remove.
+        """
+        client = self._producer.client
+        try:
+            client.begin_transaction()
+            for batch in records:
+                for record in batch:
+                    self._producer.send(record)
+                client.poll(0)
+            for old in forget:
+                self._producer.send(ProducerRecord(self._markers, None, old.encode(), 0))
+            marker = ProducerRecord(self._markers, self._id.encode(), name.encode(), 0)
+            self._producer.send(marker)
+            client.commit_transaction(_PATIENCE)
+        except KafkaException as error:
+            self._producer.check()
+            fail(f"commit the transaction of '{self._id}'", error)
+
+    def has_committed(self, name: str) -> bool:
+        """Whether there is a marker with this name."""
+        place = TopicPartition(self._markers, 0)
+        try:
+            end = _end_of(self._settings, place)
+            return self._search(place, end, name.encode()) is not None
+        except KafkaException as error:
+            fail(f"read topic '{self._markers}' to see what was committed", error)
+
+    def _search(self, place: TopicPartition, end: int, name: bytes) -> bytes | None:
+        """Read the markers up to an offset; those of transactions that are open are waited for."""
+        settings = {
+            **_of_all_clients(self._settings),
+            "group.id": self._id,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+        consumer = Consumer(settings, logger=_logger)
+        deadline = time.monotonic() + 2 * _PATIENCE
+        try:
+            consumer.assign([TopicPartition(place.topic, place.partition, OFFSET_BEGINNING)])
+            found, reached = None, 0
+            while reached < end:
+                for message in consumer.consume(1000, 0.1):
+                    error = message.error()
+                    if error is None and message.key() == name:
+                        found = message.value()
+                    elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                        reached = message.offset()
+                    elif error is not None:
+                        raise KafkaException(error)
+                if time.monotonic() > deadline:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return found
+        finally:
+            consumer.close()
+
+
+def _end_of(settings: Mapping[str, Any], place: TopicPartition) -> int:
+    """The offset after the last record, committed or not."""
+    admin = AdminClient(_of_all_clients(settings), logger=_logger)
+    level = IsolationLevel.READ_UNCOMMITTED
+    asked = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
+    return int(asked[place].result(_PATIENCE).offset)
+
+
+def _of_all_clients(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key.startswith(_OF_ALL_CLIENTS)}

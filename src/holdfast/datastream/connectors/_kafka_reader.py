@@ -1,0 +1,151 @@
+"""Reads a subtask's share of partitions, and commits how far it is."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.datastream.connectors._kafka_decoding import Decoder
+from holdfast.datastream.connectors._kafka_fetcher import Fetcher
+from holdfast.datastream.connectors._kafka_offsets import Split, divide, owner
+from holdfast.datastream.connectors._kafka_planner import Beginning, KafkaPlan
+from holdfast.datastream.connectors.base import SourceReader, SplitRecords
+
+if TYPE_CHECKING:
+    from holdfast.datastream.connectors._kafka_source import KafkaSource
+    from holdfast.metrics import MetricGroup
+
+_logger = logging.getLogger(__name__)
+#: offsets of so many checkpoints wait to be committed; those of earlier ones are let go
+MAX_NUM_PENDING_CHECKPOINTS = 100
+_DEFAULT_PATIENCE = 60_000
+#: between two commits of a job without checkpoints, in milliseconds
+COMMIT_INTERVAL = 5_000
+
+
+class KafkaReader(SourceReader):
+    """Its position: where it is in each partition, and where it was in checkpoints under way."""
+
+    def __init__(self, source: KafkaSource, subtask: int, parallelism: int) -> None:
+        """Connect when there is something to read."""
+        self._source = source
+        self._place = (subtask, parallelism)
+        self._positions: dict[Split, Beginning] = {}
+        self._pending: dict[int, dict[Split, int]] = {}
+        self._ends: Mapping[Split, int] = {}
+        #: whether it was told which partitions there are
+        self._planned = False
+        self._fetcher: Fetcher | None = None
+        self._committed: dict[Split, int] = {}
+        self._next_commit = 0.0
+
+    def open(self, metrics: MetricGroup) -> None:
+        """Register how far behind it is."""
+        metrics.gauge("pendingRecords", self._lag)
+        errors = metrics.counter("numRecordsInErrors")
+        self._decoder = Decoder(self._source.schema, self._source.bad_records, errors)
+
+    def restore(self, position: Any) -> None:
+        """Go to where a reader of these partitions was."""
+        places, self._pending, self._planned = position
+        self._positions = {split: Beginning(*place) for split, place in places.items()}
+        self._pending = dict(self._pending)
+
+    def position(self) -> Any:
+        """Plain values, so that a saved position can be read without this class."""
+        places = {split: tuple(place) for split, place in self._positions.items()}
+        return places, self._pending, self._planned
+
+    def follow(self, plan: KafkaPlan) -> None:
+        """Take what is this subtask's of the partitions that there are."""
+        subtask, parallelism = self._place
+        mine = [split for split in plan.ends if owner(split, parallelism) == subtask]
+        known = {**plan.starts, **self._positions}
+        self._positions = {split: known[split] for split in mine if split in known}
+        self._ends = plan.ends
+        self._planned = True
+        self.splits = tuple(self._positions)
+
+    def read(self, limit: int) -> Iterator[SplitRecords]:
+        """What there is up to the plan's ends."""
+        backlog = {s: (place.offset, self._end(s)) for s, place in self._positions.items()}
+        ranges = divide(backlog, limit)
+        if not ranges:
+            return
+        positions = {split: place.offset for split, place in self._positions.items()}
+        for split, messages, reached in self._connected().read(positions, ranges):
+            batch = self._decoder.decode(split, messages)
+            self._positions[split] = self._positions[split]._replace(offset=reached)
+            yield batch
+
+    @property
+    def finished(self) -> bool:
+        """Whether all partitions have reached where they are to stop."""
+        if not (self._source.stops and self._planned):
+            return False
+        return all(p.stop is not None and p.offset >= p.stop for p in self._positions.values())
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        """Remember what to commit when the checkpoint is complete."""
+        if self._source.commits_on_checkpoints:
+            self._pending[checkpoint_id] = self.offsets()
+            while len(self._pending) > MAX_NUM_PENDING_CHECKPOINTS:
+                del self._pending[min(self._pending)]
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Commit what it had; earlier ones are covered by it."""
+        offsets = self._pending.get(checkpoint_id)
+        self._pending = {n: o for n, o in self._pending.items() if n > checkpoint_id}
+        if offsets:
+            self.commit(offsets)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Forget what it had; a later checkpoint covers it."""
+        self._pending.pop(checkpoint_id, None)
+
+    def notify_epoch_accepted(self) -> None:
+        """Without checkpoints: commit now and then, if the properties say so."""
+        if self._source.commits_periodically and time.monotonic() >= self._next_commit:
+            interval = int(self._source.properties.get("auto.commit.interval.ms", COMMIT_INTERVAL))
+            self._next_commit = time.monotonic() + interval / 1000
+            self.commit(self.offsets())
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._fetcher is not None:
+            self._fetcher.close()
+            self._fetcher = None
+
+    def commit(self, offsets: Mapping[Split, int]) -> None:
+        """Tell the group what has changed; that it fails is no harm, for nobody here needs it."""
+        changed = {s: at for s, at in offsets.items() if self._committed.get(s) != at}
+        if not changed:
+            return
+        try:
+            self._connected().commit(changed)
+        except Exception as error:
+            _logger.warning("offsets %s could not be committed to Kafka: %s", changed, error)
+            return
+        self._committed |= changed
+
+    def _connected(self) -> Fetcher:
+        if self._fetcher is None:
+            properties = self._source.properties
+            patience = int(properties.get("default.api.timeout.ms", _DEFAULT_PATIENCE)) / 1000
+            self._fetcher = Fetcher(properties, patience)
+        return self._fetcher
+
+    def offsets(self) -> dict[Split, int]:
+        """Where it is, in each of its partitions."""
+        return {split: place.offset for split, place in self._positions.items()}
+
+    def _end(self, split: Split) -> int:
+        stop, end = self._positions[split].stop, self._ends[split]
+        return end if stop is None else min(end, stop)
+
+    def _lag(self) -> int:
+        """Records that were there when the epoch began, and are not read yet."""
+        ends = self._ends
+        return sum(max(ends.get(s, 0) - p.offset, 0) for s, p in self._positions.items())

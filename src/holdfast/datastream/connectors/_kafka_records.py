@@ -1,0 +1,196 @@
+"""From the records of a stream to the records of a topic."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from holdfast.common import SerializationSchema
+
+__all__ = [
+    "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder",
+    "KafkaSinkContext",
+    "KafkaSinkError",
+    "KafkaTopicSelector",
+    "ProducerRecord",
+]
+
+
+class KafkaSinkError(RuntimeError):
+    """Records could not be written to Kafka: says what, to which topic, why, and what to do.
+
+    Attributes:
+        is_fencing: whether a newer producer of the same transactional id has ended this one.
+    """
+
+    def __init__(self, message: str, is_fencing: bool = False) -> None:
+        """Take the whole message."""
+        super().__init__(message)
+        self.is_fencing = is_fencing
+
+
+class ProducerRecord(NamedTuple):
+    """A record as it is written to Kafka.
+
+    Attributes:
+        value: None deletes the key from a compacted topic.
+        partition: None leaves the choice to the key, or to chance where there is none.
+        timestamp: in milliseconds; None for the time of writing.
+    """
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class KafkaSinkContext(ABC):
+    """What a schema may know of the place where it works."""
+
+    @abstractmethod
+    def get_parallel_instance_id(self) -> int:
+        """The number of this subtask of the sink, from 0."""
+
+    @abstractmethod
+    def get_number_of_parallel_instances(self) -> int:
+        """The parallelism of the sink."""
+
+    @abstractmethod
+    def get_partitions_for_topic(self, topic: str) -> list[int]:
+        """The partitions of a topic, as the broker told when the topic was used first."""
+
+
+class KafkaTopicSelector(ABC):
+    """Chooses the topic of a record."""
+
+    @abstractmethod
+    def apply(self, data: Any) -> str:
+        """The topic."""
+
+
+class KafkaRecordSerializationSchema(ABC):
+    """Turns a record of the stream into one of a topic; called in the workers.
+
+    ``builder`` makes one of parts; a subclass of one's own may set everything a Kafka record has.
+    """
+
+    @abstractmethod
+    def serialize(
+        self, element: Any, context: KafkaSinkContext, timestamp: int | None
+    ) -> ProducerRecord | None:
+        """The record to write, or None to leave this one out.
+
+        Args:
+            element: the record of the stream.
+            context: tells where the sink works.
+            timestamp: the event timestamp of the record, if it has one.
+        """
+
+    @staticmethod
+    def builder() -> KafkaRecordSerializationSchemaBuilder:
+        """Put a schema together of a topic, a schema of values, and perhaps one of keys."""
+        return KafkaRecordSerializationSchemaBuilder()
+
+
+class KafkaRecordSerializationSchemaBuilder:
+    """Builds a ``KafkaRecordSerializationSchema``; needs a topic and a schema of values."""
+
+    def __init__(self) -> None:
+        """Nothing is chosen yet."""
+        self._topic: str | None = None
+        self._select: Callable[[Any], str] | None = None
+        self._key: SerializationSchema | None = None
+        self._value: SerializationSchema | None = None
+
+    def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
+        """Write every record to this topic."""
+        self._topic, self._select = topic, None
+        return self
+
+    def set_topic_selector(
+        self, topic_selector: Callable[[Any], str] | KafkaTopicSelector
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """Ask for the topic of each record."""
+        if isinstance(topic_selector, KafkaTopicSelector):
+            topic_selector = topic_selector.apply
+        if not callable(topic_selector):
+            msg = (
+                "set_topic_selector: expected a KafkaTopicSelector or a function; "
+                f"got {topic_selector!r}"
+            )
+            raise TypeError(msg)
+        self._topic, self._select = None, topic_selector
+        return self
+
+    def set_key_serialization_schema(
+        self, key_serialization_schema: SerializationSchema
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """Make the key of the whole record; without this there is none."""
+        self._key = _schema("set_key_serialization_schema", key_serialization_schema)
+        return self
+
+    def set_value_serialization_schema(
+        self, value_serialization_schema: SerializationSchema
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """Make the value of the whole record."""
+        self._value = _schema("set_value_serialization_schema", value_serialization_schema)
+        return self
+
+    def build(self) -> KafkaRecordSerializationSchema:
+        """The schema.
+
+        Raises:
+            ValueError: when the topic or the schema of values is missing.
+        """
+        if self._topic is None and self._select is None:
+            msg = "a Kafka record needs a topic: call set_topic or set_topic_selector"
+            raise ValueError(msg)
+        if self._value is None:
+            msg = "a Kafka record needs a value: call set_value_serialization_schema"
+            raise ValueError(msg)
+        return _BuiltSchema(self._topic or "", self._select, self._key, self._value)
+
+
+@dataclass(frozen=True)
+class _BuiltSchema(KafkaRecordSerializationSchema):
+    topic: str
+    select: Callable[[Any], str] | None
+    key: SerializationSchema | None
+    value: SerializationSchema
+
+    def serialize(
+        self, element: Any, context: KafkaSinkContext, timestamp: int | None
+    ) -> ProducerRecord:
+        topic = self.topic if self.select is None else self.select(element)
+        key = None if self.key is None else self.key.serialize(element)
+        return ProducerRecord(topic, self.value.serialize(element), key, None, timestamp)
+
+
+@dataclass(frozen=True)
+class FixedPartition(KafkaRecordSerializationSchema):
+    """All records of a subtask go to one partition, as those of ``FlinkKafkaProducer`` do."""
+
+    topic: str
+    value: SerializationSchema
+    writes_timestamps: bool = False
+
+    def serialize(
+        self, element: Any, context: KafkaSinkContext, timestamp: int | None
+    ) -> ProducerRecord:
+        """Take the partition with the number of the subtask."""
+        partitions = context.get_partitions_for_topic(self.topic)
+        partition = partitions[context.get_parallel_instance_id() % len(partitions)]
+        stamp = timestamp if self.writes_timestamps else None
+        return ProducerRecord(self.topic, self.value.serialize(element), None, partition, stamp)
+
+
+def _schema(where: str, schema: Any) -> SerializationSchema:
+    if not isinstance(schema, SerializationSchema):
+        msg = f"{where}: expected a SerializationSchema; got {schema!r}"
+        raise TypeError(msg)
+    return schema

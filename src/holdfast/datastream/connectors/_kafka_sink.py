@@ -1,0 +1,351 @@
+"""The functions of a ``KafkaSink``: one writes at once, one when a checkpoint is complete."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.datastream.connectors._kafka_client import client_settings, library
+from holdfast.datastream.connectors._kafka_records import (
+    KafkaSinkContext,
+    KafkaSinkError,
+    ProducerRecord,
+)
+from holdfast.datastream.connectors._kafka_staging import KafkaTransaction, StagedRecords
+from holdfast.datastream.connectors._part_files import FileTransaction, Place
+from holdfast.datastream.connectors.base import DeliveryGuarantee
+from holdfast.datastream.functions import (
+    FunctionSnapshotContext,
+    RuntimeContext,
+    SinkFunction,
+)
+from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
+
+if TYPE_CHECKING:
+    from holdfast.datastream.connectors._kafka_producing import (
+        RecordProducer,
+        TransactionalProducer,
+    )
+    from holdfast.datastream.connectors._kafka_sink_builder import KafkaSink
+
+#: keeps every marker until it is removed
+_MARKERS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
+#: how often a commit is tried while others take the transactional id away
+_TRIES = 3
+
+_logger = logging.getLogger(__name__)
+
+
+class SinkContext(KafkaSinkContext):
+    """A subtask, as a schema sees it; and the way of a record through the schema."""
+
+    def __init__(self, sink: KafkaSink, runtime_context: RuntimeContext) -> None:
+        """Make what knows the topics."""
+        from holdfast.datastream.connectors._kafka_producing import Topics
+
+        self.settings = client_settings(sink.properties)
+        self.topics = Topics(self.settings)
+        self._serialize = sink.serializer.serialize
+        self._subtask = runtime_context.get_index_of_this_subtask()
+        self._parallelism = runtime_context.get_number_of_parallel_subtasks()
+
+    def record(self, value: Any, context: SinkFunction.Context) -> ProducerRecord | None:
+        """The record to write, which Kafka will take."""
+        timestamp = context.timestamp()
+        if timestamp is not None and timestamp < 0:
+            timestamp = None  # Kafka has none before 1970
+        record = self._serialize(value, self, timestamp)
+        if record is not None:
+            self.topics.check(record)
+        return record
+
+    def get_parallel_instance_id(self) -> int:
+        return self._subtask
+
+    def get_number_of_parallel_instances(self) -> int:
+        return self._parallelism
+
+    def get_partitions_for_topic(self, topic: str) -> list[int]:
+        return self.topics[topic].partitions
+
+
+class DirectSinkFunction(SinkFunction):
+    """Writes records as they come; at least once if every epoch waits for its own."""
+
+    _context: SinkContext
+    _producer: RecordProducer
+
+    def __init__(self, sink: KafkaSink) -> None:
+        """Take the sink's settings."""
+        library()
+        self._sink = sink
+        self._waits = sink.guarantee is DeliveryGuarantee.AT_LEAST_ONCE
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Make the client."""
+        from holdfast.datastream.connectors._kafka_producing import RecordProducer
+
+        self._context = SinkContext(self._sink, runtime_context)
+        self._producer = RecordProducer(self._context.settings, self._sink.logs_failures)
+
+    def invoke(self, value: Any, context: SinkFunction.Context) -> None:
+        """Hand a record to the client."""
+        record = self._context.record(value, context)
+        if record is not None:
+            self._producer.send(record)
+
+    def end_epoch(self) -> None:
+        """Wait for the broker, if the epoch counts only then; and hear what went wrong."""
+        if self._waits:
+            self._producer.flush()
+        else:
+            self._producer.client.poll(0)
+            self._producer.check()
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._producer.flush()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing goes along with the subtask."""
+        return {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DirectSinkFunction, (self._sink,)
+
+
+class Writers(NamedTuple):
+    """What an attempt may have left behind.
+
+    Attributes:
+        place: of its files.
+        prefix: of its transactional ids.
+        parallelism: how many there are.
+    """
+
+    place: Place
+    prefix: str
+    parallelism: int
+
+
+#: what the program gives and ``open`` makes; the rest of the fields goes along with the subtask
+_NOT_CARRIED = frozenset(
+    ["_sink", "_sink_id", "_context", "_staged", "_producer", "_own", "_is_stuck"]
+)
+
+
+class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
+    """Writes records to files that wait for their checkpoint, and then to Kafka, in a transaction.
+
+    A commit, in steps:
+
+    1. Take over the transactional id of the transaction, unless this process has it. That fences
+       whoever had it, and aborts what they left open.
+    2. If somebody has begun to commit this transaction, look for its marker. If it is there, go
+       to 5.
+    3. Say that it is begun.
+    4. Write records and marker, in one transaction of Kafka's.
+    5. Delete the records. What says that they were begun goes with the next epoch, and the marker
+       with the next commit, when no checkpoint to start from contains the transaction.
+
+    What happens if the process dies, or the epoch is run again:
+
+        before 4         nothing was committed; who comes next finds the files, and perhaps step 3
+        within 4         who comes next aborts it in step 1, or waits there until it is committed
+        between 4 and 5  who comes next finds the marker
+        after 5          who comes next finds that it was begun, and no records
+
+    Two processes at it: the later one in step 1 wins. If the earlier one has committed before that,
+    it has said so in step 3 before that, and the later one finds the marker in step 2.
+    """
+
+    transaction_type = KafkaTransaction
+    user_context_type = Writers
+    #: what this epoch has committed, and what those before it have, as far as it leaves a trace
+    _committed: tuple[KafkaTransaction, ...] = ()
+    _committed_before: tuple[KafkaTransaction, ...] = ()
+    #: the names of those before, whose markers the next commit removes
+    _forgotten: tuple[str, ...] = ()
+    #: where the programs wrote that this one goes on from
+    _earlier: tuple[Place, ...] = ()
+    _context: SinkContext
+    _staged: StagedRecords
+    _own: Writers
+    #: whether a commit has failed in this process
+    _is_stuck = False
+    #: that of this subtask's own transactional id, while this process has it
+    _producer: TransactionalProducer | None = None
+
+    def __init__(self, sink: KafkaSink, sink_id: str = "") -> None:
+        """Take the sink's settings; an id of an earlier object of this sink, or a new one."""
+        library()
+        self._sink = sink
+        self._sink_id = sink_id or uuid.uuid4().hex[:16]
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Connect to the file system."""
+        self._context = SinkContext(self._sink, runtime_context)
+        place = Place(runtime_context.get_staging_directory(), self._sink_id)
+        subtask = runtime_context.get_index_of_this_subtask()
+        self._staged = StagedRecords(place, runtime_context.get_attempt_number(), subtask)
+        parallelism = runtime_context.get_number_of_parallel_subtasks()
+        self._own = Writers(place, self._sink.transactional_id_prefix, parallelism)
+
+    def begin_transaction(self) -> KafkaTransaction:
+        """Nothing is written yet."""
+        return KafkaTransaction(self._own_id, FileTransaction(self._own.place))
+
+    def invoke(
+        self, transaction: KafkaTransaction, value: Any, context: SinkFunction.Context
+    ) -> None:
+        """Write a record to the file of this run."""
+        record = self._context.record(value, context)
+        if record is not None:
+            self._staged.add(transaction, record, self._started)
+
+    def pre_commit(self, transaction: KafkaTransaction) -> None:
+        """Close the file."""
+        self._staged.finish(transaction, self._started)
+
+    def merge_transactions(self, transactions: list[Any]) -> list[Any]:
+        """One transaction of Kafka's for each checkpoint."""
+        parts = [part for transaction in transactions for part in transaction.staged.parts]
+        if not parts:
+            return []
+        staged = FileTransaction(transactions[0].staged.place, parts)
+        return [KafkaTransaction(transactions[0].transactional_id, staged)]
+
+    def end_epoch(self) -> None:
+        """Pre-commit; and remove the traces of commits in epochs that were accepted since."""
+        super().end_epoch()
+        for transaction in self._committed_before:
+            self._staged.forget(transaction)
+        self._forgotten += tuple(transaction.name for transaction in self._committed_before)
+        self._committed_before, self._committed = self._committed, ()
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        """Make durable what the checkpoint is going to contain."""
+        for transaction in self.pending_transactions():
+            self._staged.segments.sync(transaction.staged)
+        super().snapshot_state(context)
+
+    def commit(self, transaction: KafkaTransaction) -> None:
+        """Write to Kafka."""
+        self._publish(transaction, may_be_gone=False)
+
+    def recover_and_commit(self, transaction: KafkaTransaction) -> None:
+        """Write to Kafka, unless that was done long ago."""
+        self._publish(transaction, may_be_gone=True)
+
+    def abort(self, transaction: KafkaTransaction) -> None:
+        """Delete the files; Kafka knows nothing of them."""
+        self._staged.discard(transaction)
+        self._staged.forget(transaction)
+
+    def initialize_user_context(self) -> Writers:
+        """What the next attempt cleans up."""
+        return self._own
+
+    def finish_recovering_context(self, contexts: list[Any], transactions: list[Any]) -> None:
+        """End what earlier attempts have left: transactions that are open, and files.
+
+        A consumer of committed records waits for every transaction that is open. Ids of
+        transactions that are still to be committed are left to those who do that.
+        """
+        subtask, wanted = self._staged.subtask, {txn.transactional_id for txn in transactions}
+        for number, transactional_id in _ids([*contexts, self._own]):
+            mine = number % self._own.parallelism == subtask
+            if mine and transactional_id not in wanted:
+                self._take_over(transactional_id)
+        self._earlier = tuple({used.place for used in contexts} - {self._own.place})
+        if subtask == 0:
+            keep = [name for transaction in transactions for name in transaction.files]
+            self._staged.segments.sweep_earlier(self._earlier, keep)
+
+    def close(self) -> None:
+        """Leave nothing but records of topics."""
+        super().close()
+        self._staged.segments.sweep_own(self._earlier)
+        self._producer = None
+
+    @property
+    def _own_id(self) -> str:
+        return _id(self._own.prefix, self._staged.subtask)
+
+    def _publish(self, transaction: KafkaTransaction, may_be_gone: bool) -> None:
+        if not transaction.name:
+            return  # all its records were left out
+        if self._is_stuck:
+            msg = "Kafka sink: an earlier transaction is not committed, and they keep their order"
+            raise KafkaSinkError(msg)
+        self._is_stuck = True
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._write(transaction, may_be_gone)
+                break
+            except KafkaSinkError as error:
+                # its successor ends what it has left open
+                self._producer = None
+                if not error.is_fencing or not tries_left:
+                    raise
+        self._staged.discard(transaction)
+        self._committed += (transaction,)
+        self._is_stuck = False
+
+    def _write(self, transaction: KafkaTransaction, may_be_gone: bool) -> None:
+        """Steps 1 to 4."""
+        producer = self._take_over(transaction.transactional_id)
+        # NB: only after the id is this process's: until then another one may come to its end
+        there, begun = self._staged.is_there(transaction), self._staged.is_begun(transaction)
+        if begun and not there:
+            return
+        if (begun or not there) and producer.has_committed(transaction.name):
+            return
+        if not there:
+            self._report_missing(transaction, may_be_gone)
+            return
+        self._staged.begin(transaction)
+        producer.commit(transaction.name, self._staged.read(transaction), self._forgotten)
+        self._forgotten = ()
+
+    def _take_over(self, transactional_id: str) -> TransactionalProducer:
+        """The producer of an id; what another one has left open under it is aborted."""
+        if transactional_id == self._own_id and self._producer is not None:
+            return self._producer
+        from holdfast.datastream.connectors._kafka_producing import TransactionalProducer
+
+        markers = self._sink.markers_topic
+        self._context.topics.create(markers, _MARKERS_CONFIG)
+        producer = TransactionalProducer(self._context.settings, transactional_id, markers)
+        if transactional_id == self._own_id:  # nobody needs those of others for long
+            self._producer = producer
+        return producer
+
+    def _report_missing(self, transaction: KafkaTransaction, may_be_gone: bool) -> None:
+        message = (
+            f"the records of transaction '{transaction.name}' for Kafka are not below "
+            f"'{transaction.staged.place.base}': somebody has deleted them, or they are on the "
+            "disk of another machine"
+        )
+        if not may_be_gone:
+            raise KafkaSinkError(message)
+        _logger.warning("%s; the job goes on, since they may have been committed", message)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes along with the subtask from process to process."""
+        return {name: value for name, value in vars(self).items() if name not in _NOT_CARRIED}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TransactionalSinkFunction, (self._sink, self._sink_id)
+
+
+def _id(prefix: str, number: int) -> str:
+    return f"{prefix}-{number}"
+
+
+def _ids(writers: Iterable[Writers]) -> list[tuple[int, str]]:
+    """All transactional ids that these have used, each with the number of its subtask."""
+    found = {(number, used.prefix) for used in writers for number in range(used.parallelism)}
+    return [(number, _id(prefix, number)) for number, prefix in sorted(found)]

@@ -1,0 +1,173 @@
+"""Records on their way to a topic, in files that wait for their checkpoint.
+
+A file is a sequence of chunks: the length of the data and its CRC-32, four bytes each, and the
+data, a list of records in MessagePack.
+
+The file that says that a commit was begun stands beside the first file of its transaction:
+
+    .0-1-<random>          records
+    .0-1-<random>.begun    somebody has begun to commit the transaction of this file
+
+Invariant: it is there before the commit begins, and the records go only after the commit.
+Consequence: records without such a file were never committed, and such a file without records says
+that they were.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import BinaryIO
+from zlib import crc32
+
+import msgspec
+
+from holdfast.datastream.connectors._kafka_records import ProducerRecord
+from holdfast.datastream.connectors._part_files import FileTransaction, Part, PartFiles, Place
+from holdfast.filesystem import FileSystem, FileSystemError, join
+
+_HEAD = struct.Struct("<II")
+#: a chunk is written when it has so many records, or so many bytes
+_CHUNK_RECORDS = 1000
+_CHUNK_BYTES = 1 << 20
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[ProducerRecord]).decode
+
+
+@dataclass
+class Chunk:
+    """Records that are written together."""
+
+    records: list[ProducerRecord] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to write them."""
+        return len(self.records) >= _CHUNK_RECORDS or self.size >= _CHUNK_BYTES
+
+
+@dataclass
+class KafkaTransaction:
+    """What one run of one epoch wrote, or all epochs up to a checkpoint.
+
+    Attributes:
+        transactional_id: under which it is committed, whoever does it: so there is one at a time.
+        staged: its files.
+    """
+
+    transactional_id: str
+    staged: FileTransaction
+
+    @cached_property
+    def chunk(self) -> Chunk:
+        """Records that are not in a file yet; none after the pre-commit, so it is not saved."""
+        return Chunk()
+
+    @property
+    def name(self) -> str:
+        """What no other transaction is called; empty for one without records."""
+        return next(iter(self.staged.names), "")
+
+    @property
+    def files(self) -> list[str]:
+        """The names of all files that belong to it."""
+        return [*self.staged.names, _begun(self.name)]
+
+
+class StagedRecords:
+    """Writes and reads the files of transactions, in one subtask of one attempt."""
+
+    def __init__(self, place: Place, attempt: int, subtask: int) -> None:
+        """Connect to the file system."""
+        self.subtask = subtask
+        self.segments = PartFiles(place, attempt, subtask)
+
+    def add(self, transaction: KafkaTransaction, record: ProducerRecord, now: int) -> None:
+        """Take a record."""
+        chunk = transaction.chunk
+        chunk.records.append(record)
+        chunk.size += len(record.value or b"")
+        if chunk.is_full:
+            self._write(transaction, now)
+
+    def finish(self, transaction: KafkaTransaction, now: int) -> None:
+        """Write what waits, and close the file."""
+        if transaction.chunk.records:
+            self._write(transaction, now)
+        for opened in transaction.staged.writing.values():
+            segment = self.segments.close_segment(opened)
+            if segment is not None:
+                transaction.staged.parts.append(Part("", (segment,)))
+        transaction.staged.writing.clear()
+
+    def is_begun(self, transaction: KafkaTransaction) -> bool:
+        """Whether somebody has begun to commit it."""
+        system, directory = _home(transaction)
+        return system.exists(join(directory, _begun(transaction.name)))
+
+    def begin(self, transaction: KafkaTransaction) -> None:
+        """Say that somebody has."""
+        system, directory = _home(transaction)
+        system.write(join(directory, _begun(transaction.name)), b"", durable=True)
+
+    def is_there(self, transaction: KafkaTransaction) -> bool:
+        """Whether the records have not gone."""
+        system, directory = _home(transaction)
+        return system.exists(join(directory, transaction.name))
+
+    def read(self, transaction: KafkaTransaction) -> Iterator[list[ProducerRecord]]:
+        """The records, chunk by chunk, in the order in which they came."""
+        system, directory = _home(transaction)
+        for part in transaction.staged.parts:
+            for segment in part.segments:
+                path = join(directory, segment.name)
+                with system.open_input(path) as file:
+                    yield from _chunks(system, path, file)
+
+    def discard(self, transaction: KafkaTransaction) -> None:
+        """Delete the records."""
+        self.segments.discard(transaction.staged)
+
+    def forget(self, transaction: KafkaTransaction) -> None:
+        """Delete what says that a commit was begun, when nobody will ask."""
+        system, directory = _home(transaction)
+        system.delete(join(directory, _begun(transaction.name)))
+
+    def _write(self, transaction: KafkaTransaction, now: int) -> None:
+        writing = transaction.staged.writing
+        if not writing:
+            writing[""] = self.segments.open_segment(now)
+        segment, data = writing[""], _encode(transaction.chunk.records)
+        try:
+            segment.write(_HEAD.pack(len(data), crc32(data)))
+            segment.write(data)
+        except Exception as error:
+            self.segments.fail(segment, error)
+        segment.size += _HEAD.size + len(data)
+        del transaction.chunk
+
+
+def _begun(name: str) -> str:
+    return f"{name}.begun"
+
+
+def _home(transaction: KafkaTransaction) -> tuple[FileSystem, str]:
+    system, _, directory = transaction.staged.place.resolve()
+    return system, directory
+
+
+def _chunks(system: FileSystem, path: str, file: BinaryIO) -> Iterator[list[ProducerRecord]]:
+    while head := file.read(_HEAD.size):
+        size, checksum = _HEAD.unpack(head) if len(head) == _HEAD.size else (-1, 0)
+        data = file.read(size) if size >= 0 else b""
+        if len(data) != size or crc32(data) != checksum:
+            raise FileSystemError(
+                f"the records for Kafka in '{system.uri(path)}' are damaged: a chunk of {size} "
+                f"bytes does not have its checksum; restore the file, or start from a checkpoint "
+                "before it"
+            )
+        yield _decode(data)

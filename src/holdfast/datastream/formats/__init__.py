@@ -1,0 +1,1 @@
+"""Formats of messages: JSON, CSV and Avro, under PyFlink's names."""

@@ -1,0 +1,147 @@
+"""Records as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.common.serialization import DeserializationSchema, SerializationSchema
+from holdfast.common.typeinfo import RowTypeInfo, TypeInformation
+from holdfast.common.types import Row
+from holdfast.datastream.formats._fields import converter
+
+__all__ = ["JsonRowDeserializationSchema", "JsonRowSerializationSchema"]
+
+_decode = msgspec.json.Decoder().decode
+
+
+class JsonRowDeserializationSchema(DeserializationSchema):
+    """Rows of JSON objects; without a type, whatever is there: dictionaries, lists, values."""
+
+    def __init__(
+        self,
+        type_info: TypeInformation | None = None,
+        fails_on_missing_field: bool = False,
+        ignores_parse_errors: bool = False,
+    ) -> None:
+        """Use ``builder()``."""
+        self._type = type_info
+        self._strict = fails_on_missing_field
+        self._lenient = ignores_parse_errors
+        self._prepare()
+
+    @staticmethod
+    def builder() -> JsonRowDeserializationSchema.Builder:
+        """Begin to describe a schema."""
+        return JsonRowDeserializationSchema.Builder()
+
+    def deserialize(self, message: bytes) -> Any:
+        """Return what the message holds; None for one that does not parse, if that is allowed."""
+        try:
+            found = _decode(message)
+            return found if self._type is None else self._typed(found)
+        except (msgspec.MsgspecError, AttributeError, TypeError, ValueError):
+            if self._lenient:
+                return None
+            raise
+
+    def get_produced_type(self) -> TypeInformation | None:
+        """Return the declared type."""
+        return self._type
+
+    def _typed(self, found: Any) -> Any:
+        if self._strict and isinstance(self._type, RowTypeInfo):
+            missing = [name for name in self._type.get_field_names() if name not in found]
+            if missing:
+                message = f"the JSON object has no field {', '.join(missing)}: {found!r}"
+                raise ValueError(message)
+        return self._coerce(self._convert(found))
+
+    def _prepare(self) -> None:
+        if self._type is not None:
+            self._convert: Callable[[Any], Any] = converter(self._type)
+            self._coerce: Callable[[Any], Any] = self._type.coercer() or _same
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._type, self._strict, self._lenient
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._type, self._strict, self._lenient = state
+        self._prepare()
+
+    class Builder:
+        """Builds a ``JsonRowDeserializationSchema``."""
+
+        def __init__(self) -> None:
+            """Begin without a type."""
+            self._type: TypeInformation | None = None
+            self._strict = self._lenient = False
+
+        def type_info(self, type_info: TypeInformation) -> JsonRowDeserializationSchema.Builder:
+            """The type of the records: ``Types.ROW_NAMED(…)``, say."""
+            self._type = type_info
+            return self
+
+        def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
+            """A field that is not there is an error; otherwise it is None."""
+            self._strict = True
+            return self
+
+        def ignore_parse_errors(self) -> JsonRowDeserializationSchema.Builder:
+            """Leave out messages that do not parse."""
+            self._lenient = True
+            return self
+
+        def build(self) -> JsonRowDeserializationSchema:
+            """The schema."""
+            return JsonRowDeserializationSchema(self._type, self._strict, self._lenient)
+
+
+class JsonRowSerializationSchema(SerializationSchema):
+    """JSON objects of rows, with the field names of the type; other values as they are."""
+
+    def __init__(self, type_info: TypeInformation | None = None) -> None:
+        """Use ``builder()``."""
+        self._names: list[str] | None = None
+        if isinstance(type_info, RowTypeInfo):
+            self._names = type_info.get_field_names()
+
+    @staticmethod
+    def builder() -> JsonRowSerializationSchema.Builder:
+        """Begin to describe a schema."""
+        return JsonRowSerializationSchema.Builder()
+
+    def serialize(self, value: Any) -> bytes:
+        """Return the JSON of a record."""
+        if self._names is not None:
+            value = dict(zip(self._names, value, strict=True))
+        return msgspec.json.encode(value, enc_hook=_plain)
+
+    class Builder:
+        """Builds a ``JsonRowSerializationSchema``."""
+
+        def __init__(self) -> None:
+            """Begin without a type."""
+            self._type: TypeInformation | None = None
+
+        def with_type_info(self, type_info: TypeInformation) -> JsonRowSerializationSchema.Builder:
+            """The type of the records."""
+            self._type = type_info
+            return self
+
+        def build(self) -> JsonRowSerializationSchema:
+            """The schema."""
+            return JsonRowSerializationSchema(self._type)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Row):
+        return list(value) if value._index is None else value.as_dict()
+    message = f"a {type(value).__name__} has no form in JSON: {value!r}"
+    raise NotImplementedError(message)

@@ -1,0 +1,111 @@
+"""What acknowledgements say of vertices."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.history.events import SubtaskFigures
+from holdfast.history.figures import Epoch, checkpoint_parts, figures_after
+from holdfast.plan.vertices import Input, JobGraph, Operator, Vertex
+from holdfast.runtime.protocol import Acknowledgement, Flow
+from holdfast.state.chain import Chain, FileRef
+
+
+def operator(number: int, source: bool = False) -> Operator:
+    return Operator(f"op-{number}", number, f"op {number}", "map", not source, source, ())
+
+
+def vertex(name: str, level: int, op: Operator, *inputs: Input) -> Vertex:
+    return Vertex(name, name, level, 1, 128, (op,), (op.uid,), inputs)
+
+
+#: two sources, in level 0 together, that send to one vertex
+GRAPH = JobGraph(
+    "job",
+    (
+        vertex("a", 0, operator(0, True)),
+        vertex("b", 0, operator(1, True)),
+        vertex("c", 1, operator(2), Input("a", "HASH", 0), Input("b", "HASH", 1)),
+    ),
+)
+NOTHING = {one.id: [SubtaskFigures()] for one in GRAPH.vertices}
+
+
+def ack(level: int, began: float, seconds: dict[str, float], **more: object) -> Acknowledgement:
+    known = {
+        "consumed": {},
+        "chain": Chain((FileRef(f"f{level}", 100, -1, 0),), ("s",)),
+        "finished": False,
+        "saturated": False,
+        "records_in": 0,
+        "records_out": 0,
+        "records_read": 0,
+        "metrics": {},
+    }
+    return Acknowledgement(
+        level=level,
+        subtask=0,
+        stamp="s",
+        began=began,
+        seconds=seconds,
+        **{**known, **more},  # type: ignore[arg-type]
+    )
+
+
+def epoch(saturated: bool) -> Epoch:
+    sources = ack(
+        0,
+        100.0,
+        {"process": 4.0, "wait": 0.0, "persist": 0.5},
+        read={0: Flow(30, 0, 3.0), 1: Flow(10, 0, 1.0)},
+        sent={0: Flow(30, 300), 1: Flow(10, 90)},
+        watermarks={"op-0": 7},
+        saturated=saturated,
+        stateful=("op-0", "op-1"),
+    )
+    counts = ack(
+        1,
+        105.0,
+        {"load": 0.5, "process": 3.0, "wait": 1.0, "time": 0.5, "snapshot": 0.25, "persist": 0.75},
+        taken={0: Flow(30, 300, 1.5), 1: Flow(10, 90, 0.5)},
+        stateful=("op-2",),
+    )
+    return Epoch(100.0, 10.0, [sources, counts])
+
+
+def test_records_and_bytes() -> None:
+    once = figures_after(GRAPH, NOTHING, epoch(False))
+    twice = figures_after(GRAPH, once, epoch(False))
+    totals = {
+        name: (f.records_in, f.bytes_in, f.records_out, f.bytes_out) for name, (f,) in twice.items()
+    }
+    assert totals == {"a": (60, 0, 60, 600), "b": (20, 0, 20, 180), "c": (80, 780, 0, 0)}
+    assert (twice["a"][0].in_now, twice["c"][0].in_now) == (3.0, 4.0)
+    assert (twice["a"][0].watermark, twice["b"][0].watermark) == (7, None)
+
+
+@pytest.mark.parametrize("saturated", [False, True])
+def test_where_time_goes(saturated: bool) -> None:
+    """What a subtask does for its vertices together is shared by their work: 3 to 1 here."""
+    after = figures_after(GRAPH, NOTHING, epoch(saturated))
+    busy = {name: figures.busy for name, (figures,) in after.items()}
+    assert busy == pytest.approx({"a": 3.0 + 0.375, "b": 1.0 + 0.125, "c": 2.0 + 2.0})
+    # level 0 ran until 104.5, the epoch until 110
+    blocked = {name: figures.blocked for name, (figures,) in after.items()}
+    expected = {"a": 5.5, "b": 5.5, "c": 0.0} if saturated else dict.fromkeys("abc", 0.0)
+    assert blocked == pytest.approx(expected)
+    for (figures,) in after.values():
+        assert figures.busy + figures.idle + figures.blocked == pytest.approx(10.0)
+        assert figures.busy_now + figures.idle_now + figures.blocked_now == pytest.approx(
+            1000, abs=2
+        )
+
+
+def test_the_part_of_each_subtask_in_a_checkpoint() -> None:
+    parts = checkpoint_parts(GRAPH, epoch(False), 99_000, {"f0"})
+    (counts,) = parts["c"]
+    assert (counts.sync, counts.asynchronous, counts.alignment) == (250, 750, 1000)
+    assert (counts.start_delay, counts.acknowledged) == (6000, 110_000)
+    assert (counts.size, counts.written) == (100, 100)
+    # the file of a level counts once, and f0 is not new
+    assert [(parts[name][0].size, parts[name][0].written) for name in "ab"] == [(100, 0), (0, 0)]

@@ -1,0 +1,94 @@
+"""A job that has ended is shown from its file, by the same API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.common import JobStatus
+from holdfast.history.journal import open_journal
+from holdfast.rest.site import Files
+from tests.rest.conftest import JOB_ID, Client, LocalJob, Serve, counting
+
+PATHS = [
+    "/plan",
+    "/config",
+    "/exceptions",
+    "/attempts",
+    "/epochs",
+    "/checkpoints",
+    "/checkpoints/config",
+    "/checkpoints/details/1",
+    "/resource-requirements",
+]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalJob, Path]]:
+    directory = tmp_path_factory.mktemp("ended")
+    settings = {
+        "pipeline.name": "orders",
+        "execution.checkpointing.dir": str(directory),
+        "execution.checkpointing.num-retained": "2",
+    }
+    job = LocalJob(counting(settings, fails_at=25))
+    store = job.driver.checkpoints.store
+    with job.run:
+        journal = open_journal(store.files, str(store.directory), JOB_ID, job.history, directory)
+        job.recorder.keep_in(journal)
+        job.run.epoch(checkpoint=True)
+        job.run.epoch(checkpoint=True)
+        job.fail()
+        job.recorder.status(JobStatus.FAILED)
+        job.recorder.close()
+        yield job, directory
+
+
+@pytest.fixture(scope="module")
+def ask(serve: Serve, ended: tuple[LocalJob, Path]) -> Client:
+    return serve(site=Files([ended[1]]))
+
+
+@pytest.fixture(scope="module")
+def lived(serve: Serve, ended: tuple[LocalJob, Path]) -> Client:
+    return serve(ended[0])
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_file_tells_what_the_job_told(ask: Client, lived: Client, path: str) -> None:
+    reply = ask.job(path)
+    assert reply.status == 200
+    assert reply.json == lived.job(path).json
+
+
+def test_the_job_has_ended(ask: Client, ended: tuple[LocalJob, Path]) -> None:
+    answer = ask.job().json
+    assert answer["state"] == "FAILED"
+    assert answer["end-time"] == ended[0].history.ended
+    assert answer["duration"] == answer["end-time"] - answer["start-time"]
+    assert ask("/overview").json["jobs-failed"] == 1
+    assert ask("/config").json["features"]["web-history"] is True
+
+
+def test_its_figures_are_its_last_ones(ask: Client, lived: Client) -> None:
+    ours, theirs = ask.job().json["vertices"], lived.job().json["vertices"]
+    assert [vertex["metrics"] for vertex in ours] == [vertex["metrics"] for vertex in theirs]
+
+
+def test_its_checkpoints_can_be_looked_into(ask: Client) -> None:
+    assert ask.job("/state").json["checkpoint"] == 2
+    assert ask.job("/checkpoints/compare/1/2").status == 200
+
+
+def test_nothing_can_be_done_to_it(ask: Client) -> None:
+    for path, method in (
+        ("?mode=cancel", "PATCH"),
+        ("/checkpoints", "POST"),
+        ("/rescaling?parallelism=2", "PATCH"),
+    ):
+        reply = ask.job(path, method)
+        assert reply.status == 409
+        assert "does not run: it is FAILED" in reply.error
+    assert ask.job("/state/value?operator=counts&state=count&key=1").status == 409
