@@ -43,7 +43,22 @@ _MAX_BYTES = 1_000_000
 
 #: what all clients are told; the rest is a producer's
 _OF_ALL_CLIENTS = tuple(
-    ["bootstrap.", "security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.", "client.", "reconnect.", "metadata.", "log", "debug", "oauth", "api.version."]
+    [
+        "bootstrap.",
+        "security.",
+        "sasl.",
+        "ssl.",
+        "enable.ssl.",
+        "socket.",
+        "broker.",
+        "client.",
+        "reconnect.",
+        "metadata.",
+        "log",
+        "debug",
+        "oauth",
+        "api.version.",
+    ]
 )
 
 _REMEDIES = {
