@@ -104,13 +104,15 @@ def read_topic(broker: str, topic: str) -> list[Row]:
         "group.id": "orders-verification",
         "isolation.level": "read_committed",
         "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
     }
     consumer = Consumer(settings)
     place = TopicPartition(topic, 0, 0)
     _, end = consumer.get_watermark_offsets(place, _LONGEST)
     consumer.assign([place])
     rows: list[Row] = []
-    while consumer.position([place])[0].offset < end:
+    # NB: before the first message the position is a negative number that means "none".
+    while max(0, consumer.position([place])[0].offset) < end:
         for message in consumer.consume(1000, 0.1):
             if message.error():
                 raise RuntimeError(f"topic {topic} cannot be read: {message.error()}")
