@@ -21,7 +21,7 @@ from holdfast.history.job import JobHistory
 from holdfast.rest.options import RestOptions, rest_options
 from holdfast.rest.registry import Registration, RegistryError, registered, runtime_directory
 from holdfast.rest.serving import RestServer, serve
-from holdfast.rest.site import EndedJob, LiveJobs
+from holdfast.rest.site import EndedJob, Files, LiveJobs
 from tests.rest.conftest import Client, LocalJob
 
 
@@ -152,7 +152,7 @@ def test_jobs_that_have_ended_are_shown_for_a_while(job: LocalJob) -> None:
 def test_nothing_is_loaded_before_somebody_asks() -> None:
     program = """
 import sys, holdfast.rest.serving as s
-from holdfast.rest.site import EndedJob, LiveJobs
+from holdfast.rest.site import EndedJob, Files, LiveJobs
 from holdfast.rest.options import RestOptions
 server = s.RestServer(LiveJobs(), RestOptions(port=0)); server.start()
 print({"starlette", "uvicorn", "anyio", "prometheus_client"} & set(sys.modules))
@@ -167,6 +167,13 @@ server.close()
 
 
 # How the command line finds servers
+
+
+def test_a_server_of_ended_jobs_is_not_listed(tmp_path: Path) -> None:
+    server = RestServer(Files([tmp_path]), RestOptions(port=0))
+    server.start()
+    assert registered() == []
+    server.close()
 
 
 def test_a_registration_is_the_user_s_alone(own_registry: Path) -> None:

@@ -68,11 +68,12 @@ class RestServer:
         self._thread = threading.Thread(target=self._run, name="holdfast-rest", daemon=True)
 
     def start(self) -> None:
-        """Wait for clients, in a thread, and let the command line know."""
-        try:
-            self._registration = Registration(self.url, self.token)
-        except (OSError, RegistryError) as error:
-            _logger.warning("'holdfast list' will not find this job: %s", error)
+        """Wait for clients, in a thread; if there are running jobs, let the command line know."""
+        if self._site.acts:
+            try:
+                self._registration = Registration(self.url, self.token)
+            except (OSError, RegistryError) as error:
+                _logger.warning("'holdfast list' will not find this job: %s", error)
         self._thread.start()
 
     def close(self, patience: float = 0.0) -> None:
