@@ -38,7 +38,7 @@ format: python-ready ## Format the code and apply the safe lint fixes.
 bench: ready ## Run the benchmarks; ARGS go to them.
 	@$(WITH_JAVA) $(PYTHON) -m benchmarks $(ARGS)
 
-services: ready ## Start a Kafka broker on this machine; ARGS=kafka for one of several.
+services: ready ## Start a Kafka broker and an HBase on this machine; ARGS=kafka for one of them.
 	@$(WITH_JAVA) $(PYTHON) -m services start $(ARGS)
 
 services-stop: python-ready ## Stop what make services started.

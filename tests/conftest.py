@@ -14,6 +14,7 @@ from holdfast.testing import LocalExecutor
 from tests.crashing import every_epoch_is_lost_once
 
 if TYPE_CHECKING:
+    from tests.hbase import Tables
     from tests.kafka import Kafka
 
 REWRITE_GOLDEN = "--rewrite-golden"
@@ -183,5 +184,18 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     try:
         with running(tmp_path_factory.mktemp("services") / "kafka") as broker:
             yield broker
+    except UnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
+    """A real HBase; a test that ends it starts it again."""
+    from services.artifacts import UnavailableError
+    from tests.hbase import running
+
+    try:
+        with running(tmp_path_factory.mktemp("services") / "hbase") as tables:
+            yield tables
     except UnavailableError as error:
         pytest.skip(str(error))

@@ -102,7 +102,7 @@ def loaded_by(statement: str) -> set[str]:
     return {module.partition(".")[0] for module in done.stdout.split()}
 
 
-HEAVY = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "rocksdict"}
+HEAVY = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "rocksdict", "starlette", "uvicorn"}
 
 
 def test_the_package_loads_nothing_but_itself() -> None:

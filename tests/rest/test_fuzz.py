@@ -13,7 +13,7 @@ from tests.rest.conftest import JOB_ID, Client, LocalJob, Serve
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs the packages of holdfast[dev]")
 
-EXAMPLES = 8
+EXAMPLES = 6
 #: a text that fits its schema may still be no key of a state
 checks = pytest.importorskip("schemathesis.specs.openapi.checks")
 refused = checks.positive_data_acceptance

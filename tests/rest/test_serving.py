@@ -129,10 +129,10 @@ def test_the_end_of_a_job_waits_until_a_client_knows_its_savepoint(job: LocalJob
     ask = Client(server)
     request = ask.job("/checkpoints", "POST").json["request-id"]
     job.run.epoch()
-    closing = threading.Thread(target=server.close)
+    closing = threading.Thread(target=server.close, args=(10.0,))
     closing.start()
     assert ask.job(f"/checkpoints/{request}").json["status"] == {"id": "COMPLETED"}
-    closing.join(1.5)
+    closing.join(5)
     assert not closing.is_alive(), "it does not wait any longer"
 
 

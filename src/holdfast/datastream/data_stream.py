@@ -83,6 +83,7 @@ __all__ = [
 ]
 
 _Self = TypeVar("_Self", bound="_OperatorSettings")
+_AnySink = SinkFunction | TwoPhaseCommitSinkFunction | Sink
 #: the type of a side output that was given none
 _UNDECLARED = Types.PICKLED_BYTE_ARRAY()
 
@@ -154,9 +155,7 @@ class _Stream:
         operation = ResultOperation(ResultKind.PRINT, sink_identifier or "")
         return self._sink("print", "Sink: Print to Std. Out", operation)
 
-    def add_sink(
-        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | Sink
-    ) -> DataStreamSink:
+    def add_sink(self, sink_func: _AnySink) -> DataStreamSink:
         """Give each record to a sink function, in the workers."""
         if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)

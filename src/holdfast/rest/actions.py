@@ -173,13 +173,11 @@ def confined(asked: str | None, job: ServedJob, anywhere: bool) -> str | None:
     if asked is None or anywhere:
         return asked
     if base is None or not _is_below(asked, base):
-        where = (
-            f"below '{base}'" if base else "nowhere, as 'execution.checkpointing.savepoint-dir' "
-        )
+        where = base or "the directory of 'execution.checkpointing.savepoint-dir', which is not set"
         raise Answer(
             403,
-            f"a savepoint may be written {where}{'' if base else 'is not set'}; got {asked[:200]!r}"
-            "; leave the directory out, or use 'holdfast savepoint', which may name any",
+            f"a savepoint may be written below {where}; got {asked[:200]!r}; leave the directory "
+            "out, or use 'holdfast savepoint', which may name any",
         )
     return asked
 
@@ -188,9 +186,10 @@ def _is_below(asked: str, base: str) -> bool:
     if "\0" in asked:
         return False
     if "://" in base:
-        prefix = base.rstrip("/") + "/"
-        rest = asked.removeprefix(prefix) if asked != base.rstrip("/") else ""
-        parts = PurePosixPath(unquote(unquote(rest))).parts
-        return (asked.startswith(prefix) or not rest) and ".." not in parts
+        home = base.rstrip("/")
+        if asked.rstrip("/") != home and not asked.startswith(f"{home}/"):
+            return False
+        # NB: some stores decode names once more
+        return ".." not in PurePosixPath(unquote(unquote(asked))).parts
     home = os.path.realpath(base)
-    return PurePosixPath(os.path.realpath(asked)).is_relative_to(home) and "://" not in asked
+    return "://" not in asked and PurePosixPath(os.path.realpath(asked)).is_relative_to(home)

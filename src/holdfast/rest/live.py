@@ -34,6 +34,7 @@ __all__ = ["Live"]
 _PAUSE: Final = 1.0
 _AT_LEAST_EVERY: Final = 10
 _EPOCHS: Final = 100
+_REMEMBERED: Final = 100
 _RECENT_MS: Final = 5000
 _KINDS: Final = {
     "checkpoints": "CheckpointSeen",
@@ -80,6 +81,8 @@ class Live:
         if made is None or (made[0] != version and (anew or now - made[1] > _PAUSE / 2)):
             data = msgspec.json.encode(job.history.look(live_state))
             made = version, now, b"event: job\ndata: " + data + b"\n\n"
+            if len(self._made) > _REMEMBERED:  # of jobs that have long ended
+                self._made.clear()
             self._made[job.history.id] = made
         return made[2]
 

@@ -35,6 +35,8 @@ _BACKLOG: Final = 128
 _CONNECTIONS: Final = 256
 #: how long the end of a job waits for answers that are being sent, in seconds
 _GRACE: Final = 2
+#: how long it waits for clients to ask what came of their requests
+_PATIENCE: Final = 2.0
 
 _logger = logging.getLogger(__name__)
 
@@ -73,13 +75,13 @@ class RestServer:
             _logger.warning("'holdfast list' will not find this job: %s", error)
         self._thread.start()
 
-    def close(self) -> None:
-        """Tell clients what came of what they asked for, and end."""
+    def close(self, patience: float = 0.0) -> None:
+        """End; clients have so many seconds to ask what came of their requests."""
         if self._registration is not None:
             self._registration.remove()
         os.write(self._woken, b"x")
         if self._app is not None:
-            self._app.state.operations.wait_until_told(_GRACE)
+            self._app.state.operations.wait_until_told(patience)
             self._app.state.live.close()
         if self._server is not None:
             self._server.should_exit = True
@@ -190,4 +192,4 @@ def _leave(job: ServedJob, options: RestOptions, shared: _Shared) -> None:
             return
         del _shared[options]
     with contextlib.suppress(OSError):
-        shared.server.close()
+        shared.server.close(_PATIENCE)

@@ -7,7 +7,9 @@ is pickled in it is looked at without running any of its code.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +29,8 @@ _LARGEST: Final = 64 << 20
 _MOST_ROWS: Final = 200
 _LONGEST_TEXT: Final = 4000
 _DEEPEST: Final = 20
+#: both sides of a comparison are in memory meanwhile
+_one_at_a_time = threading.Lock()
 
 
 def states(job: ServedJob, checkpoint: int | None) -> state_shapes.StateOverview:
@@ -35,7 +39,7 @@ def states(job: ServedJob, checkpoint: int | None) -> state_shapes.StateOverview
     if seen is None:
         return state_shapes.StateOverview(None, None, 0, [])
     saved = _read(seen)
-    sizes = saved.sizes() if saved.size <= _LARGEST else []
+    sizes = _sizes(saved.path) if saved.size <= _LARGEST else ()
     by_state = {(size.operator, size.state, size.windowed): size for size in sizes}
     return state_shapes.StateOverview(
         checkpoint=seen.id,
@@ -43,6 +47,12 @@ def states(job: ServedJob, checkpoint: int | None) -> state_shapes.StateOverview
         size=seen.size,
         operators=[_operator(operator, by_state) for operator in saved.operators.values()],
     )
+
+
+@lru_cache(maxsize=8)
+def _sizes(path: str) -> tuple[StateSize, ...]:
+    """What a checkpoint holds never changes, and no other one gets its path."""
+    return tuple(Savepoint.read(path).sizes())
 
 
 def _kept(history: JobHistory, checkpoint: int | None) -> CheckpointSeen | None:
@@ -151,7 +161,9 @@ def compared(job: ServedJob, before: int, after: int) -> state_shapes.Comparison
             )
         sides.append(saved)
     states_, truncated = [], False
-    for changes in compare(*sides):
+    with _one_at_a_time:
+        differences = compare(*sides)
+    for changes in differences:
         rows = list(itertools.islice(changes.rows.to_pylist(), _MOST_ROWS)) if changes else []
         truncated = truncated or changes.added + changes.removed + changes.changed > len(rows)
         states_.append(
