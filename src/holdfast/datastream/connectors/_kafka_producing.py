@@ -42,8 +42,9 @@ _OVERHEAD = 128
 _MAX_BYTES = 1_000_000
 
 #: what all clients are told; the rest is a producer's
-_OF_ALL_CLIENTS = tuple(
-    ["bootstrap.", "security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.", "client.", "reconnect.", "metadata.", "log", "debug", "oauth", "api.version."]
+_OF_ALL_CLIENTS = (
+    *("bootstrap.", "security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.", "client."),
+    *("reconnect.", "metadata.", "log", "debug", "oauth", "api.version."),
 )
 
 _REMEDIES = {
