@@ -41,9 +41,8 @@ from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.windowed_stream import AllWindowedStream, WindowedStream
 from holdfast.datastream.windows.assigners import (
-    CountSlidingWindowAssigner,
-    CountTumblingWindowAssigner,
     WindowAssigner,
+    count_windows,
 )
 from holdfast.graph.nodes import (
     Broadcast,
@@ -389,7 +388,7 @@ class DataStream(_Stream, _OperatorSettings):
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
         """Each so many records are a window; with a slide, one begins with each so many."""
-        return self.window_all(_count_windows(size, slide))
+        return self.window_all(count_windows(size, slide))
 
     def rebalance(self) -> DataStream:
         """Send records round robin to all subtasks of the next operator."""
@@ -490,7 +489,7 @@ class KeyedStream(_Stream):
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream:
         """Each so many records of a key are a window; with a slide, one begins with so many."""
-        return self.window(_count_windows(size, slide))
+        return self.window(count_windows(size, slide))
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
         """A rolling reduction: every record gives the new value of its key.
@@ -581,10 +580,6 @@ class _Projection:
 
     def __call__(self, record: Any) -> tuple[Any, ...]:
         return tuple(record[index] for index in self._indexes)
-
-
-def _count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
-    return CountSlidingWindowAssigner(size, slide) if slide else CountTumblingWindowAssigner(size)
 
 
 def _kind(value: Any) -> str:

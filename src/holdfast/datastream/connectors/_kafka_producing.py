@@ -43,20 +43,8 @@ _MAX_BYTES = 1_000_000
 
 #: what all clients are told; the rest is a producer's
 _OF_ALL_CLIENTS = (
-    "bootstrap.",
-    "security.",
-    "sasl.",
-    "ssl.",
-    "enable.ssl.",
-    "socket.",
-    "broker.",
-    "client.",
-    "reconnect.",
-    "metadata.",
-    "log",
-    "debug",
-    "oauth",
-    "api.version.",
+    *("bootstrap.", "security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.", "client."),
+    *("reconnect.", "metadata.", "log", "debug", "oauth", "api.version."),
 )
 
 _REMEDIES = {
@@ -131,7 +119,8 @@ class Topics:
     def check(self, record: ProducerRecord) -> None:
         """Refuse a record that no broker would take, before anybody counts on it."""
         size = len(record.value or b"") + len(record.key or b"")
-        size += sum(len(name) + len(value or b"") for name, value in record.headers)
+        if record.headers:
+            size += sum(len(name) + len(value or b"") for name, value in record.headers)
         largest = self[record.topic].largest
         if size > largest:
             msg = (
