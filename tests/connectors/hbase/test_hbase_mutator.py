@@ -228,5 +228,5 @@ def test_trying_again_has_an_end() -> None:
         raise HBaseAwayError("away")
 
     options = HBaseWriteOptions.builder().set_retry(20, 5).build()
-    with pytest.raises(HBaseError, match=r"away; gave up after 0\.0 s"):
+    with pytest.raises(HBaseError, match=r"away; gave up after \d+\.\d s"):
         retried(call, options)
