@@ -12,8 +12,7 @@ from holdfast.common.known_options import KNOWN_KEYS, is_known, warn_unknown_key
 ROOT = Path(holdfast.__file__).parent
 FIRST_WORDS = {key.split(".")[0] for key in KNOWN_KEYS}
 KEY = re.compile(r"[a-z][a-z-]*(\.[a-z][a-z-]*)+")
-#: texts that only look like keys
-#: a file, and a property of a sink
+#: texts that only look like keys: a file, and a property of a sink
 OTHERS = {"holdfast.zip", "holdfast.commits.topic"}
 
 
