@@ -118,8 +118,8 @@ def prepare(places: Places, changes: list[dict[str, Any]]) -> None:
     from confluent_kafka.cimpl import NewTopic
 
     settings: dict[str, Any] = {"bootstrap.servers": places.broker}
-    topics = AdminClient(settings).create_topics([NewTopic(places.topic, PARTITIONS, 1)])
-    topics[places.topic].result(60)
+    admin = AdminClient(settings)
+    admin.create_topics([NewTopic(places.topic, PARTITIONS, 1)])[places.topic].result(60)
     producer = Producer(settings)
     for change in changes:
         producer.produce(places.topic, json.dumps(change), key=change["order"])
