@@ -24,7 +24,7 @@ demo: ready ## Run the order system: a failure, a kill -9, and a proof; ARGS="--
 
 test: ready ## Run the tests; ARGS="-m 'not spark'" leaves out those that need a JVM.
 	@scripts/setup.sh browser
-	@$(WITH_JAVA) $(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile $(ARGS)
+	@$(WITH_JAVA) $(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: python-ready ## Check formatting, lint and types.
 	@$(PYTHON) -m ruff format --check $(CHECKED)
@@ -38,7 +38,7 @@ format: python-ready ## Format the code and apply the safe lint fixes.
 bench: ready ## Run the benchmarks; ARGS go to them.
 	@$(WITH_JAVA) $(PYTHON) -m benchmarks $(ARGS)
 
-services: ready ## Start a Kafka broker on this machine; ARGS=kafka for one of several.
+services: ready ## Start a Kafka broker and an HBase on this machine; ARGS=kafka for one of them.
 	@$(WITH_JAVA) $(PYTHON) -m services start $(ARGS)
 
 services-stop: python-ready ## Stop what make services started.

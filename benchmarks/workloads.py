@@ -52,6 +52,9 @@
 `kafka_pipeline`
     From Kafka to the keyed count to Kafka, exactly once, beside PySpark's own Kafka source and
     sink, which is at least once, with ``transformWithState``.
+`kafka_latency`
+    Holdfast alone. How long a record takes from Kafka through a job to a consumer of committed
+    records, at 500 records a second with a checkpoint every half second, and where it waits.
 `nexmark`
     The auction benchmark of streaming systems: sixteen queries, one after another in one process
     of each system, over the same files; see `benchmarks.nexmark`. A figure is the rate of a query.
@@ -114,6 +117,7 @@ PROGRAMS = {
         Program("kafka-bare", "benchmarks.kafka.source_job", variant="bare"),
         Program("kafka-pipeline", "benchmarks.kafka.pipeline_job"),
         Program("kafka-pyspark", "benchmarks.kafka.pyspark_job", share=0.1),
+        Program("kafka-latency", "benchmarks.kafka.latency_job"),
         Program("nexmark-holdfast", "benchmarks.nexmark.job"),
         Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.25),
         Program("nexmark-pyflink", "benchmarks.nexmark.pyflink_job", "pyflink", share=0.02),
@@ -216,6 +220,7 @@ WORKLOADS = {
         Workload(
             "kafka_pipeline", 2_000_000, 100_000, programs=("kafka-pipeline", "kafka-pyspark")
         ),
+        Workload("kafka_latency", 20_000, 3_000, programs=("kafka-latency",)),
         Workload(
             "nexmark",
             8_000_000,

@@ -78,8 +78,8 @@ def make_topics(servers: str) -> tuple[str, str]:
     """A topic with lines in it, and one for the counts."""
     token = uuid.uuid4().hex[:8]
     names = f"lines-{token}", f"counts-{token}"
-    new = [NewTopic(name, PARTITIONS, 1) for name in names]
-    for made in AdminClient({"bootstrap.servers": servers}).create_topics(new).values():
+    admin = AdminClient({"bootstrap.servers": servers})
+    for made in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
         made.result()
     producer = Producer({"bootstrap.servers": servers})
     for line in LINES:

@@ -79,8 +79,10 @@ class Count(KeyedProcessFunction):
 
 def job(parallelism: int, savepoint: str | None) -> tuple[StreamExecutionEnvironment, DataStream]:
     """The same job, to run with so many subtasks."""
-    configuration = Configuration({"holdfast.epoch.max-records": "1000"})
-    if savepoint is not None:
+    configuration = Configuration()
+    if savepoint is None:  # small epochs, so that there is something left to do
+        configuration.set_string("holdfast.epoch.max-records", "1000")
+    else:
         configuration.set_string("execution.state-recovery.path", savepoint)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(parallelism).set_buffer_timeout(20)

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from services.artifacts import UnavailableError, cache_folder
+from services.hbase import HBase
 from services.kafka import KafkaBroker
 from services.process import JavaProcess, ServerError, end, runs
 
@@ -40,7 +41,7 @@ class Page(msgspec.Struct):
     processes: list[tuple[int, Path]]
 
 
-SERVICES: dict[str, Callable[[Path], Service]] = {"kafka": KafkaBroker}
+SERVICES: dict[str, Callable[[Path], Service]] = {"kafka": KafkaBroker, "hbase": HBase}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -50,8 +50,13 @@ def bare(task: Task, address: str) -> list[Mark]:
 
 
 def consume(address: str, number: int, count: int, directory: str) -> None:
-    """Read a share of the partitions, in batches, values as text."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "bare"})
+    """Read a share of the partitions, in batches, values as text.
+
+    With the client's own settings it waits a second whenever its queue is full, which is most of
+    the time; so it has those of the source.
+    """
+    settings = {"bootstrap.servers": address, "group.id": "bare", "fetch.queue.backoff.ms": 20}
+    consumer = Consumer({**settings, "fetch.wait.max.ms": 100, "enable.auto.commit": False})
     mine = range(number, PARTITIONS, PARALLELISM)
     consumer.assign([TopicPartition(RECORDS, partition, 0) for partition in mine])
     meter, deadline = Meter(directory), time.monotonic() + 600

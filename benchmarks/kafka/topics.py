@@ -39,8 +39,9 @@ def broker(directory: str, count: int) -> Iterator[Broker]:
 
 
 def _fill(address: str, count: int) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
     new = [NewTopic(name, PARTITIONS, 1) for name in (RECORDS, COUNTS)]
-    for made in AdminClient({"bootstrap.servers": address}).create_topics(new).values():
+    for made in admin.create_topics(new).values():
         made.result()
     settings = {"bootstrap.servers": address, "linger.ms": 50, "batch.size": 1_000_000}
     producer = Producer({**settings, "queue.buffering.max.messages": 500_000})

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ def shop_of(events: int) -> Shop:
     from examples.orders.shop import Shop
 
     shop = Shop(disorder=True, lateness=0.01, duplicates=0.02, orders_per_slice=5)
-    return Shop(**{**vars(shop), "slices": shop.slices_for(events)})
+    return replace(shop, slices=shop.slices_for(events))
 
 
 def make(events: int, files: int) -> Path:

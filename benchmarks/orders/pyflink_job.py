@@ -157,19 +157,25 @@ class Tracking(KeyedProcessFunction):  # type: ignore[misc]
 
     def process_element(self, value: Event, ctx: Any) -> Iterator[Any]:
         """Let an event wait for its time."""
-        if value.timestamp <= ctx.timer_service().current_watermark():
+        timers = ctx.timer_service()
+        watermark = timers.current_watermark()
+        if value.timestamp <= watermark:
             yield from self.take(value)
         else:
             self.waiting.add(value)
-            ctx.timer_service().register_event_time_timer(value.timestamp)
+            timers.register_event_time_timer(watermark + 1)
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
         """Take the events whose time has come."""
+        timers = ctx.timer_service()
+        watermark = timers.current_watermark()
         waiting = sorted(self.waiting.get(), key=lambda event: (event.timestamp, event.event_id))
-        self.waiting.update([event for event in waiting if event.timestamp > timestamp])
-        for event in waiting:
-            if event.timestamp <= timestamp:
-                yield from self.take(event)
+        later = [event for event in waiting if event.timestamp > watermark]
+        self.waiting.update(later)
+        if later:
+            timers.register_event_time_timer(watermark + 1)
+        for event in waiting[: len(waiting) - len(later)]:
+            yield from self.take(event)
 
     def take(self, event: Event) -> Iterator[Any]:
         """Take a step, if it can be."""

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -15,13 +16,15 @@ import msgspec
 from examples.orders.chaos import DriverFailed, Supervisor, this_program
 from examples.orders.faults import FailOnce
 from examples.orders.files import write
+from examples.orders.hbase import read_tables
 from examples.orders.job import Backend, JobSettings
+from examples.orders.kafka import produce, read_topic
 from examples.orders.pipeline import PipelineSettings
 from examples.orders.progress import Progress
 from examples.orders.runner import run
 from examples.orders.shop import Shop
 from examples.orders.sinks import SinkKind, missing_for
-from examples.orders.verify import table, verify
+from examples.orders.verify import table, verify, verify_tables, verify_topics
 from examples.orders.view import View, make_view
 from holdfast.common import Duration
 
@@ -43,8 +46,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.source == "files" and options.input is None:
         parser.error("--source files needs --input, a directory of files with events")
-    if (options.chaos or options.verify or options.write) and options.events is None:
-        parser.error("--chaos, --verify and --write need --events: an end to come to")
+    kafka = options.source == "kafka" or options.produce or options.to_kafka
+    if kafka and options.broker is None:
+        parser.error("--source kafka, --produce and --to-kafka need --broker, the address of one")
+    ends = options.chaos or options.verify or options.write or options.produce
+    if ends and options.events is None:
+        parser.error("--chaos, --verify, --write and --produce need --events: an end to come to")
     if (options.chaos or options.verify) and options.sink != "files":
         parser.error("--chaos and --verify read the outputs of --sink files")
     missing = missing_for(options.sink)
@@ -54,9 +61,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _add_source(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--source", choices=["generator", "files"], default="generator")
+    group.add_argument("--source", choices=["generator", "files", "kafka"], default="generator")
     group.add_argument("--input", type=Path, metavar="DIR", help="files of events, to be read")
     group.add_argument("--write", type=Path, metavar="DIR", help="write the events to files; end")
+    group.add_argument("--topic", default="orders", metavar="NAME", help="of events in Kafka")
+    group.add_argument("--broker", metavar="HOST:PORT", help="of Kafka")
+    group.add_argument("--produce", action="store_true", help="write the events to the topic; end")
     group.add_argument("--events", type=int, metavar="N", help="about how many; without, no end")
     group.add_argument("--rate", type=float, metavar="N", help="events in a second; all at once")
     group.add_argument("--seed", type=int, default=1, metavar="N", help="another one: other events")
@@ -67,6 +77,10 @@ def _add_source(group: "argparse._ArgumentGroup") -> None:
 
 def _add_job(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--sink", choices=get_args(SinkKind), default="files")
+    group.add_argument("--to-kafka", action="store_true", help="every output to a topic, too")
+    group.add_argument(
+        "--to-hbase", metavar="HOST:PORT", help="a Thrift server: tables of orders and stock, too"
+    )
     group.add_argument("--directory", type=Path, metavar="DIR", help="for outputs and checkpoints")
     group.add_argument("--backend", choices=get_args(Backend), default="rocksdb")
     group.add_argument("--checkpoint-interval", type=float, default=30.0, metavar="SECONDS")
@@ -109,6 +123,11 @@ def settings_of(options: argparse.Namespace, directory: Path) -> JobSettings:
         directory=directory,
         shop=shop,
         files=options.input if options.source == "files" else None,
+        broker=options.broker or "",
+        topic=options.topic,
+        from_kafka=options.source == "kafka",
+        to_kafka=options.to_kafka,
+        hbase=options.to_hbase,
         sink=options.sink,
         backend=options.backend,
         checkpoint_interval=int(options.checkpoint_interval * 1000),
@@ -146,6 +165,10 @@ def _do(options: argparse.Namespace, settings: JobSettings, arguments: Sequence[
     if options.write is not None:
         print(f"wrote {write(settings.shop, options.write):,} events to {options.write}")
         return 0
+    if options.produce:
+        written = produce(settings.shop, options.broker, options.topic)
+        print(f"wrote {written:,} events to topic {options.topic}")
+        return 0
     if options.progress == "json":
         run(settings, _print_json)
         return 0
@@ -181,12 +204,14 @@ def _print_json(progress: Progress) -> None:
 def _prove(settings: JobSettings) -> int:
     print("\ncomparing every output with a computation over all events …\n", flush=True)
     pipeline = settings.pipeline
-    checks = verify(
-        settings.shop,
-        settings.output,
-        initial_stock=pipeline.initial_stock,
-        subtasks=settings.parallelism or os.cpu_count() or 1,
-    )
+    stock, subtasks = pipeline.initial_stock, settings.parallelism or os.cpu_count() or 1
+    checks = verify(settings.shop, settings.output, initial_stock=stock, subtasks=subtasks)
+    if settings.to_kafka:
+        topics = partial(read_topic, settings.broker)
+        checks += verify_topics(settings.shop, settings.topic, topics, initial_stock=stock)
+    if settings.hbase is not None:
+        tables = read_tables(settings.hbase)
+        checks += verify_tables(settings.shop, tables, initial_stock=stock)
     print(table(checks), flush=True)
     if all(check.passed for check in checks):
         print("\nnothing lost, nothing twice")

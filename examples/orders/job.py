@@ -6,6 +6,8 @@ from typing import Literal
 
 from examples.orders.files import decode_event
 from examples.orders.generator import GeneratorSource
+from examples.orders.hbase import attach_tables
+from examples.orders.kafka import attach_topics, kafka_source
 from examples.orders.pipeline import PipelineSettings, build, watermarks
 from examples.orders.shop import PARTITIONS, Shop
 from examples.orders.sinks import SinkKind, attach
@@ -36,6 +38,11 @@ class JobSettings:
         directory: where outputs and checkpoints go.
         shop: the source of events, unless there are files.
         files: a directory of files with events.
+        broker: the address of a broker of Kafka.
+        topic: of events; those of the outputs begin with it.
+        from_kafka: whether events come from the topic.
+        to_kafka: whether every output is written to a topic, too.
+        hbase: the address of a Thrift server, to keep tables of orders and stock there, too.
         checkpoint_interval: in milliseconds, as are the others.
         epoch_interval: None for Holdfast's own.
         parallelism: None for the number of cores.
@@ -44,6 +51,11 @@ class JobSettings:
     directory: Path
     shop: Shop = field(default_factory=Shop)
     files: Path | None = None
+    broker: str = ""
+    topic: str = "orders"
+    from_kafka: bool = False
+    to_kafka: bool = False
+    hbase: str | None = None
     sink: SinkKind = "files"
     backend: Backend = "rocksdb"
     checkpoint_interval: int = 30_000
@@ -95,11 +107,19 @@ def prepare(settings: JobSettings) -> StreamExecutionEnvironment:
     env = environment(settings)
     outputs = build(events(env, settings), settings.pipeline)
     attach(outputs, settings.sink, settings.output)
+    if settings.to_kafka:
+        attach_topics(outputs, settings.broker, settings.topic)
+    if settings.hbase is not None:
+        attach_tables(outputs, settings.hbase)
     return env
 
 
 def events(env: StreamExecutionEnvironment, settings: JobSettings) -> DataStream:
     """The stream of events, with timestamps and watermarks."""
+    if settings.from_kafka:
+        ends = settings.shop.slices is not None
+        kafka = kafka_source(settings.broker, settings.topic, ends=ends)
+        return env.from_source(kafka, watermarks(), "kafka").uid("kafka")
     if settings.files is None:
         source = env.from_source(GeneratorSource(settings.shop), watermarks(), "events")
         return source.set_parallelism(min(PARTITIONS, env.get_parallelism())).uid("events")

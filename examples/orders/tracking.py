@@ -102,17 +102,23 @@ class OrderTracking(KeyedProcessFunction, CheckpointedFunction):
         self, value: OrderEvent, ctx: KeyedProcessFunction.Context
     ) -> Iterable[Any]:
         timers = ctx.timer_service()
-        if value.timestamp <= timers.current_watermark():
+        watermark = timers.current_watermark()
+        if value.timestamp <= watermark:
             return self._take(value)
         self._waiting.add(value)
-        timers.register_event_time_timer(value.timestamp)
+        # one timer for all events of the order: as soon as time has moved, see who waits
+        timers.register_event_time_timer(watermark + 1)
         return ()
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
-        waiting = self._waiting.get()
-        self._waiting.update([event for event in waiting if event.timestamp > timestamp])
-        due = [event for event in waiting if event.timestamp <= timestamp]
-        due.sort(key=lambda event: (event.timestamp, event.event_id))
+        timers = ctx.timer_service()
+        watermark = timers.current_watermark()
+        waiting = sorted(self._waiting.get(), key=lambda event: (event.timestamp, event.event_id))
+        later = [event for event in waiting if event.timestamp > watermark]
+        self._waiting.update(later)
+        if later:
+            timers.register_event_time_timer(watermark + 1)
+        due = waiting[: len(waiting) - len(later)]
         return [result for event in due for result in self._take(event)]
 
     def _take(self, event: OrderEvent) -> list[Any]:

@@ -10,7 +10,7 @@ holds under every cut:
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from examples.orders.events import OrderEvent
 from examples.orders.reference import Expected, Row, expect, purchases
 from examples.orders.shop import Shop, all_deliveries
 
-__all__ = ["Check", "read", "table", "verify"]
+__all__ = ["Check", "read", "table", "verify", "verify_tables", "verify_topics"]
 
 _LOW = 10
 _BATCH = 100
@@ -54,18 +54,45 @@ class Check(NamedTuple):
 def verify(shop: Shop, directory: Path, *, initial_stock: int, subtasks: int) -> list[Check]:
     """Compare all outputs of a job that has read a whole shop."""
     expected = expect(all_deliveries(shop))
-    late = read(directory / "late")
-    stock = sorted(read(directory / "stock"), key=lambda row: (row["product"], row["number"]))
+    checks = _outputs(expected, lambda name: read(directory / name), initial_stock)
+    return [*checks, _batches("batches", expected, directory / "batches", subtasks)]
+
+
+def _outputs(
+    expected: Expected, rows: Callable[[str], list[Row]], initial_stock: int
+) -> Iterator[Check]:
+    """Compare all outputs but the batches, wherever their rows are."""
+    late = rows("late")
+    stock = sorted(rows("stock"), key=lambda row: (row["product"], row["number"]))
     statistics = purchases(expected.created.values(), {row["order_id"] for row in late})
+    yield _same("statuses", expected.statuses, rows("statuses"))
+    yield _same("rejected steps", expected.rejected, rows("rejected"))
+    yield _same("statistics", statistics, rows("statistics"))
+    yield _late("late orders", expected, late)
+    yield _stock("stock changes", expected, stock)
+    yield _same("final stock", _final(expected, initial_stock), _last(stock))
+    yield _same("low stock", _falls(stock, initial_stock), rows("low_stock"))
+
+
+def verify_topics(
+    shop: Shop, topic: str, read_topic: Callable[[str], list[Row]], *, initial_stock: int
+) -> list[Check]:
+    """Compare the topics of all outputs but the batches."""
+    expected = expect(all_deliveries(shop))
+    checks = _outputs(expected, lambda name: read_topic(f"{topic}-{name}"), initial_stock)
+    return [check._replace(output=f"{check.output} in Kafka") for check in checks]
+
+
+def verify_tables(
+    shop: Shop, tables: Mapping[str, list[Row]], *, initial_stock: int
+) -> list[Check]:
+    """Compare the tables of orders and stock with how a whole shop leaves them."""
+    expected = expect(all_deliveries(shop))
+    last = {row["order_id"]: row for row in expected.statuses}
+    orders = [{k: v for k, v in row.items() if v is not None} for row in last.values()]
     return [
-        _same("statuses", expected.statuses, read(directory / "statuses")),
-        _same("rejected steps", expected.rejected, read(directory / "rejected")),
-        _same("statistics", statistics, read(directory / "statistics")),
-        _late("late orders", expected, late),
-        _stock("stock changes", expected, stock),
-        _same("final stock", _final(expected, initial_stock), _last(stock)),
-        _same("low stock", _falls(stock, initial_stock), read(directory / "low_stock")),
-        _batches("batches", expected, directory / "batches", subtasks),
+        _same("table of orders", orders, tables["orders"]),
+        _same("table of stock", _final(expected, initial_stock), tables["stock"]),
     ]
 
 

@@ -15,11 +15,12 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES / "keyed_state_demo.py"
-#: run by test_fault_tolerance.py, which looks closer, and by test_kafka_on_spark.py
+#: run by test_fault_tolerance.py, which looks closer, and by those of Kafka and HBase
 ELSEWHERE = {
     "buffering_sink",
     "counter_source",
     "fault_simulation",
+    "kafka_to_hbase",
     "kafka_word_count",
     "state_source_to_sink",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.history.events import SubtaskFigures
@@ -99,6 +100,15 @@ def test_where_time_goes(saturated: bool) -> None:
         assert figures.busy_now + figures.idle_now + figures.blocked_now == pytest.approx(
             1000, abs=2
         )
+
+
+def test_what_came_in_an_epoch_came_since_the_one_before() -> None:
+    """An epoch of 10 s after a pause of 30 s: its 30 records are 0.75 in a second, not 3."""
+    after = figures_after(GRAPH, NOTHING, msgspec.structs.replace(epoch(False), pause=30.0))
+    (figures,) = after["a"]
+    assert figures.in_now == pytest.approx(0.75, abs=0.06)
+    assert figures.busy_now == pytest.approx(1000 * 3.375 / 40, abs=1)
+    assert figures.busy + figures.idle == pytest.approx(40.0)
 
 
 def test_the_part_of_each_subtask_in_a_checkpoint() -> None:

@@ -77,7 +77,7 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
     def open_(url: str, *, forgives: tuple[str, ...] = (), **options: Any) -> Page:
         origin = "/".join(url.split("/")[:3]) + "/"
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(60_000)
         contexts.append(context)
         page = context.new_page()
 

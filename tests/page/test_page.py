@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.common import JobStatus
+from holdfast.history.journal import SUFFIX, Journal
+from holdfast.rest.site import Files
 from tests.page.conftest import OpenPage, expect, keep
 from tests.page.jobs import Trouble, finite, orders, served
 from tests.rest.conftest import JOB_ID, LocalJob
@@ -196,20 +198,15 @@ def test_settings_without_secrets(open_page: OpenPage, url: str) -> None:
     keep(page, "configuration")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_on_a_phone_only_tables_scroll_sideways(open_page: OpenPage, url: str, scheme: str) -> None:
-    page = open_page(
-        tab(url, "plan"),
-        viewport={"width": 390, "height": 800},
-        color_scheme=scheme,
-        has_touch=True,
-    )
+def test_on_a_phone_only_tables_scroll_sideways(open_page: OpenPage, url: str) -> None:
+    size = {"width": 390, "height": 800}
+    page = open_page(tab(url, "plan"), viewport=size, color_scheme="dark", has_touch=True)
     for name in ("Plan", "Epochs", "Checkpoints", "Exceptions", "State", "Configuration"):
         page.get_by_role("link", name=re.compile(f"^{name}")).click()
-        page.locator(".tab > *").first.wait_for()
+        page.locator(".tab section, .tab .plan").first.wait_for()
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0, name
-        keep(page, f"phone-{scheme}-{name.lower()}")
+        keep(page, f"phone-{name.lower()}")
 
 
 def test_dark_is_dark(open_page: OpenPage, url: str) -> None:
@@ -321,3 +318,24 @@ def test_stopping_too_and_it_leaves_a_savepoint(
     # the server has gone with the job, and what was known stays
     expect(page, "no answer", "#link")
     assert page.locator(".vertex").count() == len(another.history.graph.vertices)
+
+
+def test_a_job_that_has_ended_is_shown_from_its_file(
+    open_page: OpenPage, another: LocalJob, tmp_path: Path, runtime_directory: Path
+) -> None:
+    another.recorder.keep_in(Journal(tmp_path / f"{JOB_ID}{SUFFIX}", another.history))
+    another.run.epoch(checkpoint=True)
+    another.recorder.status(JobStatus.FINISHED)
+    another.recorder.close()
+    with served(site=Files([tmp_path])) as url:
+        page = open_page(url)
+        expect(page, "Jobs on file")
+        page.get_by_role("link", name=NAME).click()
+        page.locator("h1 + .status").get_by_text("finished").wait_for()
+        expect(page, "ended", "#link")
+        assert page.locator(".vertex").count() == len(another.history.graph.vertices)
+        assert page.get_by_role("group", name="What can be done to the job").count() == 0
+        page.get_by_role("link", name="State").click()
+        page.get_by_role("region", name="States").get_by_text("count", exact=True).wait_for()
+        assert page.get_by_role("button", name="Look up").count() == 0
+        keep(page, "history")

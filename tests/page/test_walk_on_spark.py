@@ -62,7 +62,7 @@ def test_from_the_list_to_the_history(
 ) -> None:
     (entry,) = registered()
     # the server ends with the job
-    page = open_page(entry.url, forgives=("ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY"))
+    page = open_page(entry.url, forgives=("ERR_",))
 
     # the list, and the plan
     page.get_by_role("link", name=NAME).click()
@@ -134,7 +134,7 @@ def test_from_the_list_to_the_history(
         expect(page, "savepoint", "tbody")
         page.get_by_role("link", name=re.compile("^Exceptions")).click()
         expect(page, re.compile("no such customer: customer-"), "pre")
-        keep(page, "history")
+        keep(page, "spark-history")
 
 
 def counts_of(page: Any) -> str:

@@ -41,9 +41,8 @@ from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state import MapStateDescriptor
 from holdfast.datastream.windowed_stream import AllWindowedStream, WindowedStream
 from holdfast.datastream.windows.assigners import (
-    CountSlidingWindowAssigner,
-    CountTumblingWindowAssigner,
     WindowAssigner,
+    count_windows,
 )
 from holdfast.graph.nodes import (
     Broadcast,
@@ -83,6 +82,7 @@ __all__ = [
 ]
 
 _Self = TypeVar("_Self", bound="_OperatorSettings")
+_AnySink = SinkFunction | TwoPhaseCommitSinkFunction | Sink
 #: the type of a side output that was given none
 _UNDECLARED = Types.PICKLED_BYTE_ARRAY()
 
@@ -154,9 +154,7 @@ class _Stream:
         operation = ResultOperation(ResultKind.PRINT, sink_identifier or "")
         return self._sink("print", "Sink: Print to Std. Out", operation)
 
-    def add_sink(
-        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | Sink
-    ) -> DataStreamSink:
+    def add_sink(self, sink_func: _AnySink) -> DataStreamSink:
         """Give each record to a sink function, in the workers."""
         if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
@@ -390,7 +388,7 @@ class DataStream(_Stream, _OperatorSettings):
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
         """Each so many records are a window; with a slide, one begins with each so many."""
-        return self.window_all(_count_windows(size, slide))
+        return self.window_all(count_windows(size, slide))
 
     def rebalance(self) -> DataStream:
         """Send records round robin to all subtasks of the next operator."""
@@ -491,7 +489,7 @@ class KeyedStream(_Stream):
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream:
         """Each so many records of a key are a window; with a slide, one begins with so many."""
-        return self.window(_count_windows(size, slide))
+        return self.window(count_windows(size, slide))
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
         """A rolling reduction: every record gives the new value of its key.
@@ -582,10 +580,6 @@ class _Projection:
 
     def __call__(self, record: Any) -> tuple[Any, ...]:
         return tuple(record[index] for index in self._indexes)
-
-
-def _count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
-    return CountSlidingWindowAssigner(size, slide) if slide else CountTumblingWindowAssigner(size)
 
 
 def _kind(value: Any) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.common import SimpleStringSchema, Types, WatermarkStrategy
 from holdfast.datastream import DataStream, OutputTag, StreamExecutionEnvironment
-from holdfast.datastream.connectors import _kafka_client
+from holdfast.datastream.connectors import _kafka_planner
 from holdfast.datastream.connectors.kafka import (
     BadRecords,
     KafkaConnectorError,
@@ -135,7 +135,7 @@ def test_a_group_without_offsets_and_a_source_without_a_group(kafka: Kafka) -> N
 
 
 def test_a_broker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_kafka_client, "PATIENCE", 0.5)
+    monkeypatch.setattr(_kafka_planner, "PATIENCE", 0.5)
     source = KafkaSource.builder().set_bootstrap_servers("127.0.0.1:1").set_topics("t")
     source.set_value_only_deserializer(SimpleStringSchema())
     with (

@@ -132,14 +132,14 @@ class KafkaMetadata:
         except kafka.KafkaException as error:
             raise _refused(error) from error
 
-    def topics(self) -> dict[str, list[int]]:
+    def topics(self, patience: float = PATIENCE) -> dict[str, list[int]]:
         """All topics but Kafka's own, with their partitions.
 
         Raises:
             KafkaConnectorError: when no broker answers.
         """
         try:
-            found = self._admin.list_topics(timeout=PATIENCE).topics
+            found = self._admin.list_topics(timeout=patience).topics
         except self._kafka.KafkaException as error:
             raise self._unreachable(error) from error
         return {

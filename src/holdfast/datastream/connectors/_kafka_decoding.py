@@ -107,9 +107,8 @@ class Decoder:
         if None in values:
             stamps = [s for s, value in zip(stamps, values, strict=True) if value is not None]
             values = [value for value in values if value is not None]
-        records = schema.deserialize_all(values)
-        pairs = list(zip(records, stamps, strict=True))
-        return [pair for pair in pairs if pair[0] is not None] if None in records else pairs
+        pairs = zip(schema.deserialize_all(values), stamps, strict=True)
+        return [(record, stamp) for record, stamp in pairs if record is not None]
 
     def _records(self, message: Message) -> list[tuple[Any, int | None]]:
         record = as_record(message)

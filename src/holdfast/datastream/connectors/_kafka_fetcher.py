@@ -201,9 +201,13 @@ class Fetcher:
 
 def _by_split(batch: Sequence[Message]) -> Iterator[tuple[Split, Sequence[Message]]]:
     """Runs of records of one partition; a batch is mostly one."""
-    splits = [(message.topic(), message.partition()) for message in batch]
+    topics = [message.topic() for message in batch]
+    numbers = [message.partition() for message in batch]
+    if batch and topics.count(topics[0]) == numbers.count(numbers[0]) == len(batch):
+        yield cast(Split, (topics[0], numbers[0])), batch
+        return
     first = 0
-    for split, run in groupby(splits):
+    for split, run in groupby(zip(topics, numbers, strict=True)):
         count = sum(1 for _ in run)
         yield cast(Split, split), batch[first : first + count]
         first += count

@@ -7,13 +7,18 @@ Consequence: a task that is run again reads the same records, though the topic h
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast.datastream.connectors._kafka_client import KafkaConnectorError, KafkaMetadata
+from holdfast.datastream.connectors._kafka_client import (
+    PATIENCE,
+    KafkaConnectorError,
+    KafkaMetadata,
+)
 from holdfast.datastream.connectors._kafka_offsets import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
@@ -42,13 +47,13 @@ class Subscription:
     pattern: str | None = None
     splits: tuple[Split, ...] = ()
 
-    def find(self, metadata: KafkaMetadata) -> list[Split]:
-        """The partitions that there are now.
+    def find(self, metadata: KafkaMetadata, patience: float) -> list[Split]:
+        """The partitions that there are now; ``patience`` is for the answer, in seconds.
 
         Raises:
             KafkaConnectorError: when a topic or partition that was named does not exist.
         """
-        there = metadata.topics()
+        there = metadata.topics(patience)
         if self.pattern is not None:
             names: Collection[str] = [t for t in there if re.fullmatch(self.pattern, t)]
         else:
@@ -99,20 +104,23 @@ class KafkaPlanner(EpochPlanner):
         subscription: Subscription,
         start: KafkaOffsetsInitializer,
         stop: KafkaOffsetsInitializer | None,
-        discovery_seconds: float | None,
+        discovery_seconds: float,
         restored: bool,
     ) -> None:
-        """Nothing is asked yet. ``discovery_seconds``: None to look for partitions only once."""
+        """Nothing is asked yet; ``discovery_seconds`` is the time between two looks for partitions.
+
+        A source that stops looks only once, for it ends where its partitions ended then.
+        """
         self._metadata = metadata
         self._subscription = subscription
         self._start = start
         self._stop = stop
-        self._discovery = None if stop is not None else discovery_seconds
+        self._discovery = discovery_seconds if stop is None else math.inf
         self._restored = restored
         self._starts: dict[Split, Beginning] = {}
         self._ends: dict[Split, int] = {}
-        self._looked: float | None = None
-        self._is_away = False
+        self._has_looked = self._is_away = False
+        self._next_look = 0.0
 
     def plan(self) -> KafkaPlan:
         """Ask how far the topics are now.
@@ -120,16 +128,16 @@ class KafkaPlanner(EpochPlanner):
         While no broker answers, epochs go no further than the last one did, and the job lives on;
         only at the beginning of an attempt an answer is needed.
         """
-        if self._looked is None:
-            self._discover()
-        else:
+        if self._has_looked:
             self._look_again()
+        else:
+            self._discover(PATIENCE)
         return KafkaPlan(dict(self._starts), dict(self._ends))
 
     def _look_again(self) -> None:
         try:
-            if self._discovery is not None and time.monotonic() - self._looked_at > self._discovery:
-                self._discover()
+            if time.monotonic() >= self._next_look:
+                self._discover(_SHORT_PATIENCE)
             else:
                 self._ends |= self._metadata.latest(self._ends, _SHORT_PATIENCE)
         except KafkaConnectorError as error:
@@ -141,27 +149,21 @@ class KafkaPlanner(EpochPlanner):
             _logger.warning("Kafka answers again; reading goes on")
         self._is_away = False
 
-    @property
-    def _looked_at(self) -> float:
-        return self._looked if self._looked is not None else 0.0
-
-    def _discover(self) -> None:
-        splits = self._subscription.find(self._metadata)
-        ends = self._metadata.latest(splits)
+    def _discover(self, patience: float) -> None:
+        splits = self._subscription.find(self._metadata, patience)
+        ends = self._metadata.latest(splits, patience)
         new = [split for split in splits if split not in self._starts]
-        if self._looked is not None or self._restored:
-            # nothing of a partition that came later may be missed
-            found = {
-                split: Beginning(first, None)
-                for split, first in self._metadata.earliest(new).items()
-            }
-            self._starts |= {} if self._stop is not None else found
-        else:
+        if not (self._has_looked or self._restored):
             self._starts |= self._beginnings(new, ends)
-        if self._looked is not None and new:
+        elif self._stop is None:
+            # nothing of a partition that came later may be missed
+            oldest = self._metadata.earliest(new)
+            self._starts |= {split: Beginning(oldest[split], None) for split in new}
+        if self._has_looked and new:
             _logger.info("found new partitions: %s", ", ".join(map(describe, new)))
         self._ends = ends
-        self._looked = time.monotonic()
+        self._has_looked = True
+        self._next_look = time.monotonic() + self._discovery
 
     def _beginnings(
         self, splits: Collection[Split], ends: dict[Split, int]

@@ -42,8 +42,10 @@ _OVERHEAD = 128
 _MAX_BYTES = 1_000_000
 
 #: what all clients are told; the rest is a producer's
-_OF_ALL_CLIENTS = ("bootstrap.", "security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.")
-_OF_ALL_CLIENTS += ("client.", "reconnect.", "metadata.", "log", "debug", "oauth", "api.version.")
+_OF_ALL_CLIENTS = (
+    *("bootstrap.", "security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.", "client."),
+    *("reconnect.", "metadata.", "log", "debug", "oauth", "api.version."),
+)
 
 _REMEDIES = {
     KafkaError.MSG_SIZE_TOO_LARGE: (
@@ -117,7 +119,8 @@ class Topics:
     def check(self, record: ProducerRecord) -> None:
         """Refuse a record that no broker would take, before anybody counts on it."""
         size = len(record.value or b"") + len(record.key or b"")
-        size += sum(len(name) + len(value or b"") for name, value in record.headers)
+        if record.headers:
+            size += sum(len(name) + len(value or b"") for name, value in record.headers)
         largest = self[record.topic].largest
         if size > largest:
             msg = (
@@ -312,7 +315,7 @@ class TransactionalProducer:
                     if error is None and message.key() == name:
                         found = message.value()
                     elif error is not None and error.code() == KafkaError._PARTITION_EOF:
-                        reached = message.offset()
+                        reached = message.offset() or 0
                     elif error is not None:
                         raise KafkaException(error)
                 if time.monotonic() > deadline:
@@ -326,7 +329,8 @@ def _end_of(settings: Mapping[str, Any], place: TopicPartition) -> int:
     """The offset after the last record, committed or not."""
     admin = AdminClient(_of_all_clients(settings), logger=_logger)
     level = IsolationLevel.READ_UNCOMMITTED
-    asked = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = admin.list_offsets({place: latest}, isolation_level=level)
     return int(asked[place].result(_PATIENCE).offset)
 
 

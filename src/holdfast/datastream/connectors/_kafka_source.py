@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,7 +84,7 @@ class KafkaSource(Source):
     def create_planner(self, restored: bool) -> EpochPlanner:
         """What asks Kafka, in the driver, how far its topics are."""
         millis = int(self.properties.get(_DISCOVERY, _DEFAULT_DISCOVERY))
-        seconds = millis / 1000 if millis > 0 else None
+        seconds = millis / 1000 if millis > 0 else math.inf
         metadata = KafkaMetadata(self.properties)
         return KafkaPlanner(metadata, self.subscription, self.start, self.stop, seconds, restored)
 

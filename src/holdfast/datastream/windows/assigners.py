@@ -373,6 +373,11 @@ class CountSlidingWindowAssigner(_CountWindows[T]):
         return [CountWindow(id) for id in range(latest, max(before_first, -1), -1)]
 
 
+def count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
+    """Windows of so many records, one after another or, with a slide, overlapping."""
+    return CountSlidingWindowAssigner(size, slide) if slide else CountTumblingWindowAssigner(size)
+
+
 def _next_position(
     descriptor: ValueStateDescriptor, context: WindowAssigner.WindowAssignerContext
 ) -> int:

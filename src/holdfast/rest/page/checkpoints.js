@@ -25,11 +25,15 @@ export function view(job) {
       fact("Restored", count(counts.restored)),
       fact("Last one", latest.completed ? time(latest.completed.latest_ack_timestamp) : "–"),
       fact("Last savepoint", latest.savepoint ? time(latest.savepoint.latest_ack_timestamp) : "–"),
-      fact("Restored from", latest.restored ? `${latest.restored.is_savepoint ? "savepoint" : "checkpoint"} ${latest.restored.id}` : "–"))),
+      fact("Restored from", latest.restored ? what(latest.restored) : "–"))),
     history.length ? [charts(job, history), percentiles(summary), listed(job, history)]
       : empty("There was none yet."),
     settings(job.answers["checkpoints/config"]),
   ];
+}
+
+function what(one) {
+  return `${one.is_savepoint ? "savepoint" : "checkpoint"} ${one.id}`;
 }
 
 function kind(one) {
@@ -60,8 +64,7 @@ function sizes(one) {
 }
 
 function describe(one) {
-  const what = `${one.is_savepoint ? "savepoint" : "checkpoint"} ${one.id}`;
-  const said = [what, one.status.toLowerCase(), time(one.trigger_timestamp), duration(one.end_to_end_duration)];
+  const said = [what(one), one.status.toLowerCase(), time(one.trigger_timestamp), duration(one.end_to_end_duration)];
   if (one.status === "COMPLETED") said.push(`${bytes(one.state_size)}, ${bytes(one.checkpointed_size)} new`);
   if (one.failure_message) said.push(one.failure_message.split("\n")[0]);
   return said.join(" · ");

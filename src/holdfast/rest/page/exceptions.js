@@ -22,7 +22,9 @@ export function view(job) {
 
 function exception(entry) {
   const lines = entry.stacktrace.split("\n");
-  return h("details", { class: "fold-out exception", key: `${entry.attempt} ${entry.timestamp}`, made: (node) => { node.open = true; } },
+  return h("details", {
+    class: "fold-out exception", key: `${entry.attempt} ${entry.timestamp}`, made: (node) => { node.open = true; },
+  },
     h("summary", null,
       h("b", null, entry.exceptionName),
       entry.taskName && h("span", null, entry.taskName),

@@ -14,7 +14,9 @@ export function status(word) {
 
 /** A figure with its name. */
 export function fact(name, value, more) {
-  return h("div", { class: "fact", key: name }, h("dt", null, name), h("dd", null, value, more && h("small", null, ` ${more}`)));
+  return h("div", { class: "fact", key: name },
+    h("dt", null, name),
+    h("dd", null, value, more && h("small", null, ` ${more}`)));
 }
 
 export function facts(...children) {

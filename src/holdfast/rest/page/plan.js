@@ -128,7 +128,8 @@ function busyText(busy, now) {
 }
 
 function details(job, node) {
-  const subtasks = job.answers.vertex?.subtasks;
+  const answer = job.answers.vertex;
+  const subtasks = answer?.id === node.id ? answer.subtasks : null;
   return h("div", { class: "panel", key: node.id },
     section(node.description,
       table("Operators", [

@@ -71,7 +71,7 @@ function overview(state) {
     ["Entries", (row) => count(row.entries), "number"],
     ["Bytes", (row) => bytes(row.bytes), "number"],
     ["", (row) => h("span", { class: "size" }, h("span", { style: { width: `${100 * (row.bytes ?? 0) / largest}%` } }))],
-    ["Notes", (row) => [row.expires && "expires", row.pickled && "pickled", row.internal && "internal"].filter(Boolean).join(", ")],
+    ["Notes", (row) => ["expires", "pickled", "internal"].filter((trait) => row[trait]).join(", ")],
   ], rows, { key: (row) => `${row.operator.uid} ${row.name} ${row.windowed}` });
 }
 
