@@ -24,7 +24,7 @@ demo: ready ## Run the order system: a failure, a kill -9, and a proof; ARGS="--
 
 test: ready ## Run the tests; ARGS="-m 'not spark'" leaves out those that need a JVM.
 	@scripts/setup.sh browser
-	@$(WITH_JAVA) $(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile $(ARGS)
+	@$(WITH_JAVA) $(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: python-ready ## Check formatting, lint and types.
 	@$(PYTHON) -m ruff format --check $(CHECKED)

@@ -31,8 +31,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what would be the same again: `every_epoch_is_lost_once` does nothing on Spark."""
-    items[:] = [item for item in items if not (_is_crashing(item) and _is_on_spark(item))]
+    """Leave out what would be the same again: `every_epoch_is_lost_once` does nothing on Spark.
+
+    Files that take long come first, so that no process is left alone with one in the end.
+    """
+    kept = [item for item in items if not (_is_crashing(item) and _is_on_spark(item))]
+    marked = {
+        mark: {item.path for item in kept if item.get_closest_marker(mark)}
+        for mark in ("slow", "spark")
+    }
+    kept.sort(key=lambda item: (item.path not in marked["slow"], item.path not in marked["spark"]))
+    items[:] = kept
 
 
 def _is_crashing(item: pytest.Item) -> bool:

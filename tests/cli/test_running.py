@@ -39,9 +39,13 @@ class Running:
         while not (self._over.wait(0.02) or self.job.cancelled or self.job.run.finished):
             self.job.run.epoch()
 
+    def wait(self) -> None:
+        """Until the job has run its last epoch."""
+        self._thread.join(60)
+
     def close(self) -> None:
         self._over.set()
-        self._thread.join()
+        self.wait()
         self._leave()
         self.job.recorder.close()
         self.job.run.close()
@@ -129,6 +133,7 @@ def test_a_savepoint_that_cannot_be(holdfast: Holdfast, running: Running, tmp_pa
 def test_stop(holdfast: Holdfast, running: Running, tmp_path: Path) -> None:
     done = holdfast("stop", "--drain", "orders")
     assert Path(done.stdout.strip()).parent == tmp_path / "savepoints"
+    running.wait()
     assert running.job.driver.stopped
 
 

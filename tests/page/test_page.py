@@ -308,7 +308,7 @@ def test_stopping_too_and_it_leaves_a_savepoint(
     open_page: OpenPage, another: LocalJob, runtime_directory: Path
 ) -> None:
     with served(another) as url:
-        page = open_page(tab(url, "plan"), forgives=("ERR_",))
+        page = open_page(tab(url, "plan"))
         page.get_by_role("button", name="Stop…").click()
         page.get_by_label(re.compile("^Drain")).check()
         page.get_by_role("button", name="Stop the job").click()

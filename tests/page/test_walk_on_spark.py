@@ -61,8 +61,7 @@ def test_from_the_list_to_the_history(
     client: JobClient, trouble: Trouble, open_page: OpenPage, tmp_path: Path
 ) -> None:
     (entry,) = registered()
-    # the server ends with the job
-    page = open_page(entry.url, forgives=("ERR_",))
+    page = open_page(entry.url)
 
     # the list, and the plan
     page.get_by_role("link", name=NAME).click()

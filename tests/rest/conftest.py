@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -148,14 +149,13 @@ class Client:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        connection = http.client.HTTPConnection(self.host, timeout=20)
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         sent = {"content-type": "application/json"} if data else {}
-        connection.request(method, path, data, {**sent, **(headers or {})})
-        answer = connection.getresponse()
-        reply = Reply(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
-        connection.close()
-        return reply
+        with closing(http.client.HTTPConnection(self.host, timeout=20)) as connection:
+            connection.request(method, path, data, {**sent, **(headers or {})})
+            with connection.getresponse() as answer:
+                told = {name.lower(): value for name, value in answer.getheaders()}
+                return Reply(answer.status, told, answer.read())
 
     def job(self, path: str = "", method: str = "GET", body: Any = None, **more: Any) -> Reply:
         return self(f"/jobs/{JOB_ID}{path}", method, body, **more)

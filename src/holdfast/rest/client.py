@@ -46,7 +46,8 @@ class Client:
             with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
-            raise RestError(_said(error)) from error
+            with error:
+                raise RestError(_said(error)) from error
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise RestError(f"no server answers at {self.url}: {reason}") from error

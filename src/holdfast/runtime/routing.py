@@ -301,7 +301,11 @@ def _(partitioning: Hash, router: Router) -> Route:
     keys, waiting, selector = router.keys, router.waiting, router.selector
 
     def emit(record: Any, item: Any) -> None:
-        keys.append(selector(record))
+        try:
+            key = selector(record)
+        except Exception as error:
+            router.report.at(record, error)
+        keys.append(key)
         waiting.append(item)
         if len(waiting) >= TOGETHER:
             router.distribute()
