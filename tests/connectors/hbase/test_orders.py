@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from tests.kafka import Kafka
 
 pytestmark = pytest.mark.spark
+
+#: in seconds
+LONGEST = 30
 
 
 def test_orders_go_from_kafka_to_kafka_and_hbase(
@@ -44,7 +48,12 @@ def test_orders_go_from_kafka_to_kafka_and_hbase(
             if epochs in (2, 4):
                 assert not run.finished
                 assert run.recover() is not None
-    checks = verify_topics(SMALL, "shop", partial(read_topic, kafka.address), initial_stock=STOCK)
+    read = partial(read_topic, kafka.address)
+    deadline = time.monotonic() + LONGEST
+    checks = verify_topics(SMALL, "shop", read, initial_stock=STOCK)
+    # what is committed can be read soon, but not at once
+    while not all(check.passed for check in checks) and time.monotonic() < deadline:
+        checks = verify_topics(SMALL, "shop", read, initial_stock=STOCK)
     tables = read_tables(hbase.server.address)
     checks += verify_tables(SMALL, tables, initial_stock=STOCK)
     assert len(checks) == 9
