@@ -72,7 +72,7 @@ SETTINGS = {
     "hbase.zookeeper.property.tickTime": "500",
     "zookeeper.session.timeout": "8000",
     "hbase.regionserver.msginterval": "200",
-    "hbase.server.thread.wakefrequency": "200",
+    "hbase.server.thread.wakefrequency": "1000",
     "hbase.master.wait.on.regionservers.interval": "200",
     "hbase.regionserver.handler.count": "8",
     "hbase.master.executor.openregion.threads": "2",
