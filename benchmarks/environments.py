@@ -42,6 +42,15 @@ ENVIRONMENTS = {
             ("pyspark==4.3.*", "pandas<3", "pyarrow", "protobuf", "googleapis-common-protos"),
             ("3.11", "3.12", "3.13"),
         ),
+        # the newest Spark that has a Kafka connector
+        Environment(
+            "pyspark-kafka",
+            (
+                *("pyspark==4.2.0", "pandas<3", "pyarrow", "protobuf", "googleapis-common-protos"),
+                "confluent-kafka>=2.6,<3",
+            ),
+            ("3.11", "3.12", "3.13"),
+        ),
         Environment("bytewax", ("bytewax==0.21.*",), ("3.11", "3.12")),
     )
 }

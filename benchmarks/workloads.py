@@ -116,7 +116,7 @@ PROGRAMS = {
         Program("kafka-source", "benchmarks.kafka.source_job"),
         Program("kafka-bare", "benchmarks.kafka.source_job", variant="bare"),
         Program("kafka-pipeline", "benchmarks.kafka.pipeline_job"),
-        Program("kafka-pyspark", "benchmarks.kafka.pyspark_job", share=0.1),
+        Program("kafka-pyspark", "benchmarks.kafka.pyspark_job", "pyspark-kafka", share=0.1),
         Program("kafka-latency", "benchmarks.kafka.latency_job"),
         Program("nexmark-holdfast", "benchmarks.nexmark.job"),
         Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.25),

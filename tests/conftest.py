@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pytest
+from hypothesis import settings
 
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 from holdfast.testing import LocalExecutor
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 REWRITE_GOLDEN = "--rewrite-golden"
 SEED = "--seed"
+
+# how long an example takes says nothing on a busy machine
+settings.register_profile("patient", settings.default, deadline=None)
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
