@@ -34,6 +34,8 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
     "log.retention.check.interval.ms": "1000",
+    # records have the times of events, and those of examples are long ago
+    "log.retention.ms": "-1",
     "controlled.shutdown.enable": "false",
     # how long a broker that was killed is waited for, by itself when it is started again
     "broker.session.timeout.ms": "2000",

@@ -82,7 +82,8 @@ def produce(shop: Shop, broker: str, topic: str) -> int:
     if shop.slices is None:
         raise ValueError("a shop without an end does not fit into a topic; give it slices")
     _make_topics(broker, [topic], PARTITIONS)
-    producer = Producer({"bootstrap.servers": broker})
+    # idempotence also keeps the order when a request is tried again, as on topics that are new
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     written = 0
     for number in range(shop.slices):
         for partition in range(PARTITIONS):

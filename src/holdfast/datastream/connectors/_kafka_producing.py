@@ -47,6 +47,14 @@ _OF_ALL_CLIENTS = (
     *("reconnect.", "metadata.", "log", "debug", "oauth", "api.version."),
 )
 
+#: whoever sets one of these decides about order
+_OF_ORDER = frozenset(
+    {
+        *("enable.idempotence", "acks", "request.required.acks", "retries"),
+        *("max.in.flight", "max.in.flight.requests.per.connection"),
+    }
+)
+
 _REMEDIES = {
     KafkaError.MSG_SIZE_TOO_LARGE: (
         "raise max.message.bytes of the topic (and message.max.bytes of the producer), or lower "
@@ -187,6 +195,8 @@ class RecordProducer:
         given = {
             # as the Java client does, so that keys find their partitions
             "partitioner": "murmur2_random",
+            # so that records keep their order when a request is tried again
+            **({} if _OF_ORDER.intersection(settings) else {"enable.idempotence": True}),
             **settings,
             "delivery.report.only.error": True,
             "on_delivery": self._delivered,
