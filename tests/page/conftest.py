@@ -54,9 +54,10 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
         yield path
 
 
-@pytest.fixture(scope="session")
+# NB: a browser of a module: while it is driven, an event loop runs, and others cannot have one
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for all tests of a process."""
+    """One browser for all tests of a module."""
     driver = pytest.importorskip("playwright.sync_api", reason="needs holdfast[dev]")
     path = find_browser()
     with driver.sync_playwright() as playwright:
