@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,19 @@ from services.kafka import KafkaBroker
 
 #: in seconds, for a machine that is slow and busy
 LONGEST = 60
+
+
+def wait_for(reached: Callable[[], bool]) -> None:
+    """What is committed arrives soon, but not at once."""
+    deadline = time.monotonic() + LONGEST
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def texts(prefix: str, count: int) -> list[str]:
+    """So many different texts."""
+    return [f"{prefix}{number}" for number in range(count)]
 
 
 class Kafka:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from holdfast.datastream import DataStream, StreamExecutionEnvironment
 from holdfast.datastream.connectors import _flink_kafka_consumer
 from holdfast.datastream.connectors.kafka import FlinkKafkaConsumer, OffsetCommitMode
 from holdfast.testing import LocalExecutor
-from tests.kafka import LONGEST, Kafka
+from tests.kafka import Kafka, texts, wait_for
 
 pytestmark = pytest.mark.spark
 
@@ -46,18 +44,6 @@ def stream_of(
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(parallelism).enable_checkpointing(3_600_000)
     return env.add_source(source).uid("kafka")
-
-
-def wait_for(reached: Callable[[], bool]) -> None:
-    """What is committed arrives soon, but not at once."""
-    deadline = time.monotonic() + LONGEST
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def texts(prefix: str, count: int) -> list[str]:
-    return [f"{prefix}{number}" for number in range(count)]
 
 
 def test_it_goes_on_from_its_offsets_with_another_parallelism(

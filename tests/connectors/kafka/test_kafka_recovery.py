@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from holdfast.datastream.functions import (
 )
 from holdfast.testing import LocalExecutor
 from holdfast.testing.worker import Worker
-from tests.kafka import LONGEST, Kafka
+from tests.kafka import Kafka, texts, wait_for
 
 pytestmark = pytest.mark.spark
 
@@ -49,18 +47,6 @@ def stream_of(
         env.enable_checkpointing(3_600_000)
     made = env.from_source(source.build(), WatermarkStrategy.no_watermarks(), "Kafka")
     return made.uid("kafka")
-
-
-def wait_for(reached: Callable[[], bool]) -> None:
-    """What is committed arrives soon, but not at once."""
-    deadline = time.monotonic() + LONGEST
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def texts(prefix: str, count: int) -> list[str]:
-    return [f"{prefix}{number}" for number in range(count)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

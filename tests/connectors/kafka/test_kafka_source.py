@@ -19,7 +19,7 @@ from holdfast.datastream.connectors.kafka import (
     KafkaTopicPartition,
 )
 from holdfast.testing import LocalExecutor
-from tests.kafka import Kafka
+from tests.kafka import Kafka, texts
 
 pytestmark = pytest.mark.spark
 
@@ -39,10 +39,6 @@ def read(source: KafkaSourceBuilder, parallelism: int = 2, **options: Any) -> li
     with LocalExecutor(stream, **options) as run:
         run.run_to_end()
         return run.records
-
-
-def texts(prefix: str, count: int) -> list[str]:
-    return [f"{prefix}{number}" for number in range(count)]
 
 
 def test_all_partitions_of_topics_are_read_each_in_its_order(kafka: Kafka) -> None:
