@@ -23,6 +23,8 @@ from services.artifacts import Artifact, fetched
 
 #: what Spark brings along itself must not come in another version
 _PRESENT = ("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "snappy-java", "lz4-java")
+#: Needed by the connector, even without tokens. Repositories may lack later versions; this one does.
+_TOKENS = Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0")
 
 
 class CountAndTotal(StatefulProcessor):
@@ -80,7 +82,8 @@ def main() -> None:
     task = parse_task()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     connector = Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", pyspark.__version__)
-    jars = fetched("spark-kafka", [connector], excluded=_PRESENT)
+    jars = fetched("spark-kafka", [connector], excluded=(*_PRESENT, _TOKENS.name))
+    jars += fetched("spark-kafka-tokens", [_TOKENS], transitive=False)
     builder = SparkSession.builder.master(f"local[{PARALLELISM}]")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)

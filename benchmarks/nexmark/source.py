@@ -27,8 +27,8 @@ _CONVERT = csv.ConvertOptions(
     column_types=dict(zip(COLUMNS, _TYPES, strict=True)), null_values=[""], check_utf8=False
 )
 
-#: Bytes that are parsed at once.
-_BYTES = 1 << 21
+#: Bytes that are parsed at once: as many as leave their events in the processor's cache.
+_BYTES = 1 << 20
 
 #: How many events of a file are read before another one has its turn.
 _TURN = 50
@@ -105,6 +105,8 @@ class _Reader(SourceReader):
         for file, (_, offset, _) in sorted(self._places.items(), key=lambda item: item[1]):
             piece = self._pieces.get(file)
             if piece is None or piece.start != offset:
+                piece = None
+                self._pieces.pop(file, None)  # so that the next one takes its memory
                 piece = self._pieces[file] = _Piece(file, offset)
             if piece.events:
                 return file
@@ -120,10 +122,10 @@ class _Piece:
             data = opened.read(_BYTES)
         self.start = start
         self.end = start + data.rfind(b"\n") + 1
-        self.events = _parse(data[: self.end - start]) if self.end > start else []
+        self.events = _parse(pa.py_buffer(data)[: self.end - start]) if self.end > start else []
 
 
-def _parse(data: bytes) -> list[Event]:
+def _parse(data: pa.Buffer) -> list[Event]:
     """The events of some rows.
 
     Most are bids, so all rows are taken for bids, and the few others then put in their places.
