@@ -164,17 +164,30 @@ def test_a_process_that_dies_with_a_subtask_at_work(tmp_path: Path) -> None:
     assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
 
 
-def _spawn(target: Callable[[str], None], directory: Path) -> Any:
-    process = multiprocessing.get_context("spawn").Process(target=target, args=(str(directory),))
+def test_workers_of_different_executors_have_nothing_to_do_with_each_other(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = workers
+    list(first.run())
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    list(second.run())
+    assert [worker.made[0].runs for worker in workers] == [1, 1]
+
+
+def _spawn(target: Callable[[str, int], None], directory: Path) -> Any:
+    arguments = (str(directory), os.getppid())
+    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
     process.start()
     return process
 
 
-def _ran_once(directory: str) -> None:
+def _ran_once(directory: str, parent: int) -> None:
+    os.getppid = lambda: parent
     list(Worker(Path(directory)).run([block(0)]))
 
 
-def _dies_at_the_second(directory: str) -> None:
+def _dies_at_the_second(directory: str, parent: int) -> None:
+    os.getppid = lambda: parent
     worker = Worker(Path(directory))
 
     def work(each: Block) -> None:

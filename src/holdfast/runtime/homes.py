@@ -1,7 +1,7 @@
 """Subtasks stay where they are: each lives in a thread of the process that ran it last.
 
-Spark gives a task to any idle worker. If the subtask lives in another one of this host, this one
-only carries the blocks: to bring its state here would cost more, its functions would have to be
+Spark gives a task to any idle worker. If the subtask lives in another one of the same executor, this
+one only carries the blocks: to bring its state here would cost more, its functions would have to be
 opened again, and both would have it in memory. So
 
     worker A, which got the task of subtask 1      worker B, where subtask 1 lives
@@ -92,7 +92,7 @@ class Homes:
             make: makes it, if it has to live here.
         """
         self._forget_earlier(place)
-        registration = Path(directory, "homes", "-".join(map(str, (_HOST, *place))))
+        registration = Path(directory, "homes", "-".join(map(str, (*_executor(), *place))))
         own = self._server and self._server.address
         registered = _read(registration)
         connection = None if registered in (None, own) else _ask(registered, place, task)
@@ -256,12 +256,16 @@ class _Address(NamedTuple):
     key: str
 
 
-#: files say where subtasks live on this host; another one cannot get there
-_HOST = socket.gethostname()
+def _executor() -> tuple[str, int]:
+    """What this process and the other workers of the executor have in common: who started them.
+
+    Those of another executor end with that one. What an executor is asked to do should not.
+    """
+    return socket.gethostname(), os.getppid()
 
 
 class _Server:
-    """Lets the processes of this host run the subtasks that live here."""
+    """Lets the other workers run the subtasks that live here."""
 
     def __init__(self, serve: Callable[[Connection], None]) -> None:
         key = secrets.token_hex(32)
