@@ -1,7 +1,7 @@
 """Subtasks stay where they are: each lives in a thread of the process that ran it last.
 
-Spark gives a task to any idle worker. If the subtask lives in another one of the same executor, this
-one only carries the blocks: to bring its state here would cost more, its functions would have to be
+Spark gives a task to any idle worker. If the subtask lives in another one of its executor, this one
+only carries the blocks: to bring its state here would cost more, its functions would have to be
 opened again, and both would have it in memory. So
 
     worker A, which got the task of subtask 1      worker B, where subtask 1 lives
@@ -24,6 +24,7 @@ import os
 import pickle
 import secrets
 import socket
+import struct
 import sys
 import threading
 import traceback
@@ -34,7 +35,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from holdfast.errors import InternalError
 from holdfast.runtime.blocks import Block, decode_header, encode_header
@@ -48,8 +49,8 @@ _AHEAD = 4
 #: in seconds: how long the answer to a question may take that costs nothing
 _PATIENCE = 5.0
 
-#: comes in place of the next header
-_END = b""
+#: the length of a block's data
+_SIZE = struct.Struct("<Q")
 #: what is wrong with a connection whose other end has gone
 _GONE = (EOFError, OSError)
 
@@ -95,9 +96,9 @@ class Homes:
         registration = Path(directory, "homes", "-".join(map(str, (*_executor(), *place))))
         own = self._server and self._server.address
         registered = _read(registration)
-        connection = None if registered in (None, own) else _ask(registered, place, task)
-        if connection is not None:
-            yield from _carry(connection, blocks)
+        line = None if registered in (None, own) else _ask(registered, place, task)
+        if line is not None:
+            yield from _carry(line, blocks)
             return
         with self._lock:
             self._at_work.add(place)
@@ -117,24 +118,22 @@ class Homes:
             self._at_work.add(place)
             return self._homes.pop(place)
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self, line: _Line) -> None:
         """Run a subtask for another process."""
-        with connection:
-            place, task = connection.recv()
-            home = self.lend(place)
-            connection.send(home is not None)
-            if home is None:
-                return
-            failure = None
-            try:
-                with closing(self._run_here(home, place, task, _receive(connection))) as run:
-                    _send(connection, run)
-            except Exception as error:
-                failure = _portable(error)
-            connection.send_bytes(_END)
-            connection.send(failure)
-            while True:  # it hangs up when it has heard that
-                connection.recv_bytes()
+        place, task = line.hear()
+        home = self.lend(place)
+        line.say(home is not None)
+        if home is None:
+            return
+        failure = None
+        try:
+            with closing(self._run_here(home, place, task, line.receive())) as run:
+                line.send(run)
+        except Exception as error:
+            failure = _portable(error)
+        line.end()
+        line.say(failure)
+        line.wait()
 
     def forget(self, job: str) -> None:
         """Drop the subtasks of a job that has ended."""
@@ -267,7 +266,7 @@ def _executor() -> tuple[str, int]:
 class _Server:
     """Lets the other workers run the subtasks that live here."""
 
-    def __init__(self, serve: Callable[[Connection], None]) -> None:
+    def __init__(self, serve: Callable[[_Line], None]) -> None:
         key = secrets.token_hex(32)
         # NB: a name that is no file, where there are such names: nobody has to clean up
         path = f"\0holdfast-{secrets.token_hex(16)}" if sys.platform == "linux" else None
@@ -285,8 +284,8 @@ class _Server:
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: Connection) -> None:
-        with suppress(*_GONE):
-            self._serve(connection)
+        with suppress(*_GONE), closing(_Line(connection)) as line:
+            self._serve(line)
 
 
 def _read(registration: Path) -> _Address | None:
@@ -305,53 +304,45 @@ def _write(registration: Path, address: _Address) -> None:
     draft.replace(registration)
 
 
-def _ask(address: _Address, place: Place, task: EpochTask) -> Connection | None:
-    """A connection to the process at an address, if it runs the subtask now."""
+def _ask(address: _Address, place: Place, task: EpochTask) -> _Line | None:
+    """A line to the process at an address, if it runs the subtask now."""
     try:
-        connection = Client(address.path, "AF_UNIX", authkey=bytes.fromhex(address.key))
+        line = _Line(Client(address.path, "AF_UNIX", authkey=bytes.fromhex(address.key)))
     except (*_GONE, AuthenticationError):
         return None
-    try:
-        connection.send((place, task))
-        if connection.poll(_PATIENCE) and connection.recv():
-            return connection
-    except _GONE:
-        pass
-    connection.close()
+    with suppress(*_GONE):
+        line.say((place, task))
+        if line.hear(_PATIENCE):
+            return line
+    line.close()
     return None
 
 
-def _carry(connection: Connection, blocks: Iterable[Block]) -> Iterator[Block]:
+def _carry(line: _Line, blocks: Iterable[Block]) -> Iterator[Block]:
     """Bring blocks to a subtask in another process, and give those that come from it."""
     problems: list[BaseException] = []
-    carrier = threading.Thread(target=_bring, args=(connection, blocks, problems), daemon=True)
-    with connection:
+    carrier = threading.Thread(target=_bring, args=(line, blocks, problems), daemon=True)
+    with closing(line):
         carrier.start()
         try:
-            yield from _receive(connection)
-            failure = connection.recv()
+            yield from line.receive()
+            failure = line.hear()
         except _GONE as error:
             raise _lost(problems) from error
         finally:
-            _hang_up(connection)
+            line.hang_up()
             carrier.join()
     if failure is not None:
         raise failure
 
 
-def _bring(connection: Connection, blocks: Iterable[Block], problems: list[BaseException]) -> None:
+def _bring(line: _Line, blocks: Iterable[Block], problems: list[BaseException]) -> None:
     try:
-        _send(connection, blocks)
-        connection.send_bytes(_END)
+        line.send(blocks)
+        line.end()
     except BaseException as error:
         problems.append(error)
-        _hang_up(connection)
-
-
-def _hang_up(connection: Connection) -> None:
-    """End a connection, also for threads of both sides that wait at it, which closing does not."""
-    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
-        end.shutdown(socket.SHUT_RDWR)
+        line.hang_up()
 
 
 def _lost(problems: list[BaseException]) -> BaseException:
@@ -360,15 +351,62 @@ def _lost(problems: list[BaseException]) -> BaseException:
     return own[0] if own else InternalError(message)
 
 
-def _send(connection: Connection, blocks: Iterable[Block]) -> None:
-    for block in blocks:
-        connection.send_bytes(encode_header(block.header))
-        connection.send_bytes(block.data)
+class _Line:
+    """A connection between two workers, for objects and for blocks.
 
+    One thread may send while another one receives.
+    """
 
-def _receive(connection: Connection) -> Iterator[Block]:
-    while (head := connection.recv_bytes()) != _END:
-        yield Block(decode_header(head), connection.recv_bytes())
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        # for the data of blocks: a connection would copy it two times more
+        self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+
+    def say(self, message: Any) -> None:
+        """Send an object."""
+        self._connection.send(message)
+
+    def hear(self, patience: float | None = None) -> Any:
+        """The next object; None if it does not come in that time."""
+        return self._connection.recv() if self._connection.poll(patience) else None
+
+    def send(self, blocks: Iterable[Block]) -> None:
+        """Send blocks."""
+        for block in blocks:
+            self._connection.send_bytes(_SIZE.pack(len(block.data)) + encode_header(block.header))
+            self._socket.sendall(block.data)
+
+    def end(self) -> None:
+        """Say that there are no more blocks."""
+        self._connection.send_bytes(b"")
+
+    def receive(self) -> Iterator[Block]:
+        """Blocks, until there are no more."""
+        while head := self._connection.recv_bytes():
+            data = memoryview(bytearray(*_SIZE.unpack_from(head)))
+            filled = 0
+            while filled < len(data):
+                filled += self._socket.recv_into(data[filled:]) or self._fail()
+            yield Block(decode_header(head[_SIZE.size :]), data)
+
+    def wait(self) -> None:
+        """Wait until the other side hangs up; what it still sends is lost."""
+        while self._socket.recv(1 << 16):
+            pass
+
+    def hang_up(self) -> None:
+        """End it, also for threads of both sides that wait at it, which closing would not."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._socket.close()
+        self._connection.close()
+
+    @staticmethod
+    def _fail() -> NoReturn:
+        raise EOFError
 
 
 def _portable(error: Exception) -> Exception:
