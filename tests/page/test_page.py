@@ -117,7 +117,9 @@ def test_epochs_over_time(open_page: OpenPage, url: str, job: LocalJob) -> None:
     chart = page.get_by_role("img", name=re.compile("^Duration"))
     chart.focus()
     page.keyboard.press("ArrowLeft")
-    expect(page, re.compile(rf"epoch {last + 1} · .*2 load .*6 persist"), ".detail")
+    expect(page, re.compile(rf"epoch {last + 1} · .*1 trigger .*2 load .*6 persist"), ".detail")
+    legend = page.locator(".legend li").all_text_contents()
+    assert (legend[0], legend[2], legend[-2]) == ("1 trigger", "3 notify", "10 commit")
     keep(page, "epochs")
 
 

@@ -44,6 +44,35 @@ CHECKPOINT = {
 }
 
 
+EPOCH = {
+    "epoch",
+    "start-time",
+    "duration",
+    "records-read",
+    "records",
+    "quota",
+    "steps",
+    "memory-bytes",
+    "state-bytes",
+    "checkpoint",
+}
+#: without a checkpoint
+STEPS = {
+    "trigger",
+    "load",
+    "notify",
+    "process",
+    "wait",
+    "time",
+    "flush",
+    "persist",
+    "acknowledge",
+    "agree",
+    "deliver",
+    "commit",
+}
+
+
 @pytest.fixture(scope="module")
 def vertices(ask: Client) -> dict[str, Any]:
     """By name."""
@@ -449,7 +478,11 @@ def test_epochs(ask: Client) -> None:
     answer = ask.job("/epochs").json
     assert (answer["total"], answer["records-read"]) == (5, 50)
     assert [epoch["checkpoint"] for epoch in answer["epochs"]] == [None, 1, None, 2, 3]
-    assert {"load", "process", "persist", "time"} <= set(answer["epochs"][0]["steps"])
+    for epoch in answer["epochs"]:
+        assert set(epoch) == EPOCH
+        carried = {"snapshot", "complete"} if epoch["checkpoint"] is not None else set()
+        assert set(epoch["steps"]) == STEPS | carried
+        assert min(epoch["steps"].values()) >= 0
     assert [epoch["epoch"] for epoch in ask.job("/epochs?since=2").json["epochs"]] == [3, 4]
 
 

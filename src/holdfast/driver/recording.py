@@ -110,7 +110,7 @@ class Recorder:
     def epoch(
         self, report: EpochReport, acks: list[Acknowledgement], book: EpochBook, barrier: Barrier
     ) -> None:
-        """An epoch was accepted; what becomes of its checkpoint is not known yet."""
+        """An epoch was accepted; `epoch_ended` follows when all that comes after that is done."""
         history = self.history
         epoch = Epoch(report.started, report.seconds, acks, self._pause(report))
         figures = figures_after(history.graph, history.subtasks.figures, epoch)
@@ -118,12 +118,15 @@ class Recorder:
         history.tell(seen)
         if time.monotonic() - self._written > _FIGURES:
             self._write(seen)
-        self._tell(_epoch(report, barrier.checkpoint))
         if barrier.checkpoint is not None:
             self._parts = checkpoint_parts(history.graph, epoch, barrier.timestamp, self._files)
             self._files = {
                 file.name for chains in book.chains for chain in chains for file in chain.all_files
             }
+
+    def epoch_ended(self, report: EpochReport, barrier: Barrier) -> None:
+        """Nothing is left to do for an epoch."""
+        self._tell(_epoch(report, barrier.checkpoint))
 
     def _pause(self, report: EpochReport) -> float:
         """How long nothing ran before an epoch; the first of an attempt comes after nothing."""

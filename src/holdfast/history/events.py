@@ -97,10 +97,11 @@ class EpochEnded(_Event, frozen=True, tag="epoch"):
 
     Attributes:
         started: when, in milliseconds.
-        seconds: how long its Spark job took.
+        seconds: how long its Spark job took: steps 2 to 7.
         read: records that sources gave.
         records: records that all levels took.
-        steps: the longest time of any subtask, by step of the epoch protocol.
+        steps: how long each step of the epoch protocol took: on the driver, or the longest time of
+            any subtask.
         memory: resident bytes of all worker processes.
         checkpoint: the one that it carried.
     """

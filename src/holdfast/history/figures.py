@@ -15,7 +15,7 @@ from holdfast.runtime.protocol import Acknowledgement, Flow
 __all__ = ["Epoch", "checkpoint_parts", "figures_after", "metrics_by_operator"]
 
 #: the steps that are of a subtask, not of one of its vertices
-_SHARED = ("load", "time", "snapshot", "persist")
+_SHARED = ("load", "notify", "time", "flush", "snapshot", "persist")
 _MS = 1000
 
 
