@@ -18,7 +18,8 @@ from holdfast.datastream.functions import (
 from holdfast.history.events import CheckpointSeen
 from holdfast.history.job import JobHistory
 from holdfast.rest.checkpoint_views import checkpoint_details, task_details
-from tests.rest.conftest import Client, LocalJob, Serve
+from tests.rest.conftest import Serve
+from tests.serving import Client, LocalJob, checkpoints_in
 
 
 class Locked(KeyedProcessFunction, CheckpointedFunction):
@@ -41,10 +42,8 @@ class Locked(KeyedProcessFunction, CheckpointedFunction):
 @pytest.fixture(scope="module")
 def failing(directory: Path) -> Iterator[LocalJob]:
     """A job one of whose subtasks, of five, does not acknowledge."""
-    settings = {
-        "execution.checkpointing.interval": "1h",
-        "execution.checkpointing.dir": str(directory / "checkpoints"),
-        "execution.checkpointing.tolerable-failed-checkpoints": "1000",
+    settings = checkpoints_in(directory) | {
+        "execution.checkpointing.tolerable-failed-checkpoints": "1000"
     }
     env = StreamExecutionEnvironment(Configuration(settings)).set_parallelism(2)
     numbers = env.from_collection(list(range(1000))).map(lambda n: n)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from tests.rest.conftest import JOB_ID, Client, LocalJob
+from tests.serving import JOB_ID, Client, LocalJob
 
 PERCENTILES = {"min", "max", "avg", "p50", "p90", "p95", "p99", "p999"}
 IO = {
