@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from tests.rest.conftest import JOB_ID, Client, LocalJob
+from tests.serving import JOB_ID, Client, LocalJob
 
 PERCENTILES = {"min", "max", "avg", "p50", "p90", "p95", "p99", "p999"}
 IO = {
@@ -41,6 +41,35 @@ CHECKPOINT = {
     "num_acknowledged_subtasks",
     "checkpoint_type",
     "tasks",
+}
+
+
+EPOCH = {
+    "epoch",
+    "start-time",
+    "duration",
+    "records-read",
+    "records",
+    "quota",
+    "steps",
+    "memory-bytes",
+    "state-bytes",
+    "checkpoint",
+}
+#: without a checkpoint
+STEPS = {
+    "trigger",
+    "load",
+    "notify",
+    "process",
+    "wait",
+    "time",
+    "flush",
+    "persist",
+    "acknowledge",
+    "agree",
+    "deliver",
+    "commit",
 }
 
 
@@ -449,7 +478,11 @@ def test_epochs(ask: Client) -> None:
     answer = ask.job("/epochs").json
     assert (answer["total"], answer["records-read"]) == (5, 50)
     assert [epoch["checkpoint"] for epoch in answer["epochs"]] == [None, 1, None, 2, 3]
-    assert {"load", "process", "persist", "time"} <= set(answer["epochs"][0]["steps"])
+    for epoch in answer["epochs"]:
+        assert set(epoch) == EPOCH
+        carried = {"snapshot", "complete"} if epoch["checkpoint"] is not None else set()
+        assert set(epoch["steps"]) == STEPS | carried
+        assert min(epoch["steps"].values()) >= 0
     assert [epoch["epoch"] for epoch in ask.job("/epochs?since=2").json["epochs"]] == [3, 4]
 
 

@@ -153,11 +153,14 @@ def _vertex(
 
 
 def _checkpoint_of_vertex(call: Call) -> checkpoint_shapes.TaskCheckpointDetails:
-    call.look_at_vertex(lambda history, vertex: None)
-    vertex = call.path["vertex_id"]
-    return call.look_at_checkpoint(
+    vertex = call.look_at_vertex(lambda history, vertex: vertex)
+    details = call.look_at_checkpoint(
         lambda history, seen: checkpoint_views.task_details(seen, vertex)
     )
+    if details is None:
+        checkpoint = call.path["checkpoint_id"]
+        raise Answer(404, f"nothing is known of the subtasks of checkpoint {checkpoint} any more")
+    return details
 
 
 def _exceptions(call: Call) -> shapes.JobExceptions:

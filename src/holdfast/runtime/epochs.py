@@ -26,8 +26,10 @@ class EpochReport:
     """What one epoch did, for people and benchmarks.
 
     Attributes:
+        started: when its Spark job was, in seconds.
+        seconds: how long that took: steps 2 to 7 of the protocol.
         read: records that the sources gave.
-        steps: the longest time of any subtask, by step of the protocol.
+        steps: how long each step took: on the driver, or the longest time of any subtask.
         memory: resident bytes of each worker process.
     """
 
