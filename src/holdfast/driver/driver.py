@@ -44,7 +44,7 @@ from holdfast.state.storage import StateStorage
 
 _logger = logging.getLogger(__name__)
 _LARGEST_EPOCH = "holdfast.epoch.max-records"
-_DEFAULT_LARGEST_EPOCH = 1_000_000
+_DEFAULT_LARGEST_EPOCH = 4_000_000
 _TRIES = 4
 
 #: runs the levels of an epoch one after another

@@ -95,7 +95,7 @@ class EpochBook:
 
     job: str
     plan: Plan
-    largest_quota: int = 1_000_000
+    largest_quota: int = 4_000_000
     attempt: int = 0
     quota: int = FIRST_QUOTA
     #: the head of every subtask's state, by level

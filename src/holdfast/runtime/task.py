@@ -12,7 +12,7 @@ import pickle
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from holdfast.common.constants import MIN_LONG_VALUE
@@ -78,7 +78,7 @@ class Subtask:
         self._head: str | None = None
         self._make_operators()
 
-    def run(self, task: EpochTask, blocks: Iterable[Block]) -> Iterator[Block]:
+    def run(self, task: EpochTask, blocks: Iterable[Block]) -> Generator[Block]:
         """Take the blocks of an epoch and give the blocks that go on, as they become ready.
 
         An exception of a user's function, or one of ours, becomes a failure block.
