@@ -175,7 +175,7 @@ class SubtaskCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     written: int
 
 
-#: by vertex
+#: the parts of subtasks, by vertex; None for one that could not take its part
 Parts = dict[str, list[SubtaskCheckpoint | None]]
 
 
@@ -185,8 +185,7 @@ class CheckpointSeen(_Event, frozen=True, tag="checkpoint"):
     Attributes:
         status: Flink's word: IN_PROGRESS, COMPLETED or FAILED.
         total, acknowledged: how many subtasks there were, and took their part.
-        subtasks: the part of each, by vertex, once the epoch has ended; None for one that could not
-            take its part. Of older checkpoints they are forgotten.
+        subtasks: the part of each, once the epoch has ended; of older checkpoints it is forgotten.
         retained: the checkpoints that are kept, after this one.
     """
 
