@@ -583,7 +583,7 @@ class Cluster(RuleBasedStateMachine):
     def needs_base(self, sizes: list[int]) -> bool:
         return not sizes or self.random.random() < 0.2
 
-    def files_to_fold(self, sizes: list[int], new: int) -> int:
+    def files_to_fold(self, sizes: list[int], new: int, live: int) -> int:
         if not sizes or self.random.random() < 0.1:
             return len(sizes)
         return min(self.random.choice([0, 0, 0, 1, 2, 3]), len(sizes) - 1)

@@ -508,7 +508,7 @@ def test_full_snapshot_without_what_was_removed_before(
     in_memory: Subject, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = KINDS[kind][2]
-    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: 0)
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new, live: 0)
     state = fill(in_memory, kind, ttl(in_snapshots))
     for number in range(20):
         in_memory.at(f"secret-{number}")
@@ -526,7 +526,7 @@ def test_compaction(in_memory: Subject, kind: str, monkeypatch: pytest.MonkeyPat
     fill(in_memory, kind, ttl(in_compaction))
     in_memory.write()
     assert b"secret-" in in_memory.bytes()
-    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: len(sizes))
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new, live: len(sizes))
     in_memory.write()  # without a change there is nothing to compact
     in_memory.state(ValueStateDescriptor("other")).update(1)
     in_memory.write()
@@ -536,7 +536,7 @@ def test_compaction(in_memory: Subject, kind: str, monkeypatch: pytest.MonkeyPat
 
 def test_compaction_is_on_by_default(in_memory: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(in_memory, "value", ttl(), keys=200)
-    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: len(sizes))
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new, live: len(sizes))
     in_memory.write()
     assert b"secret-" not in in_memory.bytes()
 
@@ -545,7 +545,7 @@ def test_compaction_reads_the_clock_after_so_many_entries(
     in_memory: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(in_memory, "value", ttl(in_compaction), keys=9)
-    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: len(sizes))
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new, live: len(sizes))
     reads = 0
     life = in_memory.backend._ttl._states["op", "s", False].life
     clock = life.clock

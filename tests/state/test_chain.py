@@ -32,6 +32,13 @@ def test_a_base_is_rewritten_when_the_deltas_have_outgrown_it() -> None:
     assert files_to_fold([1000, 600], 400) == 2
 
 
+def test_a_base_is_rewritten_only_if_a_new_one_would_be_smaller_than_the_deltas() -> None:
+    base, delta = 1_000_000, 600_000
+    assert files_to_fold([base, delta], delta, live=base // 2) == 2
+    assert files_to_fold([base, delta], delta, live=base + 2 * delta) == 0
+    assert files_to_fold([base, delta, delta], delta, live=base) == 3
+
+
 def test_eight_deltas_of_one_size_become_one() -> None:
     base, delta = 100_000_000, 100_000
     assert files_to_fold([base, *[delta] * 6], delta) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def worker(storage: DirectoryStateStorage) -> Worker:
 
 @pytest.fixture
 def deltas_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: 0)
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new, live: 0)
 
 
 def test_nothing_changed_nothing_written(worker: Worker) -> None:
@@ -156,11 +157,38 @@ def test_workers_take_turns(storage: DirectoryStateStorage) -> None:
     assert one.state(EVENTS, "k").get() == ["a", "b"]
 
 
+def sizes_after(
+    storage: DirectoryStateStorage, first_key: Callable[[int], int]
+) -> tuple[list[int], int]:
+    """Write a thousand values in each epoch: the files of the last chain, and all bytes written."""
+    worker, chain, written = Worker(storage), Chain(), 0
+    for epoch in range(60):
+        if epoch == 30:
+            worker = Worker(storage)
+            worker.restore(chain)
+        for key in range(first_key(epoch), first_key(epoch) + 1000):
+            worker.state(COUNT, f"key {key}").update(epoch)
+        before, chain = chain, worker.persist(f"{epoch}", epoch)
+        written += sum(file.size for file in chain.files if file not in before.files)
+    return [file.size for file in chain.files], written
+
+
+def test_state_that_only_grows_is_hardly_written_again(storage: DirectoryStateStorage) -> None:
+    sizes, written = sizes_after(storage, lambda epoch: 1000 * epoch)
+    assert written < 2.3 * sum(sizes), "once, and once more with seven others of its size"
+    assert len(sizes) < 20
+
+
+def test_state_that_changes_stays_small_on_disk(storage: DirectoryStateStorage) -> None:
+    sizes, _ = sizes_after(storage, lambda epoch: 0)
+    assert sum(sizes) < 3 * sizes[0]
+
+
 def test_a_folded_file_may_cover_more_than_what_is_missing(
     storage: DirectoryStateStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folds = iter([0, 0, 0, 2])
-    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: next(folds))
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new, live: next(folds))
     one, two = Worker(storage), Worker(storage)
     for epoch in range(2):
         one.state(EVENTS, "k").add(f"e{epoch}")
@@ -202,7 +230,7 @@ def test_a_state_that_is_asked_for_after_its_file_was_folded(
     storage: DirectoryStateStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folds = iter([0, 0, 1, 1])
-    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: next(folds))
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new, live: next(folds))
     one, two = Worker(storage), Worker(storage)
     one.state(COUNT, "k").update(1)
     chain = one.persist("a", 0)
@@ -223,7 +251,7 @@ def test_an_undecoded_append_to_a_list_that_is_gone(
     storage: DirectoryStateStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folds = iter([0, 0, 0, 2])
-    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new: next(folds))
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new, live: next(folds))
     one, two = Worker(storage), Worker(storage)
     one.state(EVENTS, "k").add("a")
     one.persist("a", 0)

@@ -101,14 +101,16 @@ class Chain(msgspec.Struct, frozen=True, array_like=True):
         return (*self.lineage, stamp)[-LINEAGE:]
 
 
-def files_to_fold(sizes: Sequence[int], new: int) -> int:
+def files_to_fold(sizes: Sequence[int], new: int, live: int = 0) -> int:
     """Return how many files at the end the next write replaces; all of them: a new base.
 
-    ``sizes`` are those of the chain, base first, and ``new`` is about that of the next delta.
+    ``sizes`` are those of the chain, base first, ``new`` is about that of the next delta, and
+    ``live`` about that of a new base, if one knows.
 
-    - The base is rewritten when the deltas, the next one among them, have outgrown it. So a chain
-      is never larger than twice its base and one delta, and the base costs about as much as the
-      deltas did.
+    - The base is rewritten when the deltas, the next one among them, have outgrown it, and what a
+      new one would hold by half. So a chain is never larger than twice its base, or two and a half
+      times what is live, and one delta, and the base costs at most as much as the deltas did. While
+      state only grows, there is nothing to be won.
     - A delta is folded when seven times its size has come after it: eight of about one size
       become one. So there are at most seven of each size, each eight times as large as the one
       before, and a change is written again once per size: chain length and write amplification
@@ -116,7 +118,7 @@ def files_to_fold(sizes: Sequence[int], new: int) -> int:
     - Deltas below 16 kB count as one of that size, next to each other: a small file costs as much
       as a tiny one, but tiny ones are no reason to rewrite a larger one.
     """
-    if not sizes or new + sum(sizes[1:]) >= sizes[0]:
+    if not sizes or new + sum(sizes[1:]) >= max(sizes[0], live * 3 // 2):
         return len(sizes)
     fold, after, small_after = 0, new, max(new, _SMALL)
     for count, size in enumerate(reversed(sizes[1:]), start=1):

@@ -70,6 +70,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         #: types, which are to be gone before the types change once more
         self._needs_base = False
         self._bytes_per_change = _BYTES_PER_CHANGE
+        #: how many entries there were when the base was written; 0 if nobody knows
+        self._entries_in_base = 0
 
     def _plain_state(
         self, operator: str, descriptor: StateDescriptor, context: KeyContext, namespaced: bool
@@ -157,6 +159,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._steps.clear()
         self._chain = Chain()
         self._needs_base = False
+        self._entries_in_base = 0
 
     def import_key_groups(
         self,
@@ -263,6 +266,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 step = None if ref.since < 0 else self._steps.setdefault(ref.until, _Step())
                 self._load(file, ref.until, step)
                 self._bytes_per_change = ref.size / max(file.count, 1)
+                if step is None:
+                    self._entries_in_base = self._entries()
         except BaseException:
             self.discard()
             raise
@@ -318,7 +323,18 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         changes = sum(len(table.dirty) for table in self._tables.values())
         blobs = sum(len(self._blobs.get(blob_id, b"")) for blob_id in self._dirty_blobs)
         size = round(changes * self._bytes_per_change) + blobs
-        return files_to_fold([file.size for file in self._chain.files], size)
+        return files_to_fold([file.size for file in self._chain.files], size, self._live_bytes())
+
+    def _live_bytes(self) -> int:
+        """Return about how large a new base would be: the less of two guesses."""
+        if not self._entries_in_base:
+            return 0
+        entries = self._entries()
+        as_in_base = self._chain.files[0].size * entries // self._entries_in_base
+        return min(as_in_base, round(self._bytes_per_change * entries))
+
+    def _entries(self) -> int:
+        return sum(len(table.entries) for table in self._tables.values())
 
     def _marks_since(self, since: int) -> _Step:
         """Return what changed after that epoch, up to now."""
@@ -356,6 +372,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             del self._steps[until]
         if step is not None:
             self._steps[file.until] = step
+        else:
+            self._entries_in_base = self._entries()
         for entries in self._unread.values():
             entries[:] = [(file.until if u > file.since else u, section) for u, section in entries]
         for table in self._tables.values():
