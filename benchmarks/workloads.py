@@ -44,8 +44,8 @@
 `one_window`
     Holdfast alone. Does memory stay as small while ten million records go into one window?
 `rest_cost`
-    Holdfast alone. The keyed count while twenty clients look at it over HTTP, every other ten
-    seconds, against the ten seconds between.
+    Holdfast alone. The keyed count while twenty clients look at it over HTTP, every other five
+    seconds, against the five seconds before and after; with the standard error of that.
 `kafka_source`
     A topic of four partitions, read into nothing, beside bare consumers of ``confluent-kafka`` in
     as many processes. Each has a broker of its own.
@@ -215,7 +215,7 @@ WORKLOADS = {
         Workload("increments", 1_000_000, 50_000, programs=("increments",), unit="keys"),
         Workload("savepoint_frame", 5_000_000, 50_000, programs=("savepoint-frame",), unit="keys"),
         Workload("one_window", 10_000_000, 2_000_000, programs=("one-window",)),
-        Workload("rest_cost", 40_000_000, 1_000_000, programs=("rest-cost",), timeout=900.0),
+        Workload("rest_cost", 80_000_000, 1_000_000, programs=("rest-cost",), timeout=900.0),
         Workload("kafka_source", 8_000_000, 200_000, programs=("kafka-source", "kafka-bare")),
         Workload(
             "kafka_pipeline", 2_000_000, 100_000, programs=("kafka-pipeline", "kafka-pyspark")

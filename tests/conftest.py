@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pytest
@@ -71,6 +72,21 @@ def env() -> StreamExecutionEnvironment:
     """An environment of parallelism 2, with short epochs."""
     environment = StreamExecutionEnvironment.get_execution_environment()
     return environment.set_parallelism(2).set_buffer_timeout(10)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place for the files of all tests of a module."""
+    return tmp_path_factory.mktemp("job")
+
+
+@pytest.fixture(scope="module")
+def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where servers of a module are registered, and no others."""
+    path = tmp_path_factory.mktemp("runtime")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_RUNTIME_DIR", str(path))
+        yield path
 
 
 class Executor(Protocol):

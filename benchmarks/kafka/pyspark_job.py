@@ -23,7 +23,7 @@ from services.artifacts import Artifact, fetched
 
 #: what Spark brings along itself must not come in another version
 _PRESENT = ("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "snappy-java", "lz4-java")
-#: Needed by the connector, even without tokens. Repositories may lack later versions; this one does.
+#: needed by the connector, even without tokens; repositories may lack later versions
 _TOKENS = Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0")
 
 

@@ -7,6 +7,7 @@ a microsecond, half of it in Arrow's CSV parser.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,13 @@ _BYTES = 1 << 20
 
 #: How many events of a file are read before another one has its turn.
 _TURN = 50
+
+#: By kind: the columns that bids do not have, and what brings them and the others into order.
+_OTHERS = {
+    kind: (more, itemgetter(*((*FIELDS[BID], *more).index(field) for field in FIELDS[kind])))
+    for kind in (PERSON, AUCTION)
+    for more in [tuple(field for field in FIELDS[kind] if field not in FIELDS[BID])]
+}
 
 #: How far a file was read: so many events, to this byte, and so many rows of what follows there.
 Place = tuple[int, int, int]
@@ -106,7 +114,7 @@ class _Reader(SourceReader):
             piece = self._pieces.get(file)
             if piece is None or piece.start != offset:
                 piece = None
-                self._pieces.pop(file, None)  # so that the next one takes its memory
+                self._pieces.pop(file, None)  # its memory is for the next one
                 piece = self._pieces[file] = _Piece(file, offset)
             if piece.events:
                 return file
@@ -128,23 +136,19 @@ class _Piece:
 def _parse(data: pa.Buffer) -> list[Event]:
     """The events of some rows.
 
-    Most are bids, so all rows are taken for bids, and the few others then put in their places.
+    Most are bids, so all rows are taken for bids, and the few others then made of these, and of
+    the columns that bids do not have.
     """
     table = csv.read_csv(pa.BufferReader(data), _READ, _PARSE, _CONVERT)
     (rows,) = table.to_batches()
-    events = list(_events_of(rows, BID))
+    events = list(zip(*(_values(rows.column(field)) for field in FIELDS[BID]), strict=True))
     kinds = rows.column("kind")
-    for kind in (PERSON, AUCTION):
+    for kind, (fields, in_order) in _OTHERS.items():
         places = pc.indices_nonzero(pc.equal(kinds, kind))
-        others = _events_of(rows.select(FIELDS[kind]).take(places), kind)
-        for place, event in zip(places.to_numpy().tolist(), others, strict=True):
-            events[place] = event
+        more = zip(*(_values(rows.column(field).take(places)) for field in fields), strict=True)
+        for place, fields_more in zip(places.to_numpy().tolist(), more, strict=True):
+            events[place] = in_order(events[place] + fields_more)
     return events
-
-
-def _events_of(rows: pa.RecordBatch, kind: int) -> Iterator[Event]:
-    columns = (_values(rows.column(field)) for field in FIELDS[kind])
-    return zip(*columns, strict=True)
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.program import PARALLELISM, Task
@@ -75,12 +76,14 @@ class Discard(SinkFunction):
         """Do nothing."""
 
 
-def environment(task: Task) -> StreamExecutionEnvironment:
+def environment(
+    task: Task, settings: Mapping[str, str] = MappingProxyType({})
+) -> StreamExecutionEnvironment:
     """Return an environment whose state files, written with every epoch, are the task's.
 
     A variant that ends with ``rocksdb`` keeps its state there.
     """
-    config = Configuration()
+    config = Configuration(dict(settings))
     config.set_string("holdfast.directory", f"{task.directory}/job")
     if task.variant.endswith("rocksdb"):
         config.set_string("state.backend.type", "rocksdb")

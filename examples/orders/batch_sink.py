@@ -1,9 +1,9 @@
 """Hands orders on in batches of a hundred: to a warehouse, say, that prints them as one list.
 
 An incomplete batch waits in a buffer, which is operator state: it is in every checkpoint, and
-comes back after a failure. A complete batch is a file. It is written under a hidden name and gets
-its name when the checkpoint that contains it is complete, so no order is lost and none is in two
-batches.
+comes back after a failure. A complete batch is a line of a file, with all others of its epoch. The
+file is written under a hidden name and gets its name when the checkpoint that contains it is
+complete, so no order is lost and none is in two batches.
 """
 
 import os
@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from examples.orders.events import OrderEvent
-from examples.orders.files import encode_event
 from holdfast.datastream import RuntimeContext, SinkFunction, TwoPhaseCommitSinkFunction
 from holdfast.datastream.functions import FunctionInitializationContext, FunctionSnapshotContext
 from holdfast.datastream.state import ListState, ListStateDescriptor
@@ -24,22 +25,24 @@ BATCH_SIZE = 100
 
 _SUFFIX = ".jsonl"
 
+_encode = msgspec.json.Encoder().encode
+
 
 @dataclass
 class Batches:
-    """A transaction: complete batches, and the hidden files that hold them.
+    """A transaction: complete batches, and the hidden file that holds them.
 
     Attributes:
         full: not written yet.
-        files: written; to be named, or deleted.
+        file: written; to be named, or deleted.
     """
 
     full: list[list[OrderEvent]] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
+    file: str | None = None
 
 
 class BatchSink(TwoPhaseCommitSinkFunction):
-    """Writes orders into files of a hundred each; the last ones may have fewer."""
+    """Writes orders in batches of a hundred, each a line of JSON; the last ones may have fewer."""
 
     transaction_type = Batches
 
@@ -86,25 +89,25 @@ class BatchSink(TwoPhaseCommitSinkFunction):
             del self._buffer[: self._size]
 
     def pre_commit(self, transaction: Batches) -> None:
-        for orders in transaction.full:
-            name = f".{self._token}-{uuid.uuid4().hex[:12]}{_SUFFIX}"
-            path = Path(self._directory, name)
-            with path.open("wb") as file:
-                file.writelines(encode_event(order) for order in orders)
-                file.flush()
-                os.fsync(file.fileno())
-            transaction.files.append(name)
+        if not transaction.full:
+            return
+        name = f".{self._token}-{uuid.uuid4().hex[:12]}{_SUFFIX}"
+        with Path(self._directory, name).open("wb") as file:
+            file.writelines(_encode(orders) + b"\n" for orders in transaction.full)
+            file.flush()
+            os.fsync(file.fileno())
+        transaction.file = name
         transaction.full.clear()
 
     def commit(self, transaction: Batches) -> None:
-        for name in transaction.files:
-            hidden = Path(self._directory, name)
+        if transaction.file is not None:
+            hidden = Path(self._directory, transaction.file)
             if hidden.exists():  # otherwise it was committed before
-                hidden.rename(Path(self._directory, f"batch-{name[1:]}"))
+                hidden.rename(Path(self._directory, f"batches-{transaction.file[1:]}"))
 
     def abort(self, transaction: Batches) -> None:
-        for name in transaction.files:
-            Path(self._directory, name).unlink(missing_ok=True)
+        if transaction.file is not None:
+            Path(self._directory, transaction.file).unlink(missing_ok=True)
 
     def initialize_user_context(self) -> str:
         return self._token
@@ -112,7 +115,7 @@ class BatchSink(TwoPhaseCommitSinkFunction):
     def finish_recovering_context(self, contexts: list[Any], transactions: list[Any]) -> None:
         """Delete what the attempt before left behind; one subtask does it for all."""
         if self._subtask == 0:
-            kept = {name for transaction in transactions for name in transaction.files}
+            kept = {transaction.file for transaction in transactions}
             for token in contexts:
                 for path in Path(self._directory).glob(f".{token}-*{_SUFFIX}"):
                     if path.name not in kept:

@@ -96,18 +96,11 @@ def verify_tables(
     ]
 
 
-def read(directory: Path) -> list[Row]:
-    """The lines of all files that can be seen."""
-    return [
-        msgspec.json.decode(line)
-        for file in _files(directory)
-        for line in file.read_text().splitlines()
-    ]
-
-
-def _files(directory: Path) -> Iterator[Path]:
-    if directory.is_dir():
-        yield from (file for file in directory.glob("[!.]*") if file.is_file())
+def read(directory: Path) -> list[Any]:
+    """The lines of all files that can be seen: rows, or lists of them."""
+    files = directory.glob("[!.]*") if directory.is_dir() else ()
+    lines = (line for file in files if file.is_file() for line in file.read_text().splitlines())
+    return list(map(msgspec.json.decode, lines))
 
 
 def _same(output: str, expected: Iterable[Row], found: Iterable[Row]) -> Check:
@@ -202,10 +195,9 @@ def _batches(output: str, expected: Expected, directory: Path, subtasks: int) ->
     """Each order in one batch; all batches full, but for the last of each subtask."""
     sizes: list[int] = []
     found: Counter[str] = Counter()
-    for file in _files(directory):
-        lines = file.read_text().splitlines()
-        sizes.append(len(lines))
-        found.update(_text(msgspec.json.decode(line)) for line in lines)
+    for batch in read(directory):
+        sizes.append(len(batch))
+        found.update(map(_text, batch))
     wanted = Counter(_text(_order_row(order)) for order in expected.created.values())
     check = _compare(output, wanted, found)
     odd = sorted(size for size in sizes if size != _BATCH)

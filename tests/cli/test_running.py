@@ -13,7 +13,7 @@ from holdfast.history.journal import open_journal
 from holdfast.rest.options import RestOptions
 from holdfast.rest.serving import serve
 from tests.cli.conftest import Holdfast
-from tests.rest.conftest import JOB_ID, LocalJob, counting
+from tests.serving import JOB_ID, LocalJob, counting
 
 
 class Running:

@@ -284,6 +284,28 @@ def test_a_zombie_is_fenced(kafka: Kafka, tmp_path: Path) -> None:
     assert numbers(kafka, topic) == [0, 1, 2]
 
 
+def test_a_producer_that_finds_itself_fenced_while_it_writes_gives_way_to_a_new_one(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    """A subtask comes back to a process that has its producer of long ago."""
+    topic, prefix = kafka.topic(), f"sink-{uuid.uuid4().hex}"
+    settings = {**kafka.settings(), "linger.ms": 0}
+    old = TransactionalProducer(settings, f"{prefix}-0", "holdfast-commits")
+    new = TransactionalProducer(settings, f"{prefix}-0", "holdfast-commits")
+    record = ProducerRecord(topic, b"7")
+
+    def endless() -> Iterator[Any]:
+        while True:
+            old._producer.client.poll(0.01)
+            yield [record]
+
+    with pytest.raises(KafkaSinkError, match="transactional id") as raised:
+        old.commit("old", endless(), ())
+    assert raised.value.ends_producer
+    new.commit("new", [[record]], ())
+    assert numbers(kafka, topic) == [7]
+
+
 def test_a_transaction_that_was_left_open_blocks_nobody(kafka: Kafka, tmp_path: Path) -> None:
     """A new start of the job ends it, though it has no checkpoint that knows of it."""
     topic, prefix = kafka.topic(), f"sink-{uuid.uuid4().hex}"

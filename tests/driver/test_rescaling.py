@@ -12,7 +12,7 @@ from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.driver.rescaling import rescaled
 from holdfast.errors import JobDefinitionError
 from holdfast.plan.model import Plan
-from tests.rest.conftest import Counts
+from tests.serving import Counts
 
 
 class Fixed(Source):

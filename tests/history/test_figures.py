@@ -114,8 +114,19 @@ def test_what_came_in_an_epoch_came_since_the_one_before() -> None:
 def test_the_part_of_each_subtask_in_a_checkpoint() -> None:
     parts = checkpoint_parts(GRAPH, epoch(False), 99_000, {"f0"})
     (counts,) = parts["c"]
+    assert counts is not None
     assert (counts.sync, counts.asynchronous, counts.alignment) == (250, 750, 1000)
     assert (counts.start_delay, counts.acknowledged) == (6000, 110_000)
     assert (counts.size, counts.written) == (100, 100)
     # the file of a level counts once, and f0 is not new
-    assert [(parts[name][0].size, parts[name][0].written) for name in "ab"] == [(100, 0), (0, 0)]
+    sources = [part for name in "ab" for part in parts[name] if part is not None]
+    assert [(part.size, part.written) for part in sources] == [(100, 0), (0, 0)]
+
+
+def test_a_subtask_whose_snapshot_failed_has_no_part() -> None:
+    """Not in either of the vertices that it runs."""
+    sources, counts = epoch(False).acks
+    failed = msgspec.structs.replace(sources, snapshot_failure="no space")
+    parts = checkpoint_parts(GRAPH, Epoch(100.0, 10.0, [failed, counts]), 99_000, set())
+    assert (parts["a"], parts["b"]) == ([None], [None])
+    assert None not in parts["c"]

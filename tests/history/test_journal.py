@@ -21,6 +21,7 @@ from holdfast.history.events import (
     Event,
     JobBegan,
     StatusChanged,
+    SubtaskCheckpoint,
     SubtaskFigures,
     SubtasksSeen,
 )
@@ -36,6 +37,16 @@ EVENTS: list[Event] = [
     EpochEnded(0, 3, 0.5, 10, 20, 100, {"load": 0.1}, 1000, 200),
     CheckpointSeen(1, "IN_PROGRESS", 4),
     CheckpointSeen(1, "COMPLETED", 4, ended=9, size=7, written=7, path="x", retained=(1,)),
+    CheckpointSeen(
+        2,
+        "FAILED",
+        10,
+        ended=12,
+        failure="no space",
+        total=2,
+        acknowledged=1,
+        subtasks={"v": [SubtaskCheckpoint(11, 1, 2, 3, 4, 5, 6), None]},
+    ),
     SubtasksSeen(5, {"v": [SubtaskFigures(records_in=3, watermark=-7)]}, {"uid": {"0": {"m": 1}}}),
     AttemptFailed(0, 6, "ValueError", "no", "trace\n<b>", "Map", 1),
 ]

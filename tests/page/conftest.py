@@ -45,15 +45,6 @@ def find_browser() -> str:
     )
 
 
-@pytest.fixture(scope="module")
-def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where servers of a module are registered, and no others."""
-    path = tmp_path_factory.mktemp("runtime")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOLDFAST_RUNTIME_DIR", str(path))
-        yield path
-
-
 # NB: a browser of a module: while it is driven, an event loop runs, and others cannot have one
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:

@@ -1,9 +1,8 @@
-"""A job in this process behind a real server, driven by a test."""
+"""A job that a person would look at, with what can go wrong in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,6 @@ from holdfast.datastream.functions import (
     SinkFunction,
 )
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
-from holdfast.rest.options import RestOptions
-from holdfast.rest.serving import RestServer
-from holdfast.rest.site import LiveJobs, ServedJob, Site
 
 LARGE: OutputTag = OutputTag("large")
 
@@ -88,17 +84,3 @@ def orders(
 def finite(env: StreamExecutionEnvironment) -> Any:
     """Ten customers who order in turn."""
     return env.from_collection([(f"customer-{n % 10}", n) for n in range(5000)]).name("orders")
-
-
-@contextmanager
-def served(*jobs: ServedJob, site: Site | None = None, **options: Any) -> Iterator[str]:
-    """The address of a server that shows jobs."""
-    live = LiveJobs()
-    for job in jobs:
-        live.add(job)
-    server = RestServer(site or live, RestOptions(port=0, **options))
-    server.start()
-    try:
-        yield server.url
-    finally:
-        server.close()

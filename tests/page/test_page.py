@@ -14,24 +14,15 @@ from holdfast.common import JobStatus
 from holdfast.history.journal import SUFFIX, Journal
 from holdfast.rest.site import Files
 from tests.page.conftest import OpenPage, expect, keep
-from tests.page.jobs import Trouble, finite, orders, served
-from tests.rest.conftest import JOB_ID, LocalJob
+from tests.page.jobs import Trouble, finite, orders
+from tests.serving import JOB_ID, LocalJob, checkpoints_in, served
 
 NAME = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("job")
-
-
-@pytest.fixture(scope="module")
 def settings(directory: Path) -> dict[str, str]:
-    return {
-        "execution.checkpointing.interval": "1h",
-        "execution.checkpointing.dir": str(directory / "checkpoints"),
-        "execution.checkpointing.savepoint-dir": str(directory / "savepoints"),
-        "execution.checkpointing.num-retained": "3",
+    return checkpoints_in(directory) | {
         "execution.checkpointing.tolerable-failed-checkpoints": "5",
         "fs.s3a.secret.key": "hush",
         "pipeline.name": NAME,
@@ -59,8 +50,8 @@ def job(settings: dict[str, str], trouble: Trouble) -> Iterator[LocalJob]:
 
 @pytest.fixture(scope="module")
 def url(job: LocalJob, runtime_directory: Path) -> Iterator[str]:
-    with served(job) as address:
-        yield address
+    with served(job) as server:
+        yield server.url
 
 
 def tab(url: str, name: str) -> str:
@@ -117,7 +108,9 @@ def test_epochs_over_time(open_page: OpenPage, url: str, job: LocalJob) -> None:
     chart = page.get_by_role("img", name=re.compile("^Duration"))
     chart.focus()
     page.keyboard.press("ArrowLeft")
-    expect(page, re.compile(rf"epoch {last + 1} · .*2 load .*6 persist"), ".detail")
+    expect(page, re.compile(rf"epoch {last + 1} · .*1 trigger .*2 load .*6 persist"), ".detail")
+    legend = page.locator(".legend li").all_text_contents()
+    assert (legend[0], legend[2], legend[-2]) == ("1 trigger", "3 notify", "10 commit")
     keep(page, "epochs")
 
 
@@ -135,12 +128,17 @@ def test_a_checkpoint_fails_and_the_next_one_is_complete(
     rows.first.get_by_text("failed").wait_for()
     rows.first.get_by_role("button").click()
     expect(page, "the ledger is locked", ".more")
+    total = job.history.graph.subtasks
+    rows.first.get_by_text(f"{total - 2}/{total}").wait_for()  # the two of Counts did not
+    subtasks = page.get_by_role("region", name=re.compile("Subtasks of checkpoint"))
+    missing = subtasks.get_by_role("cell", name="no", exact=True)
+    missing.first.wait_for()
+    assert missing.count() == 2
     trouble.locked.unlink()
     page.get_by_role("button", name="Checkpoint", exact=True).click()
     job.run.epoch()
     rows.first.get_by_text("completed").wait_for()
     rows.first.get_by_role("button").click()
-    subtasks = page.get_by_role("region", name=re.compile("Subtasks of checkpoint"))
     subtasks.get_by_text("Counts").wait_for()
     keep(page, "checkpoints")
 
@@ -264,8 +262,8 @@ def test_boxes_do_not_overlap_and_edges_go_on(
 
 
 def test_a_token_is_asked_for(open_page: OpenPage, job: LocalJob, runtime_directory: Path) -> None:
-    with served(job, token="open sesame", read_token="just looking") as url:
-        page = open_page(url, forgives=("401", "403"))
+    with served(job, token="open sesame", read_token="just looking") as server:
+        page = open_page(server.url, forgives=("401", "403"))
         page.get_by_label("Token", exact=True).fill("wrong")
         page.keyboard.press("Enter")
         page.get_by_label("Token", exact=True).fill("just looking")
@@ -288,8 +286,8 @@ def another(settings: dict[str, str], tmp_path: Path) -> Iterator[LocalJob]:
 def test_cancelling_is_asked_about_first(
     open_page: OpenPage, another: LocalJob, runtime_directory: Path
 ) -> None:
-    with served(another) as url:
-        page = open_page(tab(url, "plan"))
+    with served(another) as server:
+        page = open_page(tab(server.url, "plan"))
         page.get_by_role("button", name="Cancel…").click()
         page.get_by_role("button", name="No, go back").click()
         page.get_by_role("dialog").wait_for(state="detached")
@@ -307,8 +305,8 @@ def test_cancelling_is_asked_about_first(
 def test_stopping_too_and_it_leaves_a_savepoint(
     open_page: OpenPage, another: LocalJob, runtime_directory: Path
 ) -> None:
-    with served(another) as url:
-        page = open_page(tab(url, "plan"))
+    with served(another) as server:
+        page = open_page(tab(server.url, "plan"))
         page.get_by_role("button", name="Stop…").click()
         page.get_by_label(re.compile("^Drain")).check()
         page.get_by_role("button", name="Stop the job").click()
@@ -327,8 +325,8 @@ def test_a_job_that_has_ended_is_shown_from_its_file(
     another.run.epoch(checkpoint=True)
     another.recorder.status(JobStatus.FINISHED)
     another.recorder.close()
-    with served(site=Files([tmp_path])) as url:
-        page = open_page(url)
+    with served(site=Files([tmp_path])) as server:
+        page = open_page(server.url)
         expect(page, "Jobs on file")
         page.get_by_role("link", name=NAME).click()
         page.locator("h1 + .status").get_by_text("finished").wait_for()

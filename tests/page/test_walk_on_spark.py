@@ -15,7 +15,8 @@ from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.rest.registry import registered
 from holdfast.rest.site import Files
 from tests.page.conftest import OpenPage, expect, keep
-from tests.page.jobs import Trouble, orders, served
+from tests.page.jobs import Trouble, orders
+from tests.serving import checkpoints_in, served
 
 pytestmark = pytest.mark.spark
 
@@ -38,11 +39,8 @@ def trouble(tmp_path: Path) -> Trouble:
 def client(
     spark: Any, browser: Any, tmp_path: Path, trouble: Trouble, runtime_directory: Path
 ) -> Iterator[JobClient]:
-    settings = {
+    settings = checkpoints_in(tmp_path) | {
         "execution.checkpointing.interval": "1s",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "execution.checkpointing.savepoint-dir": str(tmp_path / "savepoints"),
-        "execution.checkpointing.num-retained": "3",
         "execution.checkpointing.tolerable-failed-checkpoints": "100",
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "restart-strategy.type": "fixed-delay",
@@ -123,8 +121,8 @@ def test_from_the_list_to_the_history(
     page.locator("#link").get_by_text(re.compile("ended|gone|no answer")).wait_for()
 
     # its history
-    with served(site=Files([tmp_path / "checkpoints"])) as url:
-        page = open_page(url)
+    with served(site=Files([tmp_path / "checkpoints"])) as server:
+        page = open_page(server.url)
         page.get_by_role("link", name=NAME).click()
         page.locator("h1 + .status").get_by_text("canceled").wait_for()
         assert page.get_by_role("button", name="Cancel…").count() == 0

@@ -11,16 +11,13 @@ import pytest
 from holdfast.checkpoint.savepoints import read_savepoint
 from holdfast.errors import JobDefinitionError
 from holdfast.rest.site import EndedJob
-from tests.rest.conftest import Client, LocalJob, Serve, counting
+from tests.rest.conftest import Serve
+from tests.serving import Client, LocalJob, checkpoints_in, counting
 
 
 @pytest.fixture
 def job(settings: dict[str, str], tmp_path: Path) -> Iterator[LocalJob]:
-    own = settings | {
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "execution.checkpointing.savepoint-dir": str(tmp_path / "savepoints"),
-    }
-    made = LocalJob(counting(own))
+    made = LocalJob(counting(settings | checkpoints_in(tmp_path)))
     with made.run:
         made.run.epoch()
         yield made

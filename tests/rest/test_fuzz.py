@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from holdfast.rest.api import ENDPOINTS
-from tests.rest.conftest import JOB_ID, Client, LocalJob, Serve
+from tests.rest.conftest import Serve
+from tests.serving import JOB_ID, Client, LocalJob
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs the packages of holdfast[dev]")
 

@@ -10,7 +10,8 @@ import pytest
 from holdfast.common import JobStatus
 from holdfast.history.journal import open_journal
 from holdfast.rest.site import Files
-from tests.rest.conftest import JOB_ID, Client, LocalJob, Serve, counting
+from tests.rest.conftest import Serve
+from tests.serving import JOB_ID, Client, LocalJob, counting
 
 PATHS = [
     "/plan",

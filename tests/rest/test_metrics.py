@@ -10,7 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from tests.rest.conftest import JOB_ID, LocalJob, Serve, counting
+from tests.rest.conftest import Serve
+from tests.serving import JOB_ID, LocalJob, counting
 
 DASHBOARD = Path(__file__).parents[2] / "ops" / "grafana" / "holdfast.json"
 NAME = re.compile(r"\b(?:flink|holdfast)_\w+")

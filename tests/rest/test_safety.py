@@ -18,7 +18,8 @@ from holdfast.rest.app import make_app
 from holdfast.rest.errors import Answer
 from holdfast.rest.options import RestOptions, rest_options
 from holdfast.rest.site import Files
-from tests.rest.conftest import Client, LocalJob, Serve, counting
+from tests.rest.conftest import Serve
+from tests.serving import Client, LocalJob, counting
 
 # Path traversal, in reads and in writes
 

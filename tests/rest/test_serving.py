@@ -24,7 +24,7 @@ from holdfast.rest.options import RestOptions, rest_options
 from holdfast.rest.registry import Registration, RegistryError, registered, runtime_directory
 from holdfast.rest.serving import RestServer, serve
 from holdfast.rest.site import EndedJob, Files, LiveJobs
-from tests.rest.conftest import JOB_ID, Client, LocalJob
+from tests.serving import JOB_ID, Client, LocalJob
 
 
 def threads() -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from tests.rest.conftest import JOB_ID, Client, LocalJob
+from tests.serving import JOB_ID, Client, LocalJob
 
 PERCENTILES = {"min", "max", "avg", "p50", "p90", "p95", "p99", "p999"}
 IO = {
@@ -23,13 +23,9 @@ IO = {
     "accumulated-idle-time",
     "accumulated-busy-time",
 }
-CHECKPOINT = {
-    "className",
+TASK = {
     "id",
     "status",
-    "is_savepoint",
-    "savepointFormat",
-    "trigger_timestamp",
     "latest_ack_timestamp",
     "checkpointed_size",
     "state_size",
@@ -39,8 +35,43 @@ CHECKPOINT = {
     "persisted_data",
     "num_subtasks",
     "num_acknowledged_subtasks",
+}
+CHECKPOINT = TASK | {
+    "className",
+    "is_savepoint",
+    "savepointFormat",
+    "trigger_timestamp",
     "checkpoint_type",
     "tasks",
+}
+
+
+EPOCH = {
+    "epoch",
+    "start-time",
+    "duration",
+    "records-read",
+    "records",
+    "quota",
+    "steps",
+    "memory-bytes",
+    "state-bytes",
+    "checkpoint",
+}
+#: without a checkpoint
+STEPS = {
+    "trigger",
+    "load",
+    "notify",
+    "process",
+    "wait",
+    "time",
+    "flush",
+    "persist",
+    "acknowledge",
+    "agree",
+    "deliver",
+    "commit",
 }
 
 
@@ -389,19 +420,7 @@ def test_checkpoint_details(ask: Client, vertices: dict[str, Any]) -> None:
     assert set(answer) == CHECKPOINT | {"external_path", "discarded"}
     assert set(answer["tasks"]) == {vertex["id"] for vertex in vertices.values()}
     for task in answer["tasks"].values():
-        assert set(task) == {
-            "id",
-            "status",
-            "latest_ack_timestamp",
-            "checkpointed_size",
-            "state_size",
-            "end_to_end_duration",
-            "alignment_buffered",
-            "processed_data",
-            "persisted_data",
-            "num_subtasks",
-            "num_acknowledged_subtasks",
-        }
+        assert set(task) == TASK
     sizes = [task["state_size"] for task in answer["tasks"].values()]
     assert sum(sizes) == answer["state_size"]
     assert ask.job("/checkpoints/details/99").status == 404
@@ -410,7 +429,7 @@ def test_checkpoint_details(ask: Client, vertices: dict[str, Any]) -> None:
 def test_checkpoint_details_of_subtasks(ask: Client, vertices: dict[str, Any]) -> None:
     path = f"/checkpoints/details/2/subtasks/{vertices['Counts -> Collect']['id']}"
     answer = ask.job(path).json
-    assert {"summary", "subtasks", "state_size", "num_subtasks"} < set(answer)
+    assert set(answer) == TASK | {"summary", "subtasks"}
     assert set(answer["summary"]) == {
         "checkpointed_size",
         "state_size",
@@ -449,7 +468,11 @@ def test_epochs(ask: Client) -> None:
     answer = ask.job("/epochs").json
     assert (answer["total"], answer["records-read"]) == (5, 50)
     assert [epoch["checkpoint"] for epoch in answer["epochs"]] == [None, 1, None, 2, 3]
-    assert {"load", "process", "persist", "time"} <= set(answer["epochs"][0]["steps"])
+    for epoch in answer["epochs"]:
+        assert set(epoch) == EPOCH
+        carried = {"snapshot", "complete"} if epoch["checkpoint"] is not None else set()
+        assert set(epoch["steps"]) == STEPS | carried
+        assert min(epoch["steps"].values()) >= 0
     assert [epoch["epoch"] for epoch in ask.job("/epochs?since=2").json["epochs"]] == [3, 4]
 
 

@@ -58,7 +58,7 @@ class JobClient(ABC):
         """Return a report of each of the last epochs; not in PyFlink.
 
         A report has ``epoch``, ``started``, ``seconds``, ``read``, ``records``, ``quota``,
-        ``steps``, ``memory`` and ``state_bytes``.
+        ``steps``, ``memory`` and ``state_bytes``. What the steps are: ``docs/internals/epoch.md``.
         """
 
     @abstractmethod

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from queue import Empty, SimpleQueue
@@ -65,6 +65,7 @@ from holdfast.plan.model import Plan
 from holdfast.runtime.context import Clock
 from holdfast.runtime.epochs import Barrier, EpochBook
 from holdfast.runtime.faults import Faults
+from holdfast.runtime.stopwatch import Stopwatch
 from holdfast.state.errors import PickledStateError, StateMigrationError, StateStorageError
 from holdfast.state.storage import StateStorage
 
@@ -312,10 +313,13 @@ class JobCheckpoints:
         epoch: int,
         failures: Iterable[str],
         book: EpochBook,
-        log: Mapping[str, bytes],
+        log: Callable[[], Mapping[str, bytes]],
         faults: Faults,
+        steps: Stopwatch,
     ) -> Completion:
         """Complete the checkpoint that the epoch carried (steps 9 and 10).
+
+        ``log``: what the executor needs to go on after the epoch.
 
         Raises:
             JobExecutionError: when too many checkpoints failed.
@@ -328,7 +332,7 @@ class JobCheckpoints:
         for instruction in instructions:
             if isinstance(instruction, WriteMetadata):
                 faults.reach(9, epoch, True)
-                completion = self._write(instruction, book, log)
+                completion = self._write(instruction, book, log, steps)
                 faults.reach(10, epoch, True)
             else:
                 self._carry_out(instruction)
@@ -386,24 +390,17 @@ class JobCheckpoints:
             for name in unneeded:
                 self.storage.delete(name)
 
-    def _write(self, order: WriteMetadata, book: EpochBook, log: Mapping[str, bytes]) -> Completion:
-        metadata = CheckpointMetadata(
-            id=order.checkpoint_id,
-            timestamp=self._clock(),
-            epoch=order.epoch,
-            job_name=self.plan.name,
-            savepoint=False,
-            levels=tuple(LevelImage(len(chains), tuple(chains)) for chains in book.chains),
-            operators=operator_images(self.plan, book.stateful, book.states),
-            spark=dict(log),
-        )
-        path = self.store.address_of(order.checkpoint_id)
+    def _write(
+        self,
+        order: WriteMetadata,
+        book: EpochBook,
+        log: Callable[[], Mapping[str, bytes]],
+        steps: Stopwatch,
+    ) -> Completion:
         try:
-            if order.savepoint is not None:
-                directory = order.savepoint.directory
-                path = copy_savepoint(metadata, self.storage, directory, self._files)
-            if order.in_store:
-                self.store.write(metadata)
+            with steps.timed("complete"):
+                metadata = self._metadata(order, book, log())
+                path = self._put_in_place(order, metadata)
         except DirectoryInUseError:
             raise
         except (CheckpointError, StateStorageError, FileSystemError) as error:
@@ -414,6 +411,37 @@ class JobCheckpoints:
             for instruction in failed:
                 self._carry_out(instruction)
             return Completion()
+        with steps.timed("commit"):
+            return self._completed(order, metadata, path, book)
+
+    def _metadata(
+        self, order: WriteMetadata, book: EpochBook, log: Mapping[str, bytes]
+    ) -> CheckpointMetadata:
+        return CheckpointMetadata(
+            id=order.checkpoint_id,
+            timestamp=self._clock(),
+            epoch=order.epoch,
+            job_name=self.plan.name,
+            savepoint=False,
+            levels=tuple(LevelImage(len(chains), tuple(chains)) for chains in book.chains),
+            operators=operator_images(self.plan, book.stateful, book.states),
+            spark=dict(log),
+        )
+
+    def _put_in_place(self, order: WriteMetadata, metadata: CheckpointMetadata) -> str:
+        """Write a checkpoint to where it belongs (step 9); returns the path that people know."""
+        path = self.store.address_of(order.checkpoint_id)
+        if order.savepoint is not None:
+            directory = order.savepoint.directory
+            path = copy_savepoint(metadata, self.storage, directory, self._files)
+        if order.in_store:
+            self.store.write(metadata)
+        return path
+
+    def _completed(
+        self, order: WriteMetadata, metadata: CheckpointMetadata, path: str, book: EpochBook
+    ) -> Completion:
+        """Tell the coordinator, and let go of what is superfluous now (step 10)."""
         sizes = metadata.file_sizes()
         written = sum(size for name, size in sizes.items() if name not in self._known_files)
         self._known_files = sizes

@@ -15,6 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.common import Configuration
@@ -37,12 +38,13 @@ from holdfast.runtime.epochs import Barrier, EpochBook, EpochReport, Manner
 from holdfast.runtime.failures import to_exception
 from holdfast.runtime.faults import FAULTS_KEY, Faults
 from holdfast.runtime.outcome import EpochOutcome
-from holdfast.runtime.protocol import EpochTask, Failure
+from holdfast.runtime.protocol import Acknowledgement, EpochTask, Failure
+from holdfast.runtime.stopwatch import Stopwatch
 from holdfast.state.storage import StateStorage
 
 _logger = logging.getLogger(__name__)
 _LARGEST_EPOCH = "holdfast.epoch.max-records"
-_DEFAULT_LARGEST_EPOCH = 1_000_000
+_DEFAULT_LARGEST_EPOCH = 4_000_000
 _TRIES = 4
 
 #: runs the levels of an epoch one after another
@@ -142,29 +144,49 @@ class JobDriver:
         Raises:
             HoldfastError: when the epoch failed; nothing of it is kept.
         """
+        steps = Stopwatch()
         closing = self._closing or self.cancel_asked.is_set()
         last = self.book.finished and not closing
-        barrier = self.checkpoints.epoch_starting(epoch, checkpoint or last, closing)
-        self._record_checkpoints()
+        with steps.timed("trigger"):
+            barrier = self.checkpoints.epoch_starting(epoch, checkpoint or last, closing)
+            self._record_checkpoints()
         try:
             self.faults.reach(1, epoch, barrier.checkpoint is not None)
-            outcome, report, unneeded = self._agree(epoch, execute, barrier, self._manner(closing))
+            manner = self._manner(closing)
+            outcome, report, unneeded = self._agree(epoch, execute, barrier, manner, steps)
         except BaseException as error:
             self.checkpoints.epoch_failed(epoch, str(error))
             self._record_checkpoints()
             raise
-        self.recorder.epoch(report, outcome.acks, self.book, barrier)
-        write(self._delivery.deliver(outcome.results))
-        failures = [ack.snapshot_failure for ack in outcome.acks if ack.snapshot_failure]
         try:
-            completion = self.checkpoints.epoch_accepted(
-                epoch, failures, self.book, log(), self.faults
+            with steps.timed("agree"):
+                self.recorder.epoch(report, outcome.acks, self.book, barrier)
+            with steps.timed("deliver"):
+                write(self._delivery.deliver(outcome.results))
+            completion = self._complete(epoch, outcome.acks, log, steps)
+            with steps.timed("commit"):
+                self.checkpoints.forget_files(unneeded)
+        finally:
+            report = replace(report, steps=report.steps | steps.seconds)
+            self.recorder.epoch_ended(report, barrier)
+        self._go_on(closing, completion)
+        return report
+
+    def _complete(
+        self,
+        epoch: int,
+        acks: Sequence[Acknowledgement],
+        log: Callable[[], Mapping[str, bytes]],
+        steps: Stopwatch,
+    ) -> Completion:
+        """Complete the checkpoint of an accepted epoch, if it carried one (steps 9 and 10)."""
+        failures = [ack.snapshot_failure for ack in acks if ack.snapshot_failure]
+        try:
+            return self.checkpoints.epoch_accepted(
+                epoch, failures, self.book, log, self.faults, steps
             )
         finally:
             self._record_checkpoints()
-        self.checkpoints.forget_files(unneeded)
-        self._go_on(closing, completion)
-        return report
 
     def _record_checkpoints(self) -> None:
         self.recorder.checkpoints(self.checkpoints.history(), self.checkpoints.retained())
@@ -178,19 +200,22 @@ class JobDriver:
         )
 
     def _agree(
-        self, epoch: int, execute: Execute, barrier: Barrier, manner: Manner
+        self, epoch: int, execute: Execute, barrier: Barrier, manner: Manner, steps: Stopwatch
     ) -> tuple[EpochOutcome, EpochReport, list[str]]:
         """Run an epoch until its subtasks agree on what they read (step 8)."""
-        plans = {} if manner.closing else self._planners.plans()
-        tasks = self.book.tasks(epoch, barrier, manner, plans)
+        with steps.timed("trigger"):
+            plans = {} if manner.closing else self._planners.plans()
+            tasks = self.book.tasks(epoch, barrier, manner, plans)
         for attempt in range(1, _TRIES + 1):
             started = time.time()
             outcome = execute(tasks)
             seconds = time.time() - started
+            steps.seconds["acknowledge"] = outcome.seconds
             try:
                 _check_failures(outcome.failures)
                 self.faults.reach(8, epoch, barrier.checkpoint is not None)
-                return outcome, *self.book.accept(epoch, outcome.acks, started, seconds)
+                with steps.timed("agree"):
+                    return outcome, *self.book.accept(epoch, outcome.acks, started, seconds)
             except DisagreementError as error:
                 if attempt == _TRIES:
                     raise

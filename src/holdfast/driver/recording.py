@@ -25,9 +25,9 @@ from holdfast.history.events import (
     EpochEnded,
     Event,
     JobBegan,
+    Parts,
     PlanMade,
     StatusChanged,
-    SubtaskCheckpoint,
     SubtasksSeen,
 )
 from holdfast.history.figures import Epoch, checkpoint_parts, figures_after, metrics_by_operator
@@ -58,7 +58,7 @@ class Recorder:
         self.history = JobHistory()
         self._journal: Journal | None = None
         self._seen: dict[int, CheckpointRecord] = {}
-        self._parts: dict[str, list[SubtaskCheckpoint]] = {}
+        self._parts: Parts = {}
         #: the state files of the checkpoint before
         self._files: set[str] = set()
         self._written = 0.0
@@ -110,7 +110,7 @@ class Recorder:
     def epoch(
         self, report: EpochReport, acks: list[Acknowledgement], book: EpochBook, barrier: Barrier
     ) -> None:
-        """An epoch was accepted; what becomes of its checkpoint is not known yet."""
+        """An epoch was accepted; `epoch_ended` follows when all that comes after that is done."""
         history = self.history
         epoch = Epoch(report.started, report.seconds, acks, self._pause(report))
         figures = figures_after(history.graph, history.subtasks.figures, epoch)
@@ -118,12 +118,15 @@ class Recorder:
         history.tell(seen)
         if time.monotonic() - self._written > _FIGURES:
             self._write(seen)
-        self._tell(_epoch(report, barrier.checkpoint))
         if barrier.checkpoint is not None:
             self._parts = checkpoint_parts(history.graph, epoch, barrier.timestamp, self._files)
             self._files = {
                 file.name for chains in book.chains for chain in chains for file in chain.all_files
             }
+
+    def epoch_ended(self, report: EpochReport, barrier: Barrier) -> None:
+        """Nothing is left to do for an epoch."""
+        self._tell(_epoch(report, barrier.checkpoint))
 
     def _pause(self, report: EpochReport) -> float:
         """How long nothing ran before an epoch; the first of an attempt comes after nothing."""
@@ -138,7 +141,8 @@ class Recorder:
         records = tuple(records)
         for record in records:
             if self._seen.get(record.id) != record:
-                self._tell(_checkpoint(record, retained, self._parts))
+                total = self.history.graph.subtasks
+                self._tell(_checkpoint(record, retained, self._parts, total))
         self._seen = {record.id: record for record in records}
         self._parts = {}
 
@@ -193,10 +197,9 @@ def _epoch(report: EpochReport, checkpoint: int | None) -> EpochEnded:
 
 
 def _checkpoint(
-    record: CheckpointRecord,
-    retained: tuple[int, ...],
-    parts: dict[str, list[SubtaskCheckpoint]],
+    record: CheckpointRecord, retained: tuple[int, ...], parts: Parts, total: int
 ) -> CheckpointSeen:
+    missing = sum(of_vertex.count(None) for of_vertex in parts.values())
     return CheckpointSeen(
         id=record.id,
         status=record.status.name,
@@ -207,6 +210,8 @@ def _checkpoint(
         written=record.written or 0,
         path=record.path,
         failure=record.failure,
+        total=total,
+        acknowledged=total - missing if parts else 0,
         subtasks=parts if record.end_timestamp is not None else {},
         retained=retained,
     )

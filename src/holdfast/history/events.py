@@ -20,6 +20,7 @@ __all__ = [
     "EpochEnded",
     "Event",
     "JobBegan",
+    "Parts",
     "PlanMade",
     "StatusChanged",
     "SubtaskCheckpoint",
@@ -96,10 +97,11 @@ class EpochEnded(_Event, frozen=True, tag="epoch"):
 
     Attributes:
         started: when, in milliseconds.
-        seconds: how long its Spark job took.
+        seconds: how long its Spark job took: steps 2 to 7.
         read: records that sources gave.
         records: records that all levels took.
-        steps: the longest time of any subtask, by step of the epoch protocol.
+        steps: how long each step of the epoch protocol took: on the driver, or the longest time of
+            any subtask.
         memory: resident bytes of all worker processes.
         checkpoint: the one that it carried.
     """
@@ -173,12 +175,17 @@ class SubtaskCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     written: int
 
 
+#: the parts of subtasks, by vertex; None for one that could not take its part
+Parts = dict[str, list[SubtaskCheckpoint | None]]
+
+
 class CheckpointSeen(_Event, frozen=True, tag="checkpoint"):
     """A checkpoint or savepoint, as it stands now; replaces what was seen of it before.
 
     Attributes:
         status: Flink's word: IN_PROGRESS, COMPLETED or FAILED.
-        subtasks: by vertex, once all of them have acknowledged.
+        total, acknowledged: how many subtasks there were, and took their part.
+        subtasks: the part of each, once the epoch has ended; of older checkpoints it is forgotten.
         retained: the checkpoints that are kept, after this one.
     """
 
@@ -191,7 +198,9 @@ class CheckpointSeen(_Event, frozen=True, tag="checkpoint"):
     written: int = 0
     path: str | None = None
     failure: str | None = None
-    subtasks: dict[str, list[SubtaskCheckpoint]] = {}
+    total: int = 0
+    acknowledged: int = 0
+    subtasks: Parts = {}
     retained: tuple[int, ...] = ()
 
 

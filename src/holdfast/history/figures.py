@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.history.events import SubtaskCheckpoint, SubtaskFigures
+from holdfast.history.events import Parts, SubtaskCheckpoint, SubtaskFigures
 from holdfast.plan.model import ROWS_LEVEL
 from holdfast.plan.vertices import JobGraph, Vertex
 from holdfast.runtime.protocol import Acknowledgement, Flow
@@ -15,7 +15,7 @@ from holdfast.runtime.protocol import Acknowledgement, Flow
 __all__ = ["Epoch", "checkpoint_parts", "figures_after", "metrics_by_operator"]
 
 #: the steps that are of a subtask, not of one of its vertices
-_SHARED = ("load", "time", "snapshot", "persist")
+_SHARED = ("load", "notify", "time", "flush", "snapshot", "persist")
 _MS = 1000
 
 
@@ -160,10 +160,10 @@ def _rate(records: int, epoch: Epoch) -> float:
     return round(records / epoch.span, 1) if epoch.span else 0.0
 
 
-def checkpoint_parts(
-    graph: JobGraph, epoch: Epoch, triggered: int, known: Set[str]
-) -> dict[str, list[SubtaskCheckpoint]]:
+def checkpoint_parts(graph: JobGraph, epoch: Epoch, triggered: int, known: Set[str]) -> Parts:
     """Return the part of each subtask in the checkpoint of an epoch, by vertex.
+
+    One whose snapshot failed has none, in any of the vertices that it runs: their state is one.
 
     The state of a level is in one file per subtask. Its size counts with the first vertex of the
     level that has state, and that is not only the position of a source.
@@ -193,7 +193,11 @@ def _owners(graph: JobGraph, acks: Iterable[Acknowledgement]) -> dict[int, str]:
     return {level: vertex_id for level, (_, vertex_id) in owners.items()}
 
 
-def _part(ack: Acknowledgement, triggered: int, known: Set[str], owns: bool) -> SubtaskCheckpoint:
+def _part(
+    ack: Acknowledgement, triggered: int, known: Set[str], owns: bool
+) -> SubtaskCheckpoint | None:
+    if ack.snapshot_failure is not None:
+        return None
     took = ack.seconds
     ran = sum(took.get(step, 0.0) for step in (*_SHARED, "process"))
     new = sum(file.size for file in ack.chain.all_files if file.name not in known)

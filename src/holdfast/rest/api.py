@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from holdfast.history.events import CheckpointSeen
@@ -74,7 +75,7 @@ class Call:
     body: Any
     owner: bool
 
-    @property
+    @cached_property
     def job(self) -> ServedJob:
         """The job that the path names."""
         job = self.site.job(self.path["job_id"])
@@ -119,6 +120,7 @@ class Endpoint:
         answer: the type of what it returns.
         acts: it changes something, so that looking is not enough of a right.
         slow: it may take a while.
+        pure: what it answers is made of the job's history alone, and the same for all clients.
         body: the type of what is sent, if anything is.
     """
 
@@ -129,6 +131,7 @@ class Endpoint:
     summary: str
     acts: bool = False
     slow: bool = False
+    pure: bool = False
     query: tuple[Parameter, ...] = ()
     body: Any = None
     status: int = 200
@@ -142,22 +145,26 @@ def _get(
 
 
 def _job(path: str, answer: Any, summary: str, view: Callable[[JobHistory], Any]) -> Endpoint:
-    return _get(f"/jobs/{{job_id}}{path}", answer, summary, lambda call: call.look(view))
+    full = f"/jobs/{{job_id}}{path}"
+    return _get(full, answer, summary, lambda call: call.look(view), pure=True)
 
 
 def _vertex(
     path: str, answer: Any, summary: str, view: Callable[[JobHistory, Vertex], Any]
 ) -> Endpoint:
     full = f"/jobs/{{job_id}}/vertices/{{vertex_id}}{path}"
-    return _get(full, answer, summary, lambda call: call.look_at_vertex(view))
+    return _get(full, answer, summary, lambda call: call.look_at_vertex(view), pure=True)
 
 
 def _checkpoint_of_vertex(call: Call) -> checkpoint_shapes.TaskCheckpointDetails:
-    call.look_at_vertex(lambda history, vertex: None)
-    vertex = call.path["vertex_id"]
-    return call.look_at_checkpoint(
+    vertex = call.look_at_vertex(lambda history, vertex: vertex)
+    details = call.look_at_checkpoint(
         lambda history, seen: checkpoint_views.task_details(seen, vertex)
     )
+    if details is None:
+        checkpoint = call.path["checkpoint_id"]
+        raise Answer(404, f"nothing is known of the subtasks of checkpoint {checkpoint} any more")
+    return details
 
 
 def _exceptions(call: Call) -> shapes.JobExceptions:
@@ -275,6 +282,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         shapes.JobExceptions,
         "Why attempts of a job failed.",
         _exceptions,
+        pure=True,
         query=(Parameter("maxExceptions", {"type": "integer", "minimum": 0, "maximum": 1000}),),
     ),
     _job("/attempts", shapes.Attempts, "The starts of a job.", views.attempts),
@@ -283,6 +291,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         shapes.Epochs,
         "The last epochs of a job.",
         _epochs,
+        pure=True,
         query=(Parameter("since", {"type": "integer", "minimum": -1, "maximum": 2**53}),),
     ),
     _vertex("", shapes.VertexDetails, "A vertex and its subtasks.", views.vertex_details),
@@ -297,6 +306,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         list[shapes.Metric],
         "The metrics of a job: their names, or values.",
         _job_metrics,
+        pure=True,
         query=(_WANTED,),
     ),
     _get(
@@ -304,6 +314,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         list[shapes.Metric],
         "The metrics of a vertex: their names, or values.",
         _vertex_metrics,
+        pure=True,
         query=(_WANTED,),
     ),
     _get(
@@ -354,12 +365,14 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         checkpoint_shapes.CheckpointInfo,
         "A checkpoint, vertex by vertex.",
         lambda c: c.look_at_checkpoint(checkpoint_views.checkpoint_details),
+        pure=True,
     ),
     _get(
         "/jobs/{job_id}/checkpoints/details/{checkpoint_id}/subtasks/{vertex_id}",
         checkpoint_shapes.TaskCheckpointDetails,
         "The part of each subtask of a vertex in a checkpoint.",
         _checkpoint_of_vertex,
+        pure=True,
     ),
     Endpoint(
         "POST",

@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from holdfast.errors import HoldfastError
 from holdfast.rest.actions import Operations
+from holdfast.rest.answers import Answers
 from holdfast.rest.api import ENDPOINTS, Call, Endpoint, Parameter, matches
 from holdfast.rest.errors import Answer
 from holdfast.rest.guard import Guard, Rights, rights_of
@@ -59,6 +60,7 @@ class _Server:
         self._owner_token = owner_token
         self.operations = Operations()
         self.live = Live()
+        self._answers = Answers()
 
     def routes(self) -> list[BaseRoute]:
         by_path: dict[str, dict[str, Endpoint]] = {}
@@ -90,9 +92,16 @@ class _Server:
             None if endpoint.body is None else await self._body(endpoint.body, request),
             rights.owner,
         )
-        slow = endpoint.slow or endpoint.acts
-        answer = await run_in_threadpool(endpoint.handle, call) if slow else endpoint.handle(call)
-        return Response(_encode(answer), endpoint.status, media_type=_JSON)
+        return Response(await self._data(endpoint, call), endpoint.status, media_type=_JSON)
+
+    async def _data(self, endpoint: Endpoint, call: Call) -> bytes:
+        def made() -> bytes:
+            return _encode(endpoint.handle(call))
+
+        if endpoint.pure:
+            asked = endpoint.path, *call.path.items(), *call.query.items()
+            return self._answers.of(call.job.history, asked, made)
+        return await run_in_threadpool(made) if endpoint.slow or endpoint.acts else made()
 
     def _rights(self, request: Request, acts: bool) -> Rights:
         rights = rights_of(request.headers.get("authorization"), self._options, self._owner_token)

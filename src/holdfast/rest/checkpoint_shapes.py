@@ -4,9 +4,14 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 from msgspec import UNSET, UnsetType, field
 
 from holdfast.rest.shapes import Shape
+
+#: a figure, or what many of them come to
+N = TypeVar("N")
 
 
 class Percentiles(Shape, frozen=True):
@@ -28,10 +33,13 @@ class CheckpointCountsInfo(Shape, frozen=True):
     failed: int
 
 
-class CheckpointSummary(Shape, frozen=True):
+class _Summary(Shape, frozen=True):
     checkpointed_size: Percentiles
     state_size: Percentiles
     end_to_end_duration: Percentiles
+
+
+class CheckpointSummary(_Summary, frozen=True):
     alignment_buffered: Percentiles
     processed_data: Percentiles
     persisted_data: Percentiles
@@ -51,22 +59,11 @@ class TaskCheckpoint(Shape, frozen=True):
     num_acknowledged_subtasks: int
 
 
-class CheckpointInfo(Shape, frozen=True):
+class CheckpointInfo(TaskCheckpoint, frozen=True):
     class_name: str = field(name="className")
-    id: int
-    status: str
     is_savepoint: bool
     savepoint_format: str | None = field(name="savepointFormat")
     trigger_timestamp: int
-    latest_ack_timestamp: int
-    checkpointed_size: int
-    state_size: int
-    end_to_end_duration: int
-    alignment_buffered: int
-    processed_data: int
-    persisted_data: int
-    num_subtasks: int
-    num_acknowledged_subtasks: int
     checkpoint_type: str
     tasks: dict[str, TaskCheckpoint]
     external_path: str | UnsetType | None = UNSET
@@ -120,54 +117,43 @@ class CheckpointsConfig(Shape, frozen=True):
     changelog_storage: str
 
 
-class CheckpointDuration(Shape, frozen=True):
-    sync: int
-    asynchronous: int = field(name="async")
+class Durations(Shape, Generic[N], frozen=True):
+    sync: N
+    asynchronous: N = field(name="async")
 
 
-class CheckpointAlignment(Shape, frozen=True):
-    buffered: int
-    processed: int
-    persisted: int
-    duration: int
+class Alignment(Shape, Generic[N], frozen=True):
+    buffered: N
+    processed: N
+    persisted: N
+    duration: N
 
 
-class SubtaskCheckpointInfo(Shape, frozen=True):
-    class_name: str = field(name="className")
+class PendingSubtask(Shape, frozen=True, tag_field="className", tag="pending"):
+    """One that has not acknowledged, or could not: Flink has one word for both."""
+
     index: int
     status: str
+
+
+class CompletedSubtask(PendingSubtask, frozen=True, tag="completed"):
     ack_timestamp: int
     end_to_end_duration: int
     checkpointed_size: int
     state_size: int
-    checkpoint: CheckpointDuration
-    alignment: CheckpointAlignment
+    checkpoint: Durations[int]
+    alignment: Alignment[int]
     start_delay: int
     unaligned_checkpoint: bool
     aborted: bool
 
 
-class DurationSummary(Shape, frozen=True):
-    sync: Percentiles
-    asynchronous: Percentiles = field(name="async")
-
-
-class AlignmentSummary(Shape, frozen=True):
-    buffered: Percentiles
-    processed: Percentiles
-    persisted: Percentiles
-    duration: Percentiles
-
-
-class SubtasksSummary(Shape, frozen=True):
-    checkpointed_size: Percentiles
-    state_size: Percentiles
-    end_to_end_duration: Percentiles
-    checkpoint_duration: DurationSummary
-    alignment: AlignmentSummary
+class SubtasksSummary(_Summary, frozen=True):
+    checkpoint_duration: Durations[Percentiles]
+    alignment: Alignment[Percentiles]
     start_delay: Percentiles
 
 
-class TaskCheckpointDetails(TaskCheckpoint, frozen=True, kw_only=True):
+class TaskCheckpointDetails(TaskCheckpoint, frozen=True):
     summary: SubtasksSummary
-    subtasks: list[SubtaskCheckpointInfo]
+    subtasks: list[CompletedSubtask | PendingSubtask]

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from holdfast.history.events import CheckpointSeen, SubtaskCheckpoint
 from holdfast.history.job import JobHistory
+from holdfast.plan.vertices import Vertex
 from holdfast.rest import checkpoint_shapes
 from holdfast.rest.views import now_ms, percentile
 
@@ -110,15 +111,18 @@ def _duration(seen: CheckpointSeen) -> int:
 def checkpoint_details(
     history: JobHistory, seen: CheckpointSeen
 ) -> checkpoint_shapes.CheckpointInfo:
-    """A checkpoint with the parts of all vertices."""
-    tasks = {vertex.id: _task(seen, vertex.id) for vertex in history.graph.vertices}
+    """A checkpoint with the parts of all vertices; of an older one they are not known any more."""
+    tasks = {
+        vertex.id: _task(seen, vertex, parts)
+        for vertex in history.graph.vertices
+        if (parts := _parts(seen, vertex)) is not None
+    }
     return msgspec.structs.replace(_info(history, seen), tasks=tasks)
 
 
 def _info(history: JobHistory, seen: CheckpointSeen) -> checkpoint_shapes.CheckpointInfo:
-    parts = [part for subtasks in seen.subtasks.values() for part in subtasks]
-    ended = seen.status != "IN_PROGRESS"
-    total = history.graph.subtasks
+    completed, failed = seen.status == "COMPLETED", seen.status == "FAILED"
+    parts = [part for of_vertex in seen.subtasks.values() for part in of_vertex]
     return checkpoint_shapes.CheckpointInfo(
         class_name=seen.status.lower(),
         id=seen.id,
@@ -126,85 +130,111 @@ def _info(history: JobHistory, seen: CheckpointSeen) -> checkpoint_shapes.Checkp
         is_savepoint=seen.savepoint,
         savepoint_format="CANONICAL" if seen.savepoint else None,
         trigger_timestamp=seen.triggered,
-        latest_ack_timestamp=max((part.acknowledged for part in parts), default=seen.ended or -1),
+        latest_ack_timestamp=_latest(parts, seen.ended or -1 if completed else -1),
         checkpointed_size=seen.written,
         state_size=seen.size,
         end_to_end_duration=_duration(seen),
         alignment_buffered=0,
         processed_data=0,
         persisted_data=0,
-        num_subtasks=total,
-        num_acknowledged_subtasks=total if seen.status == "COMPLETED" else len(parts),
+        num_subtasks=seen.total,
+        num_acknowledged_subtasks=seen.acknowledged,
         checkpoint_type="SAVEPOINT" if seen.savepoint else "CHECKPOINT",
         tasks={},
-        external_path=seen.path if seen.status == "COMPLETED" else UNSET,
-        discarded=(
-            not seen.savepoint and seen.id not in history.retained
-            if seen.status == "COMPLETED"
-            else UNSET
-        ),
-        failure_timestamp=seen.ended or 0 if ended and seen.status == "FAILED" else UNSET,
-        failure_message=seen.failure if seen.status == "FAILED" else UNSET,
+        external_path=seen.path if completed else UNSET,
+        discarded=not seen.savepoint and seen.id not in history.retained if completed else UNSET,
+        failure_timestamp=seen.ended or 0 if failed else UNSET,
+        failure_message=seen.failure if failed else UNSET,
     )
 
 
-def _task(seen: CheckpointSeen, vertex: str) -> checkpoint_shapes.TaskCheckpoint:
-    parts = seen.subtasks.get(vertex, [])
-    latest = max((part.acknowledged for part in parts), default=-1)
+def _latest(parts: Iterable[SubtaskCheckpoint | None], unknown: int = -1) -> int:
+    return max((part.acknowledged for part in parts if part is not None), default=unknown)
+
+
+def _parts(seen: CheckpointSeen, vertex: Vertex) -> list[SubtaskCheckpoint | None] | None:
+    """The part of each subtask, None for one that has not acknowledged; None if it is forgotten.
+
+    What Spark reads has no parts of its own.
+    """
+    if not seen.acknowledged:
+        return [None] * vertex.parallelism
+    return seen.subtasks.get(vertex.id, []) if seen.subtasks else None
+
+
+def _task(
+    seen: CheckpointSeen, vertex: Vertex, parts: list[SubtaskCheckpoint | None]
+) -> checkpoint_shapes.TaskCheckpoint:
+    known = [part for part in parts if part is not None]
+    latest = _latest(known)
     return checkpoint_shapes.TaskCheckpoint(
         id=seen.id,
         status=seen.status,
         latest_ack_timestamp=latest,
-        checkpointed_size=sum(part.written for part in parts),
-        state_size=sum(part.size for part in parts),
-        end_to_end_duration=max(0, latest - seen.triggered) if parts else -1,
+        checkpointed_size=sum(part.written for part in known),
+        state_size=sum(part.size for part in known),
+        end_to_end_duration=max(0, latest - seen.triggered) if known else -1,
         alignment_buffered=0,
         processed_data=0,
         persisted_data=0,
-        num_subtasks=len(parts),
-        num_acknowledged_subtasks=len(parts),
+        num_subtasks=len(parts) or vertex.parallelism,
+        num_acknowledged_subtasks=len(known) if parts else vertex.parallelism,
     )
 
 
-def task_details(seen: CheckpointSeen, vertex: str) -> checkpoint_shapes.TaskCheckpointDetails:
-    """The parts of the subtasks of a vertex in a checkpoint; there are none of older ones."""
-    parts = seen.subtasks.get(vertex, [])
+def task_details(
+    seen: CheckpointSeen, vertex: Vertex
+) -> checkpoint_shapes.TaskCheckpointDetails | None:
+    """The parts of the subtasks of a vertex in a checkpoint; None if they are forgotten."""
+    parts = _parts(seen, vertex)
+    if parts is None:
+        return None
+    return checkpoint_shapes.TaskCheckpointDetails(
+        **msgspec.structs.asdict(_task(seen, vertex, parts)),
+        summary=_summary_of_subtasks(seen, [part for part in parts if part is not None]),
+        subtasks=[_subtask(seen, number, part) for number, part in enumerate(parts)],
+    )
 
+
+def _summary_of_subtasks(
+    seen: CheckpointSeen, parts: list[SubtaskCheckpoint]
+) -> checkpoint_shapes.SubtasksSummary:
     def over(figure: Callable[[SubtaskCheckpoint], int]) -> checkpoint_shapes.Percentiles:
         return percentiles(map(figure, parts))
 
-    def end_to_end(part: SubtaskCheckpoint) -> int:
-        return max(0, part.acknowledged - seen.triggered)
-
-    return checkpoint_shapes.TaskCheckpointDetails(
-        **msgspec.structs.asdict(_task(seen, vertex)),
-        summary=checkpoint_shapes.SubtasksSummary(
-            checkpointed_size=over(lambda part: part.written),
-            state_size=over(lambda part: part.size),
-            end_to_end_duration=over(end_to_end),
-            checkpoint_duration=checkpoint_shapes.DurationSummary(
-                over(lambda part: part.sync), over(lambda part: part.asynchronous)
-            ),
-            alignment=checkpoint_shapes.AlignmentSummary(
-                _NONE, _NONE, _NONE, over(lambda part: part.alignment)
-            ),
-            start_delay=over(lambda part: part.start_delay),
+    return checkpoint_shapes.SubtasksSummary(
+        checkpointed_size=over(lambda part: part.written),
+        state_size=over(lambda part: part.size),
+        end_to_end_duration=over(lambda part: _end_to_end(seen, part)),
+        checkpoint_duration=checkpoint_shapes.Durations(
+            over(lambda part: part.sync), over(lambda part: part.asynchronous)
         ),
-        subtasks=[
-            checkpoint_shapes.SubtaskCheckpointInfo(
-                class_name="completed",
-                index=number,
-                status="completed",
-                ack_timestamp=part.acknowledged,
-                end_to_end_duration=end_to_end(part),
-                checkpointed_size=part.written,
-                state_size=part.size,
-                checkpoint=checkpoint_shapes.CheckpointDuration(part.sync, part.asynchronous),
-                alignment=checkpoint_shapes.CheckpointAlignment(0, 0, 0, part.alignment),
-                start_delay=part.start_delay,
-                unaligned_checkpoint=False,
-                aborted=False,
-            )
-            for number, part in enumerate(parts)
-        ],
+        alignment=checkpoint_shapes.Alignment(
+            _NONE, _NONE, _NONE, over(lambda part: part.alignment)
+        ),
+        start_delay=over(lambda part: part.start_delay),
     )
+
+
+def _subtask(
+    seen: CheckpointSeen, number: int, part: SubtaskCheckpoint | None
+) -> checkpoint_shapes.CompletedSubtask | checkpoint_shapes.PendingSubtask:
+    if part is None:
+        return checkpoint_shapes.PendingSubtask(number, "pending_or_failed")
+    return checkpoint_shapes.CompletedSubtask(
+        index=number,
+        status="completed",
+        ack_timestamp=part.acknowledged,
+        end_to_end_duration=_end_to_end(seen, part),
+        checkpointed_size=part.written,
+        state_size=part.size,
+        checkpoint=checkpoint_shapes.Durations(part.sync, part.asynchronous),
+        alignment=checkpoint_shapes.Alignment(0, 0, 0, part.alignment),
+        start_delay=part.start_delay,
+        unaligned_checkpoint=False,
+        aborted=False,
+    )
+
+
+def _end_to_end(seen: CheckpointSeen, part: SubtaskCheckpoint) -> int:
+    return max(0, part.acknowledged - seen.triggered)

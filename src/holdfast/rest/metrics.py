@@ -56,7 +56,7 @@ def samples(history: JobHistory) -> Iterator[Sample]:
         yield from _of_operators(history, vertex, task)
 
 
-def _nth(parts: list[SubtaskCheckpoint], number: int) -> SubtaskCheckpoint | None:
+def _nth(parts: list[SubtaskCheckpoint | None], number: int) -> SubtaskCheckpoint | None:
     return parts[number] if number < len(parts) else None
 
 

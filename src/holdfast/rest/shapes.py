@@ -275,7 +275,7 @@ class Metric(Shape, frozen=True):
 
 
 class EpochEntry(Kebab, frozen=True):
-    """An epoch; Holdfast's own. Times are seconds, by the steps of the epoch protocol."""
+    """An epoch; Holdfast's own. Times are seconds: of its Spark job, and of each numbered step."""
 
     epoch: int
     start_time: int

@@ -5,7 +5,7 @@ consecutive numbers from 0 on, and the last one is the control block, so a recei
 it read everything, in the order in which it was sent.
 
 Header (MessagePack array): kind, level, subtask, exchange, producer level, producer, number, count,
-stamp. Payload: pickled records (RECORDS), or a MessagePack message (the others).
+stamp. Payload: records (RECORDS: pickled, or see `struct_records`), or a MessagePack message.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from tempfile import TemporaryFile
 from typing import IO, Any, NamedTuple
 
 import msgspec
+
+from holdfast.runtime.struct_records import PAIRS, STRUCTS, decode_structs, encode_structs
 
 
 class Kind(IntEnum):
@@ -101,8 +103,10 @@ def encode_records(records: Sequence[Any]) -> bytes:
     Records of plain values are pickled without looking for values that occur twice, which takes
     a good third less time on both sides. (Objects are not: each would name its class again.)
     """
-    if not records or not _is_plain(records[0]):
+    if not records:
         return pickle.dumps(records, 5)
+    if not _is_plain(records[0]):
+        return encode_structs(records) or pickle.dumps(records, 5)
     buffer = BytesIO()
     pickler = pickle.Pickler(buffer, 5)
     pickler.fast = True
@@ -127,4 +131,6 @@ _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 def decode_records(data: Any) -> list[Any]:
     """The records of a payload."""
+    if data[0] in (STRUCTS, PAIRS):
+        return decode_structs(data)
     return pickle.loads(data)  # type: ignore[no-any-return]

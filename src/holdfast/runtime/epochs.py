@@ -26,8 +26,10 @@ class EpochReport:
     """What one epoch did, for people and benchmarks.
 
     Attributes:
+        started: when its Spark job was, in seconds.
+        seconds: how long that took: steps 2 to 7 of the protocol.
         read: records that the sources gave.
-        steps: the longest time of any subtask, by step of the protocol.
+        steps: how long each step took: on the driver, or the longest time of any subtask.
         memory: resident bytes of each worker process.
     """
 
@@ -93,7 +95,7 @@ class EpochBook:
 
     job: str
     plan: Plan
-    largest_quota: int = 1_000_000
+    largest_quota: int = 4_000_000
     attempt: int = 0
     quota: int = FIRST_QUOTA
     #: the head of every subtask's state, by level

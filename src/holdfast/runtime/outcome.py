@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -16,16 +17,22 @@ from holdfast.runtime.protocol import (
 
 @dataclass
 class EpochOutcome:
-    """What the subtasks sent to the driver."""
+    """What the subtasks sent to the driver.
+
+    Attributes:
+        seconds: how long it took the driver to read that.
+    """
 
     acks: list[Acknowledgement] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     results: list[Block] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 def sort_out(blocks: Iterable[Block]) -> EpochOutcome:
     """Decode what is for the driver; results in the order in which each subtask sent them."""
     outcome = EpochOutcome()
+    started = time.perf_counter()
     for block in blocks:
         if block.header.kind == Kind.ACKNOWLEDGEMENT:
             outcome.acks.append(decode_acknowledgement(block.data))
@@ -36,4 +43,5 @@ def sort_out(blocks: Iterable[Block]) -> EpochOutcome:
     outcome.results.sort(
         key=lambda block: (block.header.producer_level, block.header.producer, block.header.number)
     )
+    outcome.seconds = time.perf_counter() - started
     return outcome

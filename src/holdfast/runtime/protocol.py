@@ -109,8 +109,8 @@ class Acknowledgement(msgspec.Struct, frozen=True):
         chain: the head of its state after this epoch.
         finished: its sources will give no more records, and its inputs have ended.
         saturated: a source of it reached its quota; there is more to read.
-        seconds: time by protocol step: load, process (of which wait, for input), time, snapshot,
-            persist.
+        seconds: time by protocol step: load, notify, process (of which wait, for input), time,
+            flush, snapshot, persist.
         metrics: the user's metrics, by operator uid.
         snapshot_failure: why a function could not take part in the checkpoint, if one could not.
         stateful: with a checkpoint, the uids of the operators that have state here.

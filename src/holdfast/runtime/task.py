@@ -12,7 +12,7 @@ import pickle
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from holdfast.common.constants import MIN_LONG_VALUE
@@ -34,6 +34,7 @@ from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Flow,
 from holdfast.runtime.restoring import SavedBlobs, WithoutPickles
 from holdfast.runtime.routing import Outbox
 from holdfast.runtime.sources import POSITION, ReadRequest, SourceAccess, SourceInstance
+from holdfast.runtime.stopwatch import Stopwatch
 from holdfast.state.backend import FileRef, StateStorage, make_backend
 from holdfast.state.catalog import SavedState, merged
 from holdfast.state.errors import StateStorageError
@@ -77,7 +78,7 @@ class Subtask:
         self._head: str | None = None
         self._make_operators()
 
-    def run(self, task: EpochTask, blocks: Iterable[Block]) -> Iterator[Block]:
+    def run(self, task: EpochTask, blocks: Iterable[Block]) -> Generator[Block]:
         """Take the blocks of an epoch and give the blocks that go on, as they become ready.
 
         An exception of a user's function, or one of ours, becomes a failure block.
@@ -112,16 +113,18 @@ class Subtask:
 
     def _steps(self, task: EpochTask, run: _Run, blocks: Iterable[Block]) -> Iterator[Block]:
         self._reach(2, task)
-        with run.timed("load"):
+        with run.steps.timed("load"):
             self._load(task)
             self._connect(run)
         self._reach(3, task)
-        self._chain.notify(task)
-        for source in self._sources:
-            source.notify(task)
+        with run.steps.timed("notify"):
+            self._notify(task)
         self._reach(4, task)
-        self._chain.fire_processing_timers()
-        yield from self._process(task, run, blocks)
+        with run.steps.timed("time"):
+            self._chain.fire_processing_timers()
+        with run.steps.timed("process"):
+            yield from self._process(task, run, blocks)
+        run.note_wait()
         if run.failed_upstream:
             # NB: the driver need not see that failure: others may have read another run
             raise DisagreementError(
@@ -129,21 +132,23 @@ class Subtask:
                 + ", ".join(run.failed_upstream)
             )
         finished = self._end_of_input(run)
-        with run.timed("time"):
+        with run.steps.timed("time"):
             self._advance_time(run)
         yield from run.outbox.take()
-        if finished and not task.closing:
-            self._chain.finish()
-        self._chain.end_epoch()
+        with run.steps.timed("flush"):
+            if finished and not task.closing:
+                self._chain.finish()
+            self._chain.end_epoch()
         self._reach(5, task)
         if task.checkpoint is not None:
-            with run.timed("snapshot"):
+            with run.steps.timed("snapshot"):
                 run.snapshot_failure = self._snapshot(task.checkpoint, task.checkpoint_timestamp)
-        self._close_functions(task, finished)
-        self._flush()
+        with run.steps.timed("flush"):
+            self._close_functions(task, finished)
+            self._flush()
         yield from run.outbox.take()
         self._reach(6, task)
-        with run.timed("persist"):
+        with run.steps.timed("persist"):
             self._save(task)
             durable = task.checkpoint is not None
             chain = self._backend.persist(self._storage, run.stamp, task.epoch, durable)
@@ -153,6 +158,12 @@ class Subtask:
         self._reach(7, task)
         acknowledgement = self._acknowledgement(task, run, chain, finished)
         yield from run.finish(acknowledgement, finished)
+
+    def _notify(self, task: EpochTask) -> None:
+        """Tell functions and sources of checkpoints that ended."""
+        self._chain.notify(task)
+        for source in self._sources:
+            source.notify(task)
 
     def _snapshot(self, checkpoint: int, timestamp: int) -> str | None:
         """Let functions and sources snapshot what they have; returns what failed."""
@@ -291,7 +302,6 @@ class Subtask:
             result.open(run.outbox, len(self._plan.levels))
 
     def _process(self, task: EpochTask, run: _Run, blocks: Iterable[Block]) -> Iterator[Block]:
-        run.start("process")
         for block in run.inbox.in_order(blocks):
             if block.header.level != self._level.index:
                 yield block
@@ -306,9 +316,6 @@ class Subtask:
                 source.end()
             elif not run.failed_upstream:
                 yield from self._read(source, task, run)
-        run.stop("process")
-        worked = sum(flow.seconds for flow in (*run.taken.values(), *run.read.values()))
-        run.seconds["wait"] = max(0.0, run.seconds["process"] - worked)
 
     def _take_records(self, run: _Run, block: Block) -> Iterator[Block]:
         exchange = self._plan.exchanges[block.header.exchange]
@@ -399,7 +406,7 @@ class Subtask:
             records_in=run.records_in,
             records_out=run.outbox.records,
             records_read=run.records_read,
-            seconds=run.seconds,
+            seconds=run.steps.seconds,
             metrics=self._chain.metrics(),
             rss=resident_bytes(),
             process=os.getpid(),
@@ -465,23 +472,18 @@ class _Run:
         self.watermarks: dict[int, int | None] = {}
         #: how far time is in each operator that has any, by uid
         self.times: dict[str, int] = {}
-        self.seconds: dict[str, float] = {}
+        self.steps = Stopwatch()
         self.began = time.time()
         self.taken: defaultdict[int, Flow] = defaultdict(Flow)
         self.read: defaultdict[int, Flow] = defaultdict(Flow)
         self._plan = job.plan
         self._level = task.level
         self._subtask = subtask
-        self._started: dict[str, float] = {}
 
-    def start(self, step: str) -> None:
-        self._started[step] = time.perf_counter()
-
-    def stop(self, step: str) -> None:
-        self.seconds[step] = time.perf_counter() - self._started[step]
-
-    def timed(self, step: str) -> _Timed:
-        return _Timed(self, step)
+    def note_wait(self) -> None:
+        """Of the time of processing, what no record has taken went by in waiting for input."""
+        worked = sum(flow.seconds for flow in (*self.taken.values(), *self.read.values()))
+        self.steps.seconds["wait"] = max(0.0, self.steps.seconds["process"] - worked)
 
     def finish(self, acknowledgement: Acknowledgement, ended: bool) -> Iterator[Block]:
         exchanges = tuple(ex.id for ex in self._plan.exchanges if ex.source_level == self._level)
@@ -504,18 +506,6 @@ class _Run:
 
     def _send_to_driver(self, kind: Kind, data: bytes) -> None:
         self.outbox.send(kind, len(self._plan.levels), self._subtask, data)
-
-
-class _Timed:
-    def __init__(self, run: _Run, step: str) -> None:
-        self._run = run
-        self._step = step
-
-    def __enter__(self) -> None:
-        self._run.start(self._step)
-
-    def __exit__(self, *_: object) -> None:
-        self._run.stop(self._step)
 
 
 def _feed(records: Any, run: FusedRun, outbox: Outbox, flow: Flow) -> Iterator[Block]:

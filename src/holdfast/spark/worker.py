@@ -1,8 +1,8 @@
 """What runs in Spark's Python workers: a level's task, and the subtasks a process keeps.
 
 The functions given to Spark are small objects: the epoch's message, and a reference to the
-broadcast job. A process unpacks a job once and keeps its subtasks, with their state, for the next
-epoch.
+broadcast job. A process unpacks a job once, and its subtasks live in it, with their state, from
+epoch to epoch.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,10 +20,11 @@ from pyspark import Broadcast, TaskContext
 from holdfast.common.time import wall_clock
 from holdfast.filesystem import file_system_of
 from holdfast.plan.model import ROWS_LEVEL
+from holdfast.runtime.homes import Homes, Place
 from holdfast.runtime.job import JobCode, unpack
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.source_host import HostedSources
-from holdfast.runtime.task import FailedRun, Subtask
+from holdfast.runtime.task import Subtask
 from holdfast.spark.exchange import from_batches, to_batches
 from holdfast.state.staging import state_storage
 
@@ -47,7 +49,10 @@ class LevelTask:
         partition = context.partitionId() if context is not None else 0
         if task.level == 0 and ROWS_LEVEL not in job.plan.levels[0].producers:
             batches = _nothing(batches)
-        blocks = _subtasks.run(job, task, partition, batches)
+        _quieten_collector()
+        place = Place(job.id, task.attempt, task.level, partition)
+        make = partial(_make, job, task, partition)
+        blocks = _homes.run(job.directory, place, task, from_batches(batches), make)
         return to_batches(job.plan, task.level, blocks)
 
 
@@ -76,53 +81,14 @@ class _Jobs:
         ended = [job_id for job_id, job in self._known.items() if not os.path.isdir(job.directory)]
         for job_id in ended:
             del self._known[job_id]
-            _subtasks.forget(job_id)
+            _homes.forget(job_id)
 
 
-class _Subtasks:
-    """The subtasks that this process keeps from epoch to epoch."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[str, int, int, int], Subtask] = {}
-
-    def run(
-        self, job: JobCode, task: EpochTask, partition: int, batches: Iterable[pa.RecordBatch]
-    ) -> Iterator[Any]:
-        """Run a subtask; it is kept only if the run came to its end."""
-        place = (job.id, task.attempt, task.level, partition)
-        self._forget_earlier(place)
-        subtask = self._kept.pop(place, None) or self._make(job, task, partition)
-        _quieten_collector()
-        try:
-            yield from subtask.run(task, from_batches(batches))
-        except FailedRun:
-            subtask.close()
-            return
-        except BaseException:
-            subtask.close()
-            raise
-        if task.closing:
-            subtask.close(ended=True)
-        else:
-            self._kept[place] = subtask
-
-    def forget(self, job_id: str) -> None:
-        """Drop the subtasks of a job that has ended."""
-        for place in [place for place in self._kept if place[0] == job_id]:
-            self._kept.pop(place).close()
-
-    def _forget_earlier(self, place: tuple[str, int, int, int]) -> None:
-        """Drop what this process kept of the subtask in earlier attempts."""
-        job_id, attempt, *where = place
-        for kept in list(self._kept):
-            if kept[0] == job_id and kept[1] < attempt and [*kept[2:]] == where:
-                self._kept.pop(kept).close()
-
-    def _make(self, job: JobCode, task: EpochTask, partition: int) -> Subtask:
-        sources = HostedSources(task.attempt)
-        files, path = file_system_of(job.state_directory)
-        storage = state_storage(path, files, job.directory)
-        return Subtask(job, task.level, partition, task.attempt, storage, wall_clock, sources)
+def _make(job: JobCode, task: EpochTask, subtask: int) -> Subtask:
+    sources = HostedSources(task.attempt)
+    files, path = file_system_of(job.state_directory)
+    storage = state_storage(path, files, job.directory)
+    return Subtask(job, task.level, subtask, task.attempt, storage, wall_clock, sources)
 
 
 def _quieten_collector() -> None:
@@ -132,4 +98,4 @@ def _quieten_collector() -> None:
 
 
 known_jobs = _Jobs()
-_subtasks = _Subtasks()
+_homes = Homes()

@@ -263,10 +263,12 @@ def test_an_accumulator_is_not_changed() -> None:
 
 def batches(directory: Path) -> list[list[str]]:
     """The order ids in each batch that can be seen."""
-    files = sorted(directory.glob("batch-*"))
-    return [
-        [json.loads(line)["order_id"] for line in file.read_text().splitlines()] for file in files
+    lines = [
+        line
+        for file in sorted(directory.glob("batches-*"))
+        for line in file.read_text().splitlines()
     ]
+    return [[order["order_id"] for order in json.loads(line)] for line in lines]
 
 
 def batch_job(

@@ -48,10 +48,10 @@ def checks(chosen: JobSettings, output: Path) -> dict[str, Check]:
 
 
 def change(directory: Path, spoil: Callable[[list[Any]], None]) -> None:
-    """Change the rows of a file that has some."""
+    """Change the rows of a file that has some; of batches, those of the first."""
     file = next(file for file in sorted(directory.glob("[!.]*")) if file.stat().st_size)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    spoil(rows)
+    spoil(rows[0] if isinstance(rows[0], list) else rows)
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
@@ -125,11 +125,10 @@ def test_a_warning_too_many_is_noticed(done: JobSettings, output: Path) -> None:
 
 
 def test_batches_that_are_not_full_are_noticed(done: JobSettings, output: Path) -> None:
-    batch = next((output / "batches").iterdir())
-    lines = batch.read_text().splitlines(keepends=True)
-    for part in range(3):
-        (output / "batches" / f"part{part}.jsonl").write_text("".join(lines[part::3]))
-    batch.unlink()
+    file = next((output / "batches").iterdir())
+    batch, *others = map(json.loads, file.read_text().splitlines())
+    batches = [*(batch[part::3] for part in range(3)), *others]
+    file.write_text("".join(f"{json.dumps(batch)}\n" for batch in batches))
     assert checks(done, output)["batches"].example.startswith("batches of [")
 
 

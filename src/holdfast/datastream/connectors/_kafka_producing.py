@@ -79,8 +79,14 @@ _REMEDIES = {
     ),
     KafkaError._INVALID_ARG: "correct the property that was given with set_property",
 }
-_REMEDIES[KafkaError.INVALID_PRODUCER_EPOCH] = _REMEDIES[KafkaError._FENCED]
-_REMEDIES[KafkaError.PRODUCER_FENCED] = _REMEDIES[KafkaError._FENCED]
+#: what a producer says that was fenced: at once, or of all that it is told to do since it knows
+_ENDS = frozenset(
+    {
+        *(KafkaError._FENCED, KafkaError._FATAL),
+        *(KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED),
+    }
+)
+_REMEDIES |= dict.fromkeys(_ENDS, _REMEDIES[KafkaError._FENCED])
 _AWAY = "look whether the broker runs and can be reached under its bootstrap.servers"
 
 _logger = logging.getLogger(__name__)
@@ -92,7 +98,7 @@ def fail(what: str, error: KafkaError | KafkaException) -> NoReturn:
     remedy = _REMEDIES.get(cause.code(), _AWAY)
     message = f"Kafka sink: cannot {what}: {cause.str()} ({cause.name()}); {remedy}"
     origin = error if isinstance(error, KafkaException) else None
-    raise KafkaSinkError(message, remedy is _REMEDIES[KafkaError._FENCED]) from origin
+    raise KafkaSinkError(message, cause.fatal() or cause.code() in _ENDS) from origin
 
 
 class Topic(NamedTuple):

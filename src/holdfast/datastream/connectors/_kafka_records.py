@@ -23,13 +23,14 @@ class KafkaSinkError(RuntimeError):
     """Records could not be written to Kafka: says what, to which topic, why, and what to do.
 
     Attributes:
-        is_fencing: whether a newer producer of the same transactional id has ended this one.
+        ends_producer: whether this producer is at its end, as one is that a newer one of the same
+            transactional id has fenced; another one may do what it could not.
     """
 
-    def __init__(self, message: str, is_fencing: bool = False) -> None:
+    def __init__(self, message: str, ends_producer: bool = False) -> None:
         """Take the whole message."""
         super().__init__(message)
-        self.is_fencing = is_fencing
+        self.ends_producer = ends_producer
 
 
 class ProducerRecord(NamedTuple):

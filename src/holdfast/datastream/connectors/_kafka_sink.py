@@ -288,7 +288,7 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
             except KafkaSinkError as error:
                 # its successor ends what it has left open
                 self._producer = None
-                if not error.is_fencing or not tries_left:
+                if not error.ends_producer or not tries_left:
                     raise
         self._staged.discard(transaction)
         self._committed += (transaction,)

@@ -124,17 +124,20 @@ async function loadParts(job, one) {
   job.draw();
 }
 
-const ms = (title, figure) => [title, (one) => duration(figure(one)), "number"];
+/** A figure of those that have acknowledged; of the others Flink's API has none. */
+const figure = (title, value) => [title, (one) => (one.status === "completed" ? value(one) : "–"), "number"];
+const ms = (title, value) => figure(title, (one) => duration(value(one)));
 const SUBTASK = [
   ["Vertex", (one) => (one.index === 0 ? one.vertex : "")],
   ["Subtask", (one) => one.index + 1, "number"],
+  ["Acknowledged", (one) => (one.status === "completed" ? "yes" : "no")],
   ms("From the trigger", (one) => one.end_to_end_duration),
   ms("Start delay", (one) => one.start_delay),
   ms("Alignment", (one) => one.alignment.duration),
   ms("Sync", (one) => one.checkpoint.sync),
   ms("Async", (one) => one.checkpoint.async),
-  ["State", (one) => bytes(one.state_size), "number"],
-  ["New", (one) => bytes(one.checkpointed_size), "number"],
+  figure("State", (one) => bytes(one.state_size)),
+  figure("New", (one) => bytes(one.checkpointed_size)),
 ];
 
 function more(job, one) {

@@ -8,15 +8,25 @@ import { empty, section, table } from "./parts.js";
 const SHOWN = 200;
 const SHOWN_NARROW = 80;
 const LISTED = 20;
-/** the steps that subtasks tell of, in their order; the rest is Spark's, and the driver's */
+/** the steps that subtasks and the driver tell of, in their order; the rest is Spark's */
 const STEPS = [
+  ["trigger", "1 trigger"],
   ["load", "2 load"],
+  ["notify", "3 notify"],
   ["process", "4 process"],
   ["time", "4 timers"],
+  ["flush", "4 flush"],
   ["snapshot", "5 snapshot"],
   ["persist", "6 persist"],
+  ["acknowledge", "7 acknowledge"],
+  ["agree", "8 agree"],
+  ["deliver", "8 deliver"],
+  ["complete", "9 complete"],
+  ["commit", "10 commit"],
 ];
-const REST = ["rest", "rest: scheduling, shuffle, 1, 7–8"];
+const REST = ["rest", "rest: scheduling, shuffle"];
+/** what the driver does before and after the Spark job, whose time `duration` is */
+const OUTSIDE = ["trigger", "agree", "deliver", "complete", "commit"];
 
 export function view(job) {
   if (!job.epochs.length) return empty("No epoch has ended yet.");
@@ -38,12 +48,19 @@ export function view(job) {
   ];
 }
 
-/** The parts of an epoch's duration. Each is the longest of any subtask, so that they may overlap. */
+const sum = (one, names) => names.reduce((total, name) => total + (one.steps[name] ?? 0), 0);
+
+/** How long an epoch took, with what the driver did around its Spark job; in milliseconds. */
+const took = (one) => 1000 * (one.duration + sum(one, OUTSIDE));
+
+/** The parts of that, in seconds. Those of subtasks are the longest of any, so that they may overlap. */
 function steps(one) {
-  const parts = STEPS.map(([step]) => [step, one.steps[step] ?? 0]);
-  const sum = parts.reduce((total, [, seconds]) => total + seconds, 0);
-  const scale = sum > one.duration ? one.duration / sum : 1;
-  return [...parts.map(([step, seconds]) => [step, seconds * scale]), ["rest", Math.max(0, one.duration - sum)]];
+  const inside = sum(one, STEPS.map(([step]) => step)) - sum(one, OUTSIDE);
+  const scale = inside > one.duration ? one.duration / inside : 1;
+  return [
+    ...STEPS.map(([step]) => [step, (one.steps[step] ?? 0) * (OUTSIDE.includes(step) ? 1 : scale)]),
+    ["rest", Math.max(0, one.duration - inside)],
+  ];
 }
 
 function describe(one) {
@@ -51,13 +68,13 @@ function describe(one) {
     .map(([step, name]) => `${name} ${duration(1000 * one.steps[step])}`);
   const carried = one.checkpoint === null ? [] : [`checkpoint ${one.checkpoint}`];
   return [
-    `epoch ${one.epoch}`, time(one["start-time"]), duration(1000 * one.duration),
+    `epoch ${one.epoch}`, time(one["start-time"]), duration(took(one)),
     `${count(one["records-read"])} read`, ...parts, ...carried,
   ].join(" · ");
 }
 
 function spread(items) {
-  const sorted = items.map((one) => 1000 * one.duration).sort((a, b) => a - b);
+  const sorted = items.map(took).sort((a, b) => a - b);
   const at = (share) => duration(sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]);
   return `the last ${items.length}: half within ${at(0.5)}, 95 % within ${at(0.95)}, the longest ${at(1)}`;
 }
@@ -71,7 +88,7 @@ const step = (name) => [
 const COLUMNS = [
   ["Epoch", (one) => one.epoch, "number"],
   ["Started", (one) => time(one["start-time"]), "when"],
-  ["Took", (one) => duration(1000 * one.duration), "number"],
+  ["Took", (one) => duration(took(one)), "number"],
   ["Read", (one) => count(one["records-read"]), "number"],
   ["Records", (one) => count(one.records), "number"],
   ["Quota", (one) => count(one.quota), "number"],

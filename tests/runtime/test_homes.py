@@ -1,0 +1,299 @@
+"""Subtasks that live in one process, and are run by others: real sockets, threads and kills."""
+
+from __future__ import annotations
+
+import decimal
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import InternalError
+from holdfast.runtime.blocks import Block, Header, Kind
+from holdfast.runtime.homes import Homes, Place
+from holdfast.runtime.protocol import EpochTask
+from holdfast.runtime.task import FailedRun
+
+PLACE = Place("job", 0, 1, 0)
+
+
+def task(closing: bool = False) -> EpochTask:
+    return EpochTask("job", 0, 3, 1, (), 1, closing=closing)
+
+
+def block(number: int, data: bytes = b"") -> Block:
+    return Block(Header(Kind.RECORDS, 1, 0, 0, 0, 0, number, 1, "stamp"), data)
+
+
+class Doubling:
+    """Stands for a subtask: gives the bytes of each block twice; remembers what happened to it."""
+
+    def __init__(self, work: Callable[[Block], None] = lambda block: None) -> None:
+        self.work = work
+        self.runs = 0
+        self.threads: set[int] = set()
+        self.closed: list[bool] = []
+        self.abandoned = False
+
+    def run(self, task: EpochTask, blocks: Iterable[Block]) -> Generator[Block]:
+        self.runs += 1
+        self.threads.add(threading.get_ident())
+        try:
+            for each in blocks:
+                self.work(each)
+                yield Block(each.header, bytes(each.data) * 2)
+        except BaseException:
+            self.abandoned = True
+            raise
+
+    def close(self, ended: bool = False) -> None:
+        self.threads.add(threading.get_ident())
+        self.closed.append(ended)
+
+
+class Worker:
+    """One process, as far as subtasks can tell: what lives in it is found through files only."""
+
+    def __init__(self, directory: Path) -> None:
+        self.homes = Homes()
+        self.directory = str(directory)
+        self.made: list[Doubling] = []
+        self.work: Callable[[Block], None] = lambda block: None
+
+    def run(
+        self, blocks: Iterable[Block] = (), place: Place = PLACE, closes: bool = False
+    ) -> Generator[Block]:
+        def make() -> Any:
+            self.made.append(Doubling(self.work))
+            return self.made[-1]
+
+        yield from self.homes.run(self.directory, place, task(closes), blocks, make)
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> tuple[Worker, Worker]:
+    return Worker(tmp_path), Worker(tmp_path)
+
+
+Workers = tuple[Worker, Worker]
+
+
+def test_a_subtask_stays_in_the_process_and_the_thread_that_ran_it_first(workers: Workers) -> None:
+    first, second = workers
+    blocks = [block(0, b"a"), block(1, bytes(3_000_000)), block(2)]
+    twice = [(each.header, bytes(each.data) * 2) for each in blocks]
+    for worker in (first, second, second, first):
+        assert [(b.header, bytes(b.data)) for b in worker.run(blocks)] == twice
+    assert not second.made
+    (subtask,) = first.made
+    assert subtask.runs == 4
+    list(first.run(closes=True))
+    assert subtask.closed == [True]
+    assert len(subtask.threads) == 1
+    assert threading.get_ident() not in subtask.threads
+
+
+def test_two_subtasks_that_live_crosswise_run_side_by_side(workers: Workers) -> None:
+    """Each process carries for the other one, and computes for it."""
+    first, second = workers
+    other = PLACE._replace(subtask=1)
+    both = threading.Barrier(2, timeout=60)
+    results: list[Any] = []
+
+    def meet(each: Block) -> None:
+        both.wait()
+
+    list(first.run([block(0)]))
+    list(second.run([block(0)], other))
+    for worker in workers:
+        worker.made[0].work = meet
+
+    def run(worker: Worker, place: Place) -> None:
+        results.extend(worker.run([block(7, b"x")], place))
+
+    threads = [
+        threading.Thread(target=run, args=(first, other)),
+        threading.Thread(target=run, args=(second, PLACE)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [bytes(b.data) for b in results] == [b"xx", b"xx"]
+    assert [len(worker.made) for worker in workers] == [1, 1]
+
+
+def test_a_process_that_has_a_subtask_at_work_gives_another_one_away(workers: Workers) -> None:
+    first, second = workers
+    other = PLACE._replace(subtask=1)
+    list(first.run())
+    list(first.run(place=other))
+    with closing(first.run([block(0), block(1)])) as at_work:
+        next(at_work)
+        list(second.run(place=other))
+        assert len(second.made) == 1
+    list(first.run(place=other))
+    assert second.made[0].runs == 2, "it lives there now"
+
+
+def test_without_the_process_it_lived_in_a_subtask_is_made_anew(tmp_path: Path) -> None:
+    worker = Worker(tmp_path)
+    process = _spawn(_ran_once, tmp_path)
+    process.join(60)
+    list(worker.run([block(0)]))
+    list(worker.run([block(0)]))
+    assert [each.runs for each in worker.made] == [2]
+
+
+def test_a_process_that_dies_with_a_subtask_at_work(tmp_path: Path) -> None:
+    worker = Worker(tmp_path)
+    process = _spawn(_dies_at_the_second, tmp_path)
+    (tmp_path / "homes").mkdir(exist_ok=True)
+    while not list((tmp_path / "homes").iterdir()):
+        assert process.is_alive()
+    with pytest.raises(InternalError, match="process in which a subtask lived has ended"):
+        list(worker.run([block(0), block(1), block(2)]))
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
+
+
+def test_workers_of_different_executors_have_nothing_to_do_with_each_other(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = workers
+    list(first.run())
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    list(second.run())
+    assert [worker.made[0].runs for worker in workers] == [1, 1]
+
+
+def _spawn(target: Callable[[str, int], None], directory: Path) -> Any:
+    arguments = (str(directory), os.getppid())
+    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def _ran_once(directory: str, parent: int) -> None:
+    os.getppid = lambda: parent
+    list(Worker(Path(directory)).run([block(0)]))
+
+
+def _dies_at_the_second(directory: str, parent: int) -> None:
+    os.getppid = lambda: parent
+    worker = Worker(Path(directory))
+
+    def work(each: Block) -> None:
+        if each.header.number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    worker.work = work
+    list(worker.run([block(0)]))
+    threading.Event().wait(120)
+
+
+def test_a_failed_run_ends_the_subtask_wherever_it_lives(workers: Workers) -> None:
+    first, second = workers
+    list(first.run())
+
+    def fail(each: Block) -> None:
+        raise FailedRun
+
+    first.made[0].work = fail
+    assert list(second.run([block(0)])) == []
+    assert first.made[0].closed == [False]
+    list(second.run())
+    assert len(second.made) == 1
+
+
+class Unshippable(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "text"),
+    [
+        pytest.param(ValueError("broken"), ValueError, "broken", id="as it is"),
+        pytest.param(Unshippable(1, 2), InternalError, "1 and 2", id="what can be told"),
+    ],
+)
+def test_an_exception_comes_to_whoever_asked(
+    workers: Workers, error: Exception, raised: type[Exception], text: str
+) -> None:
+    first, second = workers
+    list(first.run())
+
+    def fail(each: Block) -> None:
+        raise error
+
+    first.made[0].work = fail
+    with pytest.raises(raised, match=text):
+        list(second.run([block(0)]))
+    assert first.made[0].closed == [False]
+
+
+@pytest.mark.parametrize("runs", [0, 1], ids=["here", "there"])
+def test_a_task_that_spark_ends_ends_the_subtask(workers: Workers, runs: int) -> None:
+    """Nobody takes its blocks any more; its state is thrown away with it."""
+    owner = workers[0]
+    list(owner.run())
+    blocks = (block(number, bytes(100_000)) for number in range(1_000))
+    run = workers[runs].run(blocks)
+    next(run)
+    run.close()
+    _wait_for(lambda: owner.made[0].closed == [False])
+    assert owner.made[0].abandoned
+    list(owner.run())
+    assert len(owner.made) == 2
+
+
+@pytest.mark.parametrize("runs", [0, 1], ids=["here", "there"])
+def test_blocks_that_cannot_be_read_end_the_subtask(workers: Workers, runs: int) -> None:
+    owner = workers[0]
+    list(owner.run())
+
+    def broken() -> Iterator[Block]:
+        yield block(0)
+        raise ZeroDivisionError("no more of them")
+
+    with pytest.raises(ZeroDivisionError, match="no more of them"):
+        list(workers[runs].run(broken()))
+    _wait_for(lambda: owner.made[0].closed == [False])
+
+
+def test_subtasks_of_earlier_attempts_go(workers: Workers) -> None:
+    first, _ = workers
+    other = PLACE._replace(subtask=1)
+    list(first.run())
+    list(first.run(place=other))
+    list(first.run(place=PLACE._replace(attempt=1)))
+    assert [each.closed for each in first.made] == [[False], [False], []]
+    first.homes.forget("job")
+    assert first.made[2].closed == [False]
+
+
+def test_what_a_module_set_for_decimals_holds_in_the_thread_of_a_subtask(workers: Workers) -> None:
+    first, _ = workers
+    seen: list[int] = []
+    first.work = lambda block: seen.append(decimal.getcontext().prec)
+    with decimal.localcontext() as context:
+        context.prec = 77
+        list(first.run([block(0)]))
+    assert seen == [77]
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    tick = threading.Event()
+    for _ in range(6000):
+        if condition():
+            return
+        tick.wait(0.01)
+    pytest.fail("it did not come to that within a minute")
