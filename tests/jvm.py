@@ -15,9 +15,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from services.artifacts import cache_folder, java, locked, spark_jars
+from services.artifacts import java, locked, spark_jars
 
 ROOT = Path(__file__).parents[1]
+#: for the archive, of some 170 MB
+FOLDER = ROOT / "build" / "classes"
 #: read by Spark's launcher: options of a driver's JVM, and of the launcher's own
 DRIVER, LAUNCHER = "SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"
 COMPILER = "-XX:TieredStopAtLevel=1"
@@ -40,17 +42,17 @@ def executor_options() -> str:
 def _archive_options() -> list[str]:
     """The options of a JVM that uses the archive, which is made if it is missing."""
     archive = _archive()
-    with locked(cache_folder() / "classes.lock"):
+    with locked(FOLDER / "lock"):
         if not archive.exists():
             _make(archive)
-    return [f"-XX:SharedArchiveFile={archive}", SILENT] if archive.exists() else []
+    return [f'"-XX:SharedArchiveFile={archive}"', SILENT] if archive.exists() else []
 
 
 def _archive() -> Path:
     """Another one for each Spark and each Java: the JVM would take no other."""
     made_of = [(path, path.stat().st_mtime_ns) for path in (_java(), spark_jars())]
     digest = hashlib.sha256(repr(made_of).encode()).hexdigest()[:12]
-    return cache_folder() / "classes" / f"spark-{digest}.jsa"
+    return FOLDER / f"spark-{digest}.jsa"
 
 
 def _java() -> Path:
@@ -59,10 +61,11 @@ def _java() -> Path:
 
 def _make(archive: Path) -> None:
     """Write down the classes that a job has loaded; if that fails, there is no archive."""
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+    for outdated in FOLDER.glob("*.jsa"):
+        outdated.unlink()
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         draft = Path(folder, "draft")
-        options = f"{COMPILER} -XX:ArchiveClassesAtExit={draft} {SILENT}"
+        options = f'{COMPILER} "-XX:ArchiveClassesAtExit={draft}" {SILENT}'
         job = [sys.executable, "-m", "tests.recovery.verifying", folder, "--numbers", "100"]
         # NB: the JVM, which outlives the program, has its output: the end of that is its end
         subprocess.run(

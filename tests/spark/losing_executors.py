@@ -1,6 +1,6 @@
 """A program for test_agreement: jobs on two executor processes, one of which is killed in each.
 
-Usage: losing_executors.py FOLDER JOB..., where a job is one of
+Usage: python -m tests.spark.losing_executors FOLDER JOB..., where a job is one of
 
 - ``count``: a keyed count of numbers,
 - ``fickle``: a source that gives other records each time it is asked,
@@ -36,6 +36,7 @@ from holdfast.datastream.connectors.base import Source, SourceReader
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.runtime import epochs
+from tests.jvm import executor_options
 
 SETTINGS = {
     "spark.master": "local-cluster[2,1,1024]",
@@ -44,8 +45,7 @@ SETTINGS = {
     # who is dead is asked once
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.retryWait": "100ms",
-    # executors that start quickly
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": executor_options(),
     "holdfast.epoch.max-records": "400",
 }
 KEYS, READS, FATAL_READ = 64, 4, 2

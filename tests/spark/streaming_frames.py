@@ -1,8 +1,8 @@
 """A program for test_going_back: counts the rows of three streaming DataFrames.
 
-Usage: streaming_frames.py FOLDER kill|end. ``kill``: once three checkpoints are complete, the
-driver kills itself; ``end``: when every frame has got on, the job is cancelled. Each record is a
-line of ``FOLDER/out``: the frame, the row's number, and how many of its key were counted by then.
+Usage: streaming_frames.py FOLDER. Once three checkpoints are complete, the driver kills itself.
+``main`` can also end the job: it is cancelled when every frame has got on. Each record is a line of
+``FOLDER/out``: the frame, the row's number, and how many of its key were counted by then.
 """
 
 from __future__ import annotations
@@ -90,4 +90,4 @@ def main(folder: Path, kill: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2] == "kill")
+    main(Path(sys.argv[1]), kill=True)

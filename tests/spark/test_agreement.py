@@ -18,7 +18,7 @@ import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PROGRAM = Path(__file__).with_name("losing_executors.py")
+ROOT = Path(__file__).parents[2]
 JOBS = ["count", "fickle", "unchecked"]
 FATAL_READ = 2
 
@@ -49,7 +49,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """One cluster for all jobs: most of the time goes into its start."""
     folder = tmp_path_factory.mktemp("executors")
     run = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), *JOBS],
+        [sys.executable, "-m", "tests.spark.losing_executors", str(folder), *JOBS],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,10 @@ from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.errors import UserFunctionError
 
 pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+#: of the driver, after so many records
+DEATH = 1501
 
 
 class Totals(KeyedProcessFunction):
@@ -226,55 +231,45 @@ def test_buffers_and_notifications(spark: Any, tmp_path: Path) -> None:
     assert len(told) > 2
 
 
-PROGRAM = """
-    import os, signal, sys
-    from pathlib import Path
-    from holdfast.common import Configuration
-    from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
-    from holdfast.datastream.connectors.number_seq import NumberSequenceSource
-    from holdfast.datastream.state import ValueStateDescriptor
-
-    FOLDER, KILL_AT = Path(sys.argv[1]), int(sys.argv[2])
-
-    class Totals(KeyedProcessFunction):
-        def open(self, runtime_context):
-            self.count = runtime_context.get_state(ValueStateDescriptor("count", int))
-        def process_element(self, value, ctx):
-            count = (self.count.value() or 0) + 1
-            self.count.update(count)
-            yield value % 10, count
-
-    env = StreamExecutionEnvironment(Configuration({"holdfast.epoch.max-records": "300"}))
-    env.set_parallelism(2).set_buffer_timeout(0)
-    env.enable_checkpointing(10)
-    env.get_checkpoint_config().set_checkpoint_storage_dir(str(FOLDER / "checkpoints"))
+def totals(folder: Path) -> Iterator[tuple[int, int]]:
+    """A job that ends with its driver, and goes on with another one."""
+    env = environment(folder / "checkpoints")
     numbers = env.from_source(NumberSequenceSource(0, 3999))
-    stream = numbers.key_by(lambda n: n % 10).process(Totals())
-    with (FOLDER / "out").open("a") as out:
-        for index, (key, count) in enumerate(stream.execute_and_collect("across drivers")):
-            out.write(f"{key} {count}\\n")
+    return numbers.key_by(lambda n: n % 10).process(Totals()).execute_and_collect("across drivers")
+
+
+def die_after(count: int, folder: Path) -> None:
+    """Kill the own process when so many records are written down."""
+    with (folder / "out").open("a") as out:
+        for record in islice(totals(folder), count):
+            out.write("{} {}\n".format(*record))
             out.flush()
-            if index == KILL_AT:
-                os.kill(os.getpid(), signal.SIGKILL)
-"""
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_driver_goes_on_where_it_was(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(PROGRAM))
-    command = [sys.executable, str(program), str(tmp_path)]
-    killed = subprocess.run([*command, "1500"], capture_output=True, text=True, check=False)
-    assert killed.returncode == -signal.SIGKILL
-    second = subprocess.run([*command, "-1"], capture_output=True, text=True, check=False)
-    assert second.returncode == 0, second.stderr
-    assert "goes on from checkpoint" in second.stderr
-    lines = (tmp_path / "out").read_text().split("\n")[:-1]
-    records = [(int(key), int(count)) for key, count in (line.split() for line in lines)]
-    assert last_counts(records) == dict.fromkeys(range(10), 400)
-    # A job that finished is not gone on with.
-    third = subprocess.run([*command, "-1"], capture_output=True, text=True, check=False)
-    assert "goes on from" not in third.stderr
-    assert len((tmp_path / "out").read_text().split("\n")[:-1]) == len(lines) + 4000
+def test_a_killed_driver_goes_on_where_it_was(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It dies in a process of its own; the one that goes on is that of the tests."""
+    command = [sys.executable, "-m", "tests.spark.test_recovery", str(tmp_path)]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    lines = (tmp_path / "out").read_text().splitlines()
+    before = [(int(key), int(count)) for key, count in map(str.split, lines)]
+    assert len(before) == DEATH
+    after = list(totals(tmp_path))
+    assert "goes on from checkpoint" in caplog.text
+    assert len(after) < 4000
+    assert last_counts(before + after) == dict.fromkeys(range(10), 400)
+
+
+def test_a_job_that_finished_is_not_gone_on_with(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = list(totals(tmp_path))
+    second = list(totals(tmp_path))
+    assert "goes on from" not in caplog.text
+    assert len(first) == len(second) == 4000
 
 
 def test_a_streaming_frame_reads_on_exactly_after_the_checkpoint(
@@ -296,3 +291,7 @@ def test_a_streaming_frame_reads_on_exactly_after_the_checkpoint(
     assert (tmp_path / "failed").exists(), "the failure really happened"
     # a file that was read twice, or not at all, would show in the counts
     assert seen == {(key, count) for key in range(10) for count in range(1, 7)}
+
+
+if __name__ == "__main__":
+    die_after(DEATH, Path(sys.argv[1]))
