@@ -50,6 +50,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = kept
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """If there is a test that may start a driver of its own, such drivers start quickly."""
+    if any(_is_on_spark(item) for item in session.items):
+        from tests.jvm import start_quickly
+
+        start_quickly()
+
+
 def _is_crashing(item: pytest.Item) -> bool:
     call = getattr(item, "callspec", None)
     return call is not None and call.params.get("disturbance") == "crashing"

@@ -12,16 +12,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.jvm import executor_options
+
 ROOT = Path(__file__).parents[1]
 #: in seconds, for a machine that is slow and busy
 LONGEST = 500
-SPARK = {
-    "spark.master": "local-cluster[2,1,1024]",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # who is dead is asked once
-    "spark.shuffle.io.maxRetries": "1",
-    "spark.shuffle.io.retryWait": "100ms",
-}
+
+
+def cluster() -> dict[str, str]:
+    """The settings of a Spark with two executors, each a process of its own."""
+    return {
+        "spark.master": "local-cluster[2,1,1024]",
+        "spark.executor.extraJavaOptions": executor_options(),
+        # who is dead is asked once
+        "spark.shuffle.io.maxRetries": "1",
+        "spark.shuffle.io.retryWait": "100ms",
+    }
 
 
 class Process(NamedTuple):

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka import Kafka
-from tests.killing import LONGEST, SPARK, started
+from tests.killing import LONGEST, cluster, started
 from tests.recovery.kafka_verifying import verify
 from tests.recovery.verifying import progress
 
@@ -46,7 +46,7 @@ def test_every_result_is_there_once(kafka: Kafka, tmp_path: Path) -> None:
         kafka.produce(numbers, map(str, range(partition, size, 4)), partition)
     command = [sys.executable, "-m", "tests.recovery.kafka_verifying", str(tmp_path)]
     command += [kafka.address, numbers, sums]
-    for key, value in (*SPARK.items(), ("holdfast.directory", str(tmp_path / "run"))):
+    for key, value in (*cluster().items(), ("holdfast.directory", str(tmp_path / "run"))):
         command += ["--spark", f"{key}={value}"]
     kills: Counter[str] = Counter()
     began = time.monotonic()

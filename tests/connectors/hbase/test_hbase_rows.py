@@ -36,7 +36,9 @@ CELLS = {
     b"state:paid": b"\xff",
 }
 
-#: printed by org.apache.hadoop.hbase.util.Bytes.toBytes and java.math.BigInteger.toByteArray
+#: Printed by Java: org.apache.hadoop.hbase.util.Bytes.toBytes, and for big integers
+#: java.math.BigInteger.toByteArray. Only those of timestamp, date and time are worked out here: the
+#: milliseconds since 1970, or since midnight, as Bytes.toBytes would write a long.
 OF_JAVA = [
     (Types.LONG(), -2, "fffffffffffffffe"),
     (Types.INT(), 258, "00000102"),

@@ -17,7 +17,7 @@ import pytest
 from examples import kafka_to_hbase as example
 from tests import hbase as hbases
 from tests import kafka as kafkas
-from tests.killing import LONGEST, SPARK, started
+from tests.killing import LONGEST, cluster, started
 from tests.recovery.kafka_to_hbase import Settings, prepare, verify
 from tests.recovery.verifying import progress
 
@@ -71,7 +71,7 @@ def _command(job: Settings) -> list[str]:
     made = [sys.executable, "-m", "tests.recovery.kafka_to_hbase", str(job.folder)]
     for name in ("broker", "topic", "host", "port", "table"):
         made += [f"--{name}", str(getattr(job, name))]
-    for key, value in (*SPARK.items(), ("holdfast.directory", str(job.folder / "run"))):
+    for key, value in (*cluster().items(), ("holdfast.directory", str(job.folder / "run"))):
         made += ["--spark", f"{key}={value}"]
     return made
 

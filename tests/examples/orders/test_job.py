@@ -124,7 +124,7 @@ def test_all_kinds_of_output_are_there(tmp_path: Path) -> None:
         assert len(read(output / name)) > 5, name
     starts = {row["window_start"] for row in read(output / "statistics")}
     assert len(starts) >= 2
-    assert list((output / "batches").glob("batch-*"))
+    assert list((output / "batches").glob("batches-*"))
 
 
 def test_files_give_the_same(tmp_path: Path) -> None:
