@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.common import JobStatus
+from holdfast.history.events import EpochEnded
 from holdfast.history.journal import SUFFIX, Journal
 from holdfast.rest.site import Files
 from tests.page.conftest import OpenPage, expect, keep
@@ -281,6 +282,17 @@ def another(settings: dict[str, str], tmp_path: Path) -> Iterator[LocalJob]:
     with job.run:
         job.run.epoch()
         yield job
+
+
+def test_the_rate_of_a_job_whose_epochs_take_long(
+    open_page: OpenPage, another: LocalJob, runtime_directory: Path
+) -> None:
+    """The last epoch alone took longer than the seconds that the rate is of."""
+    began = another.history.epochs[-1].started + 1000
+    another.history.tell(EpochEnded(1, began, 10.0, 420, 420, 420, {}, 0, 0))
+    with served(another) as server:
+        page = open_page(tab(server.url, "plan"))
+        page.locator(".facts").get_by_text("42/s").wait_for()
 
 
 def test_cancelling_is_asked_about_first(

@@ -86,9 +86,9 @@ class Job {
   get rate() {
     const last = this.epochs.at(-1);
     if (!last || this.ended) return 0;
-    const end = last["start-time"] + 1000 * last.duration;
-    const recent = this.epochs.filter((one) => one["start-time"] >= end - RATE_OVER_MS);
-    const span = Math.max(200, end - recent[0]["start-time"]);
+    const end = (one) => one["start-time"] + 1000 * one.duration;
+    const recent = this.epochs.filter((one) => end(one) >= end(last) - RATE_OVER_MS);
+    const span = Math.max(200, end(last) - recent[0]["start-time"]);
     return 1000 * recent.reduce((sum, one) => sum + one["records-read"], 0) / span;
   }
 }
