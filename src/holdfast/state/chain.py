@@ -18,6 +18,8 @@ LINEAGE: Final = 16
 _FAN_IN: Final = 7
 #: deltas smaller than this count as equal; one of this size costs half a millisecond
 _SMALL: Final = 1 << 14
+_LARGE: Final = 1 << 22
+_MOST_LARGE: Final = 32
 
 
 class FileRef(msgspec.Struct, frozen=True, array_like=True):
@@ -115,13 +117,18 @@ def files_to_fold(sizes: Sequence[int], new: int, live: int = 0) -> int:
       become one. So there are at most seven of each size, each eight times as large as the one
       before, and a change is written again once per size: chain length and write amplification
       both grow with the logarithm of the number of deltas in a base.
+    - A delta of 4 MB is not folded unless that is less than a 32nd of the chain, and neither is what
+      came before it: it costs long to write, and next to nothing to have.
     - Deltas below 16 kB count as one of that size, next to each other: a small file costs as much
       as a tiny one, but tiny ones are no reason to rewrite a larger one.
     """
     if not sizes or new + sum(sizes[1:]) >= max(sizes[0], live * 3 // 2):
         return len(sizes)
     fold, after, small_after = 0, new, max(new, _SMALL)
+    large = max(_LARGE, (new + sum(sizes)) // _MOST_LARGE)
     for count, size in enumerate(reversed(sizes[1:]), start=1):
+        if size >= large:
+            break
         if after >= _FAN_IN * size or small_after >= _FAN_IN * _SMALL > _FAN_IN * size:
             fold = count
         after += size
