@@ -117,8 +117,8 @@ def files_to_fold(sizes: Sequence[int], new: int, live: int = 0) -> int:
       become one. So there are at most seven of each size, each eight times as large as the one
       before, and a change is written again once per size: chain length and write amplification
       both grow with the logarithm of the number of deltas in a base.
-    - A delta of 4 MB is not folded unless that is less than a 32nd of the chain, and neither is what
-      came before it: it costs long to write, and next to nothing to have.
+    - A delta of 4 MB is not folded unless that is less than a 32nd of the chain, nor is what came
+      before it: it costs long to write, and next to nothing to have.
     - Deltas below 16 kB count as one of that size, next to each other: a small file costs as much
       as a tiny one, but tiny ones are no reason to rewrite a larger one.
     """
