@@ -174,6 +174,14 @@ def test_workers_of_different_executors_have_nothing_to_do_with_each_other(
     assert [worker.made[0].runs for worker in workers] == [1, 1]
 
 
+def test_without_a_directory_to_say_it_in_every_process_has_its_own(tmp_path: Path) -> None:
+    workers = Worker(tmp_path / "missing"), Worker(tmp_path / "missing")
+    for worker in workers:
+        list(worker.run())
+        list(worker.run())
+    assert [worker.made[0].runs for worker in workers] == [2, 2]
+
+
 def _spawn(target: Callable[[str, int], None], directory: Path) -> Any:
     arguments = (str(directory), os.getppid())
     process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)

@@ -291,17 +291,21 @@ class _Server:
 def _read(registration: Path) -> _Address | None:
     try:
         return _Address(*json.loads(registration.read_text()))
-    except FileNotFoundError:
+    except OSError:
         return None
 
 
 def _write(registration: Path, address: _Address) -> None:
-    """Say where a subtask lives: at once for all who look, and for nobody else."""
-    registration.parent.mkdir(exist_ok=True)
+    """Say where a subtask lives: at once for all who look, and for nobody else.
+
+    Where there is no such directory, as on another host, nobody gets to know.
+    """
     draft = registration.with_suffix(f".{os.getpid()}")
-    draft.touch(mode=0o600)
-    draft.write_text(json.dumps(address))
-    draft.replace(registration)
+    with suppress(OSError):
+        registration.parent.mkdir(exist_ok=True)
+        draft.touch(mode=0o600)
+        draft.write_text(json.dumps(address))
+        draft.replace(registration)
 
 
 def _ask(address: _Address, place: Place, task: EpochTask) -> _Line | None:
