@@ -73,13 +73,21 @@ class _Jobs:
     def get(self, job_id: str, data: Broadcast[bytes]) -> JobCode:
         job = self._known.get(job_id)
         if job is None:
-            self._forget_ended()
-            job = self._known[job_id] = unpack(data.value)
+            job = unpack(data.value)
+            self._forget_ended(job.directory)
+            self._known[job_id] = job
         return job
 
-    def _forget_ended(self) -> None:
-        """A job's directory goes when it ends; what this process kept of it goes too."""
-        ended = [job_id for job_id, job in self._known.items() if not os.path.isdir(job.directory)]
+    def _forget_ended(self, directory: str) -> None:
+        """A job's directory goes when it ends; what this process kept of it goes too.
+
+        So does what it kept of the job that begins, under an earlier plan.
+        """
+        ended = [
+            job_id
+            for job_id, job in self._known.items()
+            if job.directory == directory or not os.path.isdir(job.directory)
+        ]
         for job_id in ended:
             del self._known[job_id]
             _homes.forget(job_id)
