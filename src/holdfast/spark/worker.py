@@ -91,6 +91,8 @@ class _Jobs:
         for job_id in ended:
             del self._known[job_id]
             _homes.forget(job_id)
+        if ended:  # the collector would come to them late: see `_tune`
+            gc.collect()
 
 
 def _make(job: JobCode, task: EpochTask, subtask: int) -> Subtask:
