@@ -180,7 +180,7 @@ class Home:
         """Make the subtask with its first run."""
         self._make = make
         self._subtask: Subtask | None = None
-        self._thread = ThreadPoolExecutor(1, "holdfast-subtask")
+        self._thread = ThreadPoolExecutor(1, "subtask")
         # what modules have set when they were loaded, as for decimals, holds here as well
         self._context = contextvars.copy_context()
 
@@ -273,7 +273,7 @@ class _Server:
         self._listener = Listener(path, "AF_UNIX", backlog=64, authkey=bytes.fromhex(key))
         self.address = _Address(path or str(self._listener.address), key)
         self._serve = serve
-        threading.Thread(target=self._accept, name="holdfast-homes", daemon=True).start()
+        threading.Thread(target=self._accept, name="homes-of-subtasks", daemon=True).start()
 
     def _accept(self) -> None:
         while True:
