@@ -94,8 +94,7 @@ class Homes:
         """
         self._forget_earlier(place)
         registration = Path(directory, "homes", "-".join(map(str, (*_executor(), *place))))
-        own = self._server and self._server.address
-        registered = _read(registration)
+        own, registered = self._address(), _read(registration)
         line = None if registered in (None, own) else _ask(registered, place, task)
         if line is not None:
             yield from _carry(line, blocks)
@@ -104,8 +103,8 @@ class Homes:
             self._at_work.add(place)
             home = self._homes.pop(place, None)
         yield from self._run_here(home or Home(make), place, task, blocks)
-        if place in self._homes and (registered is None or registered != own):
-            _write(registration, self._address())
+        if registered != own and place in self._homes:
+            _write(registration, own)
 
     def lend(self, place: Place) -> Home | None:
         """A subtask that lives here, for one run; None if it does not, or another one is at work.

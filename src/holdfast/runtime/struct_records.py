@@ -19,6 +19,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import inspect
 
+from holdfast.state.serializers import UNFIT
+
 __all__ = ["PAIRS", "STRUCTS", "decode_structs", "encode_structs"]
 
 #: what data begins with: structs, or pairs of a struct and a timestamp; pickles begin with 0x80
@@ -44,8 +46,6 @@ _BOUNDS: Final = (
 _STAMPS: Final = frozenset({int, type(None)})
 _NUMBER_BYTES: Final = 4
 _encode: Final = msgspec.msgpack.Encoder().encode
-#: what msgspec raises for values that it cannot hold
-_UNFIT: Final = (OverflowError, UnicodeEncodeError, TypeError, ValueError, RecursionError)
 
 
 class _Codec(NamedTuple):
@@ -74,7 +74,7 @@ def encode_structs(records: Sequence[Any]) -> bytes | None:
         return None
     try:
         data = _encode(records)
-    except _UNFIT:
+    except UNFIT:
         return None
     size = len(codec.name).to_bytes(_NUMBER_BYTES, "big")
     return b"".join((bytes((kind,)), size, codec.name, data))

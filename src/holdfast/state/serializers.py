@@ -34,7 +34,7 @@ from holdfast.state.evolution import Incompatible, Upgrade, upgrade
 from holdfast.state.schema import Schema
 from holdfast.state.schema_of import has_classes, schema_of
 
-__all__ = ["Codec", "Column", "Loads", "Serializer", "Unreadable", "decode_untyped"]
+__all__ = ["UNFIT", "Codec", "Column", "Loads", "Serializer", "Unreadable", "decode_untyped"]
 
 #: unpickles
 Loads = Callable[[bytes | memoryview], Any]
@@ -61,7 +61,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_plain: Final = msgspec.msgpack.Decoder(list[Any]).decode
 _decode_tuples: Final = msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode
 #: what msgspec raises for values that it cannot hold
-_UNFIT: Final = (OverflowError, UnicodeEncodeError, TypeError, ValueError, RecursionError)
+UNFIT: Final = (OverflowError, UnicodeEncodeError, TypeError, ValueError, RecursionError)
 
 
 class Unreadable(TypeError):
@@ -119,13 +119,13 @@ class Serializer:
                 return Column(Codec.TYPED, self._proved(_encode(_mapped(self._to, values))))
         except Unreadable:
             raise
-        except _UNFIT:
+        except UNFIT:
             return Column(Codec.PICKLE, _pickle(values))
         try:
             codec = _lossless(values)
             if codec is not None:
                 return Column(codec, _encode(values))
-        except _UNFIT:
+        except UNFIT:
             pass
         return Column(Codec.PICKLE, _pickle(values))
 
