@@ -35,23 +35,30 @@ def test_workers_are_killed_and_every_step_raises(spark: Any, tmp_path: Path) ->
     verify(job)
 
 
-def test_workers_and_the_driver_are_killed_on_rocksdb(tmp_path: Path) -> None:
-    """The state is on the disk of a machine that lives on: it stands for what was never accepted.
-
-    On the heap, `test_kill_series` kills drivers.
-    """
-    drivers = [Fault(step, number, kill=True) for number, step in enumerate(DRIVER, 1)]
-    workers = [Fault(step, number, kill=True, level=1) for number, step in enumerate((4, 6, 7), 1)]
-    plan = FaultPlan(tmp_path / "faults", drivers + workers)
-    backend = ("state.backend.type", "rocksdb")
-    job = Settings(tmp_path, numbers=800, epoch=40, interval_ms=INTERVAL_MS, spark=(backend,))
-    for _ in drivers:
+def test_the_driver_is_killed(tmp_path: Path) -> None:
+    faults = [Fault(step, number, kill=True) for number, step in enumerate(DRIVER, 1)]
+    plan = FaultPlan(tmp_path / "faults", faults)
+    job = Settings(tmp_path, numbers=800, epoch=40, interval_ms=INTERVAL_MS)
+    for deaths in range(len(faults)):
         start = run(job, plan)
         assert start.returncode == -signal.SIGKILL, start.stderr
-    assert list((tmp_path / "local").glob("*/1-0/*/CURRENT"))
+        assert plan.happened == deaths + 1
     last = run(job, plan)
     assert last.returncode == 0, last.stderr
     assert "goes on from checkpoint" in last.stderr
+    verify(job)
+
+
+def test_workers_and_the_driver_are_killed_on_rocksdb(tmp_path: Path) -> None:
+    killed = [Fault(step, step, kill=True, level=1) for step in (4, 6, 7)]
+    plan = FaultPlan(tmp_path / "faults", [*killed, Fault(9, 8, kill=True)])
+    backend = ("state.backend.type", "rocksdb")
+    job = Settings(tmp_path, numbers=800, epoch=40, interval_ms=INTERVAL_MS, spark=(backend,))
+    start = run(job, plan)
+    assert start.returncode == -signal.SIGKILL, start.stderr
+    assert list((tmp_path / "local").glob("*/1-0/*/CURRENT"))
+    last = run(job, plan)
+    assert last.returncode == 0, last.stderr
     assert plan.happened == len(plan.faults)
     verify(job)
 

@@ -19,7 +19,7 @@ _FAN_IN: Final = 7
 #: deltas smaller than this count as equal; one of this size costs half a millisecond
 _SMALL: Final = 1 << 14
 _LARGE: Final = 1 << 22
-_MOST_LARGE: Final = 32
+_MOST_LARGE: Final = 28
 
 
 class FileRef(msgspec.Struct, frozen=True, array_like=True):
@@ -117,7 +117,7 @@ def files_to_fold(sizes: Sequence[int], new: int, live: int = 0) -> int:
       become one. So there are at most seven of each size, each eight times as large as the one
       before, and a change is written again once per size: chain length and write amplification
       both grow with the logarithm of the number of deltas in a base.
-    - A delta of 4 MB is not folded unless that is less than a 32nd of the chain, nor is what came
+    - A delta of 4 MB is not folded unless that is less than a 28th of the chain, nor is what came
       before it: it costs long to write, and next to nothing to have.
     - Deltas below 16 kB count as one of that size, next to each other: a small file costs as much
       as a tiny one, but tiny ones are no reason to rewrite a larger one.
