@@ -81,7 +81,7 @@ def make_topics(servers: str) -> tuple[str, str]:
     admin = AdminClient({"bootstrap.servers": servers})
     for made in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
         made.result()
-    producer = Producer({"bootstrap.servers": servers})
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
     for line in LINES:
         producer.produce(names[0], line)
     producer.flush()

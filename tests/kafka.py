@@ -43,7 +43,10 @@ class Kafka:
         self.broker = broker
         self.address = broker.address
         self.admin = AdminClient(self.settings())
-        self._producer = Producer({**self.settings(), "linger.ms": 0})
+        # NB: without idempotence a request that is tried again comes after those that followed it;
+        # the first ones to a new topic are, on a busy machine.
+        settings = {**self.settings(), "enable.idempotence": "true", "linger.ms": "0"}
+        self._producer = Producer(settings)
 
     def settings(self) -> dict[str, str]:
         """What every client is told; nothing is printed when the broker is away on purpose."""

@@ -72,7 +72,7 @@ def build(task: Task, address: str) -> StreamExecutionEnvironment:
 
 def produce(address: str, count: int) -> None:
     """Write records at the rate."""
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 0})
     began = time.time()
     for number in range(count):
         time.sleep(max(0.0, began + number / RATE - time.time()))

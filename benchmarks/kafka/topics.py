@@ -44,7 +44,8 @@ def _fill(address: str, count: int) -> None:
     for made in admin.create_topics(new).values():
         made.result()
     settings = {"bootstrap.servers": address, "linger.ms": 50, "batch.size": 1_000_000}
-    producer = Producer({**settings, "queue.buffering.max.messages": 500_000})
+    kept = {"enable.idempotence": True, "queue.buffering.max.messages": 500_000}
+    producer = Producer({**settings, **kept})
     for number in range(count):
         user, amount, _ = record(number)
         while True:
