@@ -18,6 +18,12 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # The log of a query is in local files. For these Spark's usual class starts processes, to look
+    # at links and to set permissions, and an epoch waits for two entries.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager"
+    ),
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     # The agreement of step 8 does this, and lets an epoch run again where Spark would fail it: two

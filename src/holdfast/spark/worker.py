@@ -7,7 +7,6 @@ epoch to epoch.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -21,6 +20,7 @@ from pyspark import Broadcast, TaskContext
 from holdfast.common.time import wall_clock
 from holdfast.filesystem import file_system_of
 from holdfast.plan.model import ROWS_LEVEL
+from holdfast.runtime.garbage import Garbage
 from holdfast.runtime.homes import Homes, Place
 from holdfast.runtime.job import JobCode, unpack
 from holdfast.runtime.protocol import EpochTask
@@ -31,6 +31,10 @@ from holdfast.state.staging import state_storage
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(EpochTask).decode
+
+#: Seconds until a thread that computes lets another one have its turn. One that carries blocks
+#: waits for each: with Python's own five milliseconds it carries 40 MB in a second, with these 360.
+_SWITCH = 0.0005
 
 
 class LevelTask:
@@ -50,11 +54,12 @@ class LevelTask:
         partition = context.partitionId() if context is not None else 0
         if task.level == 0 and ROWS_LEVEL not in job.plan.levels[0].producers:
             batches = _nothing(batches)
-        _tune()
+        sys.setswitchinterval(_SWITCH)
         place = Place(job.id, task.attempt, task.level, partition)
         make = partial(_make, job, task, partition)
         blocks = _homes.run(job.directory, place, task, from_batches(batches), make)
-        return to_batches(job.plan, task.level, blocks)
+        yield from to_batches(job.plan, task.level, blocks)
+        _garbage.spare()
 
 
 def _nothing(batches: Iterable[Any]) -> Iterator[Any]:
@@ -91,8 +96,8 @@ class _Jobs:
         for job_id in ended:
             del self._known[job_id]
             _homes.forget(job_id)
-        if ended:  # the collector would come to them late: see `_tune`
-            gc.collect()
+        if ended:
+            _garbage.collect()
 
 
 def _make(job: JobCode, task: EpochTask, subtask: int) -> Subtask:
@@ -102,17 +107,6 @@ def _make(job: JobCode, task: EpochTask, subtask: int) -> Subtask:
     return Subtask(job, task.level, subtask, task.attempt, storage, wall_clock, sources)
 
 
-def _tune() -> None:
-    """Set what suits processes in which subtasks live.
-
-    State is many long-lived objects; to scan them again and again costs a third of the time. And a
-    thread that carries blocks waits for each of them until the one that computes lets it: with
-    Python's five milliseconds that makes 40 MB in a second, with these 360.
-    """
-    if gc.get_threshold()[0] < 100_000:
-        gc.set_threshold(100_000, 50, 100)
-    sys.setswitchinterval(0.0005)
-
-
 known_jobs = _Jobs()
 _homes = Homes()
+_garbage = Garbage()

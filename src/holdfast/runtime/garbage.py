@@ -1,0 +1,52 @@
+"""Python's garbage collector, in processes in which state lives.
+
+State is many objects that live long. The collector looks for cycles among all objects, so it would
+go through the whole state again and again: by itself when there are many new objects, and because
+Spark's worker asks for it after every task. What lives is put out of its sight, then, and brought
+back into it only as often as the time that a search takes allows.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+__all__ = ["Garbage"]
+
+#: new objects between two searches among new objects; then how many of these between larger ones
+_THRESHOLDS = (100_000, 50, 100)
+
+#: the part of a process's time that searches among all objects may take
+_SHARE = 0.01
+
+
+class Garbage:
+    """Decides what the collector looks at.
+
+    Args:
+        clock: The time that this process has worked, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
+        self._clock = clock
+        self._due = 0.0
+
+    def spare(self) -> None:
+        """Spare the collector all that lives now; to be called when a task has ended.
+
+        Cycles that were made meanwhile stay until the next search among all objects.
+        """
+        if gc.get_threshold() != _THRESHOLDS:
+            gc.set_threshold(*_THRESHOLDS)
+        if self._clock() >= self._due:
+            self.collect()
+        gc.freeze()
+
+    def collect(self) -> None:
+        """Search among all objects."""
+        began = self._clock()
+        gc.unfreeze()
+        gc.collect()
+        ended = self._clock()
+        self._due = ended + (ended - began) / _SHARE

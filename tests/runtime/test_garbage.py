@@ -1,0 +1,71 @@
+"""What the garbage collector looks at in worker processes."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from itertools import accumulate, chain, repeat
+
+import pytest
+
+from holdfast.runtime.garbage import Garbage
+
+
+class _Circle:
+    """Only the collector finds out that nobody has it."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
+
+
+def _garbage(*steps: float) -> Garbage:
+    """One whose clock goes on by these steps, one at each look, and then stands still."""
+    times = accumulate(chain(steps, repeat(0.0)))
+    return Garbage(lambda: next(times))
+
+
+def _circle() -> weakref.ref[_Circle]:
+    return weakref.ref(_Circle())
+
+
+def test_what_lives_is_not_looked_at_again() -> None:
+    entries = {(number, number): [number] for number in range(10_000)}
+    before = gc.get_freeze_count()
+    _garbage().spare()
+    assert gc.get_freeze_count() >= before + len(entries)
+
+
+def test_a_search_waits_until_it_is_a_small_part_of_the_time() -> None:
+    # looks: is it due? a search begins, and ends after one second; due? due?
+    garbage = _garbage(0, 0, 1, 99, 2)
+    garbage.spare()
+    left = _circle()
+    garbage.spare()
+    gc.collect()  # as Spark's worker does
+    assert left() is not None, "searched among all objects after 99 seconds"
+    garbage.spare()
+    assert left() is None, "did not search after 101 seconds"
+
+
+def test_a_search_can_be_asked_for() -> None:
+    garbage = _garbage(0, 0, 1)
+    garbage.spare()
+    left = _circle()
+    gc.freeze()
+    garbage.collect()
+    assert left() is None
+
+
+def test_new_objects_are_searched_seldom() -> None:
+    gc.set_threshold(700, 10, 10)
+    _garbage().spare()
+    assert gc.get_threshold()[0] >= 100_000
