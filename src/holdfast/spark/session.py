@@ -75,6 +75,8 @@ def _make_local(app_name: str, settings: dict[str, str]) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         # shuffle files of a local session never cross a network
         .config("spark.shuffle.compress", "false")
+        # sums that nobody looks at, unless a part of a shuffle that was compressed is broken
+        .config("spark.shuffle.checksum.enabled", "false")
         # every epoch is a job: keep the history of a few of them
         .config("spark.ui.retainedJobs", "100")
         .config("spark.ui.retainedStages", "100")

@@ -26,6 +26,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import lru_cache
+from itertools import chain
 from numbers import Number
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -51,6 +52,8 @@ __all__ = [
 DEFAULT_MAX_PARALLELISM: Final = 128
 
 _ROUTER_LIMIT: Final = 1 << 18
+#: keys whose hashes are computed together: few enough that the processor's cache holds them
+_AT_ONCE: Final = 4096
 _MASK: Final = (1 << 64) - 1
 #: 2**64 divided by the golden ratio: neighbouring numbers land far from each other
 _MIX: Final = 0x9E3779B97F4A7C15
@@ -108,7 +111,8 @@ def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
 
 def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.uint16]:
     """Return the key group of each key; fast if all are texts, integers, or tuples of such."""
-    mixed = _hashes(keys)
+    parts = [_hashes(keys[at : at + _AT_ONCE]) for at in range(0, len(keys), _AT_ONCE)]
+    mixed = np.concatenate(parts) if parts else np.zeros(0, np.uint32)
     mixed = (mixed ^ mixed >> np.uint32(16)) * np.uint32(_MURMUR_1)
     mixed = (mixed ^ mixed >> np.uint32(13)) * np.uint32(_MURMUR_2)
     mixed = mixed ^ mixed >> np.uint32(16)
@@ -177,38 +181,57 @@ def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
         raise ValueError(message)
 
 
-def _hashes(keys: Sequence[Any]) -> npt.NDArray[np.uint32]:
-    kinds = set(map(type, keys))
+def _hashes(keys: Sequence[Any], kinds: set[type] | None = None) -> npt.NDArray[np.uint32]:
+    kinds = kinds or set(map(type, keys))
     if kinds == {str}:
         with contextlib.suppress(UnicodeEncodeError):
             return _from(map(crc32, map(str.encode, keys)), len(keys))
     if kinds == {int}:
-        numbers = np.fromiter(map(hash, keys), np.int64, len(keys)).view(np.uint64)
-        return ((numbers * np.uint64(_MIX)) >> np.uint64(_SHIFT)).astype(np.uint32)
+        return _hashes_of_integers(keys)
     if kinds == {tuple} and len(set(map(len, keys))) == 1 and keys[0]:
-        return _hashes_of_rows([_hashes(part) for part in zip(*keys, strict=True)])
+        return _hashes_of_rows(_hashes_of_parts(list(chain.from_iterable(keys)), len(keys[0])))
     return _from(map(key_hash, keys), len(keys))
+
+
+def _hashes_of_integers(keys: Sequence[int]) -> npt.NDArray[np.uint32]:
+    numbers: npt.NDArray[np.int64] | None = None
+    with contextlib.suppress(OverflowError):
+        numbers = np.array(keys, np.int64)
+    # NB: numbers of this range are their own hashes
+    if numbers is None or numbers.min() < 0 or numbers.max() >= sys.hash_info.modulus:
+        numbers = np.fromiter(map(hash, keys), np.int64, len(keys))
+    return ((numbers.view(np.uint64) * np.uint64(_MIX)) >> np.uint64(_SHIFT)).astype(np.uint32)
+
+
+def _hashes_of_parts(parts: list[Any], width: int) -> list[npt.NDArray[np.uint32]]:
+    """The hashes of the parts of tuples, by their place in these; the parts are given in a row."""
+    kinds = set(map(type, parts))
+    if len(kinds) == 1:
+        hashes = _hashes(parts, kinds)
+        return [hashes[place::width] for place in range(width)]
+    return [_hashes(parts[place::width]) for place in range(width)]
 
 
 def _hashes_of_rows(columns: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
     """The hashes of tuples, by those of their parts."""
     checksum = np.full(len(columns[0]), _MASK_32, np.uint32)
     for column in columns:
-        for shift in range(0, 32, 8):
-            last = (checksum ^ column >> np.uint32(shift)) & np.uint32(0xFF)
-            checksum = _CRC_OF_BYTE[last] ^ checksum >> np.uint32(8)
+        for _ in range(2):
+            checksum ^= column & np.uint32(0xFFFF)
+            checksum = _CRC_OF_PAIR[checksum & np.uint32(0xFFFF)] ^ checksum >> np.uint32(16)
+            column = column >> np.uint32(16)
     return ~checksum
 
 
-def _crc_of_bytes() -> npt.NDArray[np.uint32]:
-    """The table of crc32, the same sum that zlib computes."""
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
+def _crc_of_pairs() -> npt.NDArray[np.uint32]:
+    """The table of crc32, the same sum that zlib computes, by two bytes at a time."""
+    table = np.arange(1 << 16, dtype=np.uint32)
+    for _ in range(16):
         table = np.where(table & 1, table >> 1 ^ np.uint32(0xEDB88320), table >> 1)
     return table.astype(np.uint32)
 
 
-_CRC_OF_BYTE: Final = _crc_of_bytes()
+_CRC_OF_PAIR: Final = _crc_of_pairs()
 #: types of keys whose hashes are computed together
 _QUICK: Final = frozenset({str, int, tuple})
 
