@@ -27,6 +27,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,8 @@ __all__ = ["Homes", "Place"]
 _AHEAD = 4
 #: in seconds: how long the answer to a question may take that costs nothing
 _PATIENCE = 5.0
+#: in seconds: how long one waits who could not take a call
+_BREATH = 0.05
 
 #: the length of a block's data
 _SIZE = struct.Struct("<Q")
@@ -278,7 +281,10 @@ class _Server:
         while True:
             try:
                 connection = self._listener.accept()
-            except (*_GONE, AuthenticationError):
+            except OSError:  # as when there is no file descriptor left
+                time.sleep(_BREATH)
+                continue
+            except (EOFError, AuthenticationError):
                 continue
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
