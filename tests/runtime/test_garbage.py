@@ -33,10 +33,6 @@ def _garbage(*steps: float) -> Garbage:
     return Garbage(lambda: next(times))
 
 
-def _circle() -> weakref.ref[_Circle]:
-    return weakref.ref(_Circle())
-
-
 def test_what_lives_is_not_looked_at_again() -> None:
     entries = {(number, number): [number] for number in range(10_000)}
     before = gc.get_freeze_count()
@@ -47,8 +43,10 @@ def test_what_lives_is_not_looked_at_again() -> None:
 def test_a_search_waits_until_it_is_a_small_part_of_the_time() -> None:
     # looks: is it due? a search begins, and ends after one second; due? due?
     garbage = _garbage(0, 0, 1, 99, 2)
+    circle = _Circle()
     garbage.spare()
-    left = _circle()
+    left = weakref.ref(circle)
+    del circle
     garbage.spare()
     gc.collect()  # as Spark's worker does
     assert left() is not None, "searched among all objects after 99 seconds"
@@ -56,16 +54,24 @@ def test_a_search_waits_until_it_is_a_small_part_of_the_time() -> None:
     assert left() is None, "did not search after 101 seconds"
 
 
-def test_a_search_can_be_asked_for() -> None:
+def test_what_is_new_is_searched_every_time() -> None:
     garbage = _garbage(0, 0, 1)
     garbage.spare()
-    left = _circle()
+    new = weakref.ref(_Circle())
+    garbage.spare()
+    assert new() is None
+
+
+def test_a_search_can_be_asked_for() -> None:
+    circle = _Circle()
+    left = weakref.ref(circle)
     gc.freeze()
-    garbage.collect()
+    del circle
+    _garbage(0, 0, 1).collect()
     assert left() is None
 
 
 def test_new_objects_are_searched_seldom() -> None:
     gc.set_threshold(700, 10, 10)
-    _garbage().spare()
+    _garbage().expect_state()
     assert gc.get_threshold()[0] >= 100_000

@@ -32,15 +32,21 @@ class Garbage:
         self._clock = clock
         self._due = 0.0
 
+    def expect_state(self) -> None:
+        """Let there be more new objects before the collector looks at them by itself."""
+        if gc.get_threshold() != _THRESHOLDS:
+            gc.set_threshold(*_THRESHOLDS)
+
     def spare(self) -> None:
         """Spare the collector all that lives now; to be called when a task has ended.
 
-        Cycles that were made meanwhile stay until the next search among all objects.
+        Cycles among what is new are gone then. Those among what was spared, and is not used any
+        more, stay until the next search among all objects.
         """
-        if gc.get_threshold() != _THRESHOLDS:
-            gc.set_threshold(*_THRESHOLDS)
         if self._clock() >= self._due:
             self.collect()
+        else:
+            gc.collect()
         gc.freeze()
 
     def collect(self) -> None:

@@ -55,6 +55,7 @@ class LevelTask:
         if task.level == 0 and ROWS_LEVEL not in job.plan.levels[0].producers:
             batches = _nothing(batches)
         sys.setswitchinterval(_SWITCH)
+        _garbage.expect_state()
         place = Place(job.id, task.attempt, task.level, partition)
         make = partial(_make, job, task, partition)
         blocks = _homes.run(job.directory, place, task, from_batches(batches), make)
