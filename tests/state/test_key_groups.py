@@ -205,7 +205,9 @@ def test_wrong_parallelism(subtask: int, parallelism: int, maximum: int, message
     )
 )
 def test_many_keys_at_once_are_the_same(keys: list[Any]) -> None:
-    assert key_groups_of(keys, 128).tolist() == [key_group(key, 128) for key in keys]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_groups, "_AT_ONCE", 4)
+        assert key_groups_of(keys, 128).tolist() == [key_group(key, 128) for key in keys]
 
 
 @given(
@@ -218,6 +220,7 @@ def test_many_keys_at_once_are_the_same(keys: list[Any]) -> None:
 def test_router_sends_a_key_to_the_owner_of_its_key_group(batches: list[list[Any]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_groups, "_ROUTER_LIMIT", 10)
+        patch.setattr(key_groups, "_QUICK_LIMIT", 5)
         _check_targets(batches)
 
 

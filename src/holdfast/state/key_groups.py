@@ -51,7 +51,10 @@ __all__ = [
 
 DEFAULT_MAX_PARALLELISM: Final = 128
 
+#: how many keys a router remembers, and how many of those whose hashes are computed together:
+#: these take less time to compute than to look up in what the processor's cache cannot hold
 _ROUTER_LIMIT: Final = 1 << 18
+_QUICK_LIMIT: Final = 1 << 14
 #: keys whose hashes are computed together: few enough that the processor's cache holds them
 _AT_ONCE: Final = 4096
 _MASK: Final = (1 << 64) - 1
@@ -122,8 +125,8 @@ def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.u
 class KeyRouter:
     """Says which subtask the records of each key go to, for many keys at once.
 
-    The answers for few keys are remembered. Of many, most are new all the time; then they are
-    cheaper to compute, all together, than to look up.
+    The answers for few keys are remembered. For many they are cheaper to compute, all together,
+    than to look up.
     """
 
     def __init__(self, parallelism: int, max_parallelism: int = DEFAULT_MAX_PARALLELISM) -> None:
@@ -146,12 +149,13 @@ class KeyRouter:
 
     def _learn(self, keys: set[Any], known: dict[Any, int]) -> None:
         new = list(keys.difference(known))
-        if len(known) + len(new) > _ROUTER_LIMIT:
+        count = len(known) + len(new)
+        if count > _QUICK_LIMIT and all(type(key) in _QUICK for key in keys):
+            self._known = None
+            return
+        if count > _ROUTER_LIMIT:
             known.clear()
             new = list(keys)
-            if all(type(key) in _QUICK for key in new):
-                self._known = None
-                return
         known.update(zip(new, self._computed(new), strict=True))
 
     def _computed(self, keys: Sequence[Any]) -> list[int]:
