@@ -171,7 +171,7 @@ WORKLOADS = {
             programs=("holdfast", "pyflink-plain", "pyflink-thread", "pyflink-process", "bytewax"),
         ),
         Workload("stateless_map", 2_000_000, 200_000),
-        Workload("growth", 1_000_000, 50_000, programs=("keys-100k", "keys-5m"), timeout=1200.0),
+        Workload("growth", 8_000_000, 50_000, programs=("keys-100k", "keys-5m"), timeout=1200.0),
         Workload(
             "keyed_count_rocksdb",
             1_000_000,
