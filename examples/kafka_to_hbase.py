@@ -150,8 +150,8 @@ def verify(places: Places, changes: list[dict[str, Any]]) -> tuple[int, int]:
         for order, cells in connection.table(places.hbase.table_name).scan()
     }
     connection.close()
-    for order in seen:
-        assert found.get(order) == expected.get(order), (order, found.get(order), seen[order])
+    for order in found.keys() | seen.keys():
+        assert found.get(order) == expected.get(order), (order, found.get(order), seen.get(order))
     return len(expected), len(seen) - len(expected)
 
 

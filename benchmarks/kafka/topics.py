@@ -43,9 +43,9 @@ def _fill(address: str, count: int) -> None:
     new = [NewTopic(name, PARTITIONS, 1) for name in (RECORDS, COUNTS)]
     for made in admin.create_topics(new).values():
         made.result()
-    settings = {"bootstrap.servers": address, "linger.ms": 50, "batch.size": 1_000_000}
-    kept = {"enable.idempotence": True, "queue.buffering.max.messages": 500_000}
-    producer = Producer({**settings, **kept})
+    settings = {"bootstrap.servers": address, "enable.idempotence": True}
+    large = {"linger.ms": 50, "batch.size": 1_000_000, "queue.buffering.max.messages": 500_000}
+    producer = Producer({**settings, **large})
     for number in range(count):
         user, amount, _ = record(number)
         while True:

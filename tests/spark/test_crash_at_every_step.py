@@ -59,6 +59,7 @@ def test_workers_and_the_driver_are_killed_on_rocksdb(tmp_path: Path) -> None:
     assert list((tmp_path / "local").glob("*/1-0/*/CURRENT"))
     last = run(job, plan)
     assert last.returncode == 0, last.stderr
+    assert "goes on from checkpoint" in last.stderr
     assert plan.happened == len(plan.faults)
     verify(job)
 

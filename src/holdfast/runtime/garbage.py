@@ -34,8 +34,7 @@ class Garbage:
 
     def expect_state(self) -> None:
         """Let there be more new objects before the collector looks at them by itself."""
-        if gc.get_threshold() != _THRESHOLDS:
-            gc.set_threshold(*_THRESHOLDS)
+        gc.set_threshold(*_THRESHOLDS)
 
     def spare(self) -> None:
         """Spare the collector all that lives now; to be called when a task has ended.
