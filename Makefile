@@ -55,12 +55,13 @@ dist: python-ready ## Build the wheel and the source distribution into dist.
 	@rm -rf dist
 	@$(PYTHON) -m hatchling build
 
-lock: ## Write constraints*.txt anew with the newest versions pyproject.toml allows (needs uv).
-	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev \
-		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
-	@uv pip compile --quiet --universal --upgrade --python-version 3.11 --group docs \
-		--constraints constraints.txt \
-		--custom-compile-command 'make lock' --output-file constraints-docs.txt
+COMPILE := uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
+	--custom-compile-command 'make lock'
+
+lock: ## Write constraints*.txt anew with the newest versions pyproject.toml allows, and their hashes (needs uv).
+	@$(COMPILE) --group build --output-file constraints-build.txt
+	@$(COMPILE) --extra dev --output-file constraints.txt pyproject.toml
+	@$(COMPILE) --group docs --constraints constraints.txt --output-file constraints-docs.txt
 
 clean: ## Remove .venv, caches and what Spark left behind.
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist \

@@ -19,6 +19,7 @@ cd "$(dirname "$0")/.."
 venv=.venv
 stamp=$venv/holdfast.stamp
 java_env=$venv/holdfast.env
+pip="$venv/bin/python -m pip --disable-pip-version-check"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 fail() {
@@ -84,7 +85,13 @@ make_venv() {
 # What the installed packages depend on: these two files, and the folder (an editable install names it).
 fingerprint() {
     pwd
-    cksum pyproject.toml constraints.txt
+    cksum pyproject.toml constraints-build.txt constraints.txt
+}
+
+# Installs the packages that a file pins; a package whose hash is not in the file is refused.
+install_locked() {
+    $pip install $quiet --require-hashes --no-build-isolation -r "$1" >&2 ||
+        fail "pip could not install $1; its message is above."
 }
 
 setup_python() {
@@ -96,11 +103,12 @@ setup_python() {
     quiet=
     [ ! -f $stamp ] || quiet=-q # little is left to download, and pip would list all that stays
     rm -f $stamp
-    pip="$venv/bin/python -m pip --disable-pip-version-check"
-    $pip install $quiet -r constraints.txt >&2 || fail "pip could not install constraints.txt; its message is above."
-    $pip install -q --no-build-isolation -c constraints.txt -e '.[dev]' >&2 ||
-        fail "pip could not install Holdfast itself; its message is above." \
-            "If it speaks of a conflict, constraints.txt lags behind pyproject.toml: make lock"
+    # Packages that come as source (PySpark) are built with what is installed here, not with what pip would fetch.
+    install_locked constraints-build.txt
+    install_locked constraints.txt
+    $pip install -q --no-build-isolation --no-deps -e . >&2 ||
+        fail "pip could not install Holdfast itself; its message is above."
+    $pip check >&2 || fail "constraints.txt lags behind pyproject.toml: make lock"
     fingerprint >$stamp
     say "packages are ready"
 }
@@ -111,8 +119,8 @@ setup_docs() {
     wanted=$(cksum constraints.txt constraints-docs.txt)
     if [ -f $docs_stamp ] && [ "$(cat $docs_stamp)" = "$wanted" ]; then return; fi
     say "installing what builds the documentation into $venv"
-    $venv/bin/python -m pip --disable-pip-version-check install -q -r constraints-docs.txt >&2 ||
-        fail "pip could not install constraints-docs.txt; its message is above."
+    quiet=-q
+    install_locked constraints-docs.txt
     printf '%s\n' "$wanted" >$docs_stamp
 }
 

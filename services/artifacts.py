@@ -1,4 +1,9 @@
-"""The jars of a server: fetched once, kept in the user's cache folder."""
+"""The jars of a server: fetched once, kept in the user's cache folder.
+
+Every jar is compared with its SHA-256 digest in `digests.txt` each time it is used, so that neither
+a repository nor a proxy nor the cache can hand out another one. Whoever changes a version runs what
+fetches it once with HOLDFAST_NEW_DIGESTS=1, which adds the new digests, and commits them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -24,8 +29,15 @@ class Artifact(NamedTuple):
     version: str
 
 
+DIGESTS = Path(__file__).with_name("digests.txt")
+
+
 class UnavailableError(Exception):
     """A server's classes cannot be had here, and why."""
+
+
+class DigestError(Exception):
+    """A jar is not the one whose digest is in the repository; it must not be used."""
 
 
 def spark_jars() -> Path:
@@ -63,6 +75,7 @@ def fetched(
 
     Raises:
         UnavailableError: when they cannot be had.
+        DigestError: when one of them is not the expected file.
     """
     order = repr((artifacts, transitive, excluded))
     digest = hashlib.sha256(order.encode()).hexdigest()[:12]
@@ -73,10 +86,52 @@ def fetched(
             draft = Path(tempfile.mkdtemp(dir=home.parent))
             try:
                 _fetch(name, artifacts, transitive, excluded, draft)
+                check_digests(draft.glob("*.jar"))
                 draft.rename(home)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
-    return sorted(home.glob("*.jar"))
+    jars = sorted(home.glob("*.jar"))
+    check_digests(jars)
+    return jars
+
+
+def check_digests(jars: Iterable[Path], digests: Path = DIGESTS) -> None:
+    """Compare files with their digests.
+
+    Raises:
+        DigestError: when one is not listed under its name, or is another file.
+    """
+    known = read_digests(digests)
+    found = {jar: sha256_of(jar) for jar in jars}
+    if os.environ.get("HOLDFAST_NEW_DIGESTS"):
+        _write_digests(known | {jar.name: digest for jar, digest in found.items()}, digests)
+        return
+    for jar, digest in found.items():
+        expected = known.get(jar.name, "(none is known)")
+        if digest != expected:
+            raise DigestError(
+                f"{jar}: expected SHA-256 {expected}, found {digest}; "
+                f"delete {jar.parent} and try again. If a version was changed on purpose, set "
+                f"HOLDFAST_NEW_DIGESTS=1 once to add its digest to {digests.name}"
+            )
+
+
+def read_digests(digests: Path = DIGESTS) -> dict[str, str]:
+    """The digests of all jars that may be used, by file name."""
+    lines = digests.read_text().splitlines()
+    return {name: digest for digest, name in (line.split() for line in lines)}
+
+
+def _write_digests(known: dict[str, str], digests: Path) -> None:
+    """Write digests in the form that ``sha256sum --check`` reads."""
+    lines = (f"{digest}  {name}\n" for name, digest in sorted(known.items()))
+    digests.write_text("".join(lines))
+
+
+def sha256_of(file: Path) -> str:
+    """The SHA-256 digest of a file, in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextmanager

@@ -88,6 +88,7 @@ def test_the_source_distribution_has_what_make_needs(dist: Path) -> None:
         names = {name.partition("/")[2] for name in tar.getnames()}
     wanted = ["Makefile", "scripts/setup.sh", "constraints.txt", "pyproject.toml", "LICENSE"]
     wanted += [
+        "constraints-build.txt",
         "constraints-docs.txt",
         "mkdocs.yml",
         "scripts/docs_site.py",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from services import __main__ as services
-from services.artifacts import Artifact, UnavailableError, fetched
+from services.artifacts import Artifact, DigestError, UnavailableError, check_digests, fetched
+from services.hbase import ARTIFACTS as HBASE
 from services.process import JavaProcess, runs
 from tests.kafka import Kafka
 
@@ -85,6 +88,50 @@ def test_what_cannot_be_had_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
     with pytest.raises(UnavailableError, match=r"no nothing without nothing-0\.jar"):
         fetched("nothing", [Artifact("org.example.holdfast", "nothing", "0")])
+
+
+def test_a_jar_that_is_not_the_expected_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOLDFAST_NEW_DIGESTS", raising=False)
+    jar, digests = tmp_path / "server-1.jar", tmp_path / "digests.txt"
+    jar.write_bytes(b"the server")
+    digests.write_text(f"{sha256(b'the server').hexdigest()}  server-1.jar\n")
+    check_digests([jar], digests)
+    jar.write_bytes(b"something else")
+    with pytest.raises(DigestError, match=r"server-1\.jar: expected SHA-256 [0-9a-f]{64}, found"):
+        check_digests([jar], digests)
+    unknown = jar.rename(tmp_path / "other-2.jar")
+    with pytest.raises(DigestError, match=r"other-2\.jar: expected SHA-256 \(none is known\)"):
+        check_digests([unknown], digests)
+    monkeypatch.setenv("HOLDFAST_NEW_DIGESTS", "1")
+    check_digests([unknown], digests)
+    monkeypatch.delenv("HOLDFAST_NEW_DIGESTS")
+    check_digests([unknown], digests)
+
+
+def test_a_jar_that_was_changed_in_the_cache_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
+    monkeypatch.delenv("HOLDFAST_NEW_DIGESTS", raising=False)
+    (annotations,) = [found for found in HBASE if found.name == "audience-annotations"]
+    try:
+        (jar,) = fetched("annotations", [annotations], transitive=False)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    jar.write_bytes(jar.read_bytes() + b"and more")
+    with pytest.raises(DigestError, match=r"audience-annotations-0\.13\.0\.jar: expected SHA-256"):
+        fetched("annotations", [annotations], transitive=False)
+
+
+def test_every_pinned_package_has_its_hash() -> None:
+    for name in ("constraints-build.txt", "constraints.txt", "constraints-docs.txt"):
+        text = (Path(__file__).parents[2] / name).read_text()
+        pins = re.split(r"^(?=[\w.-]+(?:\[[\w,-]+\])?==)", text, flags=re.MULTILINE)[1:]
+        without = [pin.split()[0] for pin in pins if "--hash=sha256:" not in pin]
+        assert pins
+        assert not without, f"{name}: run make lock"
 
 
 class _Waiting:
