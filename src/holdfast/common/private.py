@@ -1,0 +1,130 @@
+"""Directories and files that belong to this user alone.
+
+Everything that Holdfast makes outside of the directories that a user names is in one directory:
+
+    $HOLDFAST_RUNTIME_DIR, or <temporary directory>/holdfast-<user id>
+
+Other users can write to the temporary directory, so they can make that directory first, or put a
+link or a pipe in its place. Nothing in it is used before it is known to belong to this user: a
+directory has mode 0700, a file is a regular one, and no link is followed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import HoldfastError
+
+__all__ = ["NotPrivateError", "make_private", "open_private", "read_private", "user_directory"]
+
+_PLACE: Final = "HOLDFAST_RUNTIME_DIR"
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+#: no link is followed, and a pipe does not block
+_CAREFUL: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class NotPrivateError(HoldfastError):
+    """Another user could read or change what must be this user's alone."""
+
+
+def user_directory(*names: str) -> Path:
+    """Return this user's directory, or one in it, which is made if it does not exist.
+
+    If another user has taken the directory's place in the temporary directory, it is below the
+    home directory instead.
+
+    Raises:
+        NotPrivateError: when there is no place that other users cannot change.
+    """
+    path = _base()
+    for name in names:
+        path = make_private(path / name)
+    return path
+
+
+def make_private(path: Path) -> Path:
+    """Make a directory that only this user can read and write, or check that it is one.
+
+    Raises:
+        NotPrivateError: when it belongs to another user, others have rights, or it is a link.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        raise _refused(path, f"cannot be made: {error.strerror or error}") from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise _refused(path, "is not a directory")
+    _check_owner(path, status)
+    if status.st_mode & _OTHERS:
+        mode = stat.S_IMODE(status.st_mode)
+        raise _refused(path, f"has mode {mode:04o}, so other users can read or change it")
+    return path
+
+
+def open_private(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file of this user, which is made with mode 0600 if the flags say so.
+
+    Raises:
+        NotPrivateError: when it is a link, a pipe or a directory, or belongs to another user.
+        OSError: as `os.open`.
+    """
+    try:
+        file = os.open(path, flags | _CAREFUL, 0o600)
+    except OSError as error:
+        if path.is_symlink():
+            raise _refused(path, "is a link") from error
+        raise
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise _refused(path, "is not a regular file")
+        _check_owner(path, status)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def read_private(path: Path, limit: int) -> bytes:
+    """Return the contents of a file of this user, which has at most that many bytes.
+
+    Raises:
+        NotPrivateError: as `open_private`, and when the file is larger.
+        OSError: as `os.open`.
+    """
+    with open(open_private(path), "rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise _refused(path, f"has more than {limit} bytes")
+    return data
+
+
+def _base() -> Path:
+    named = os.environ.get(_PLACE)
+    if named:
+        return make_private(Path(named))
+    path = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+    try:
+        return make_private(path)
+    except NotPrivateError:
+        # NB: what is this user's and is not private is told, not avoided
+        if path.lstat().st_uid == os.getuid():
+            raise
+        return make_private(Path("~/.cache/holdfast").expanduser())
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if status.st_uid != os.getuid():
+        raise _refused(path, f"belongs to user {status.st_uid}, not to user {os.getuid()}")
+
+
+def _refused(path: Path, problem: str) -> NotPrivateError:
+    return NotPrivateError(
+        f"'{path}' {problem}; it must be this user's alone (mode 0700): remove it, or set "
+        f"{_PLACE} to another directory"
+    )
