@@ -188,12 +188,13 @@ class SourceInstance:
         """Batches of an epoch; a loop that has ended still takes part in checkpoints."""
         if self._reader is not None:
             silent = self._finished or request.limit <= 0
+            if request.plan is not None and not self._finished:
+                # NB: also if nothing is read, so that no reader misses a plan
+                self._call("follow", self._reader.follow, pickle.loads(request.plan))
         else:
             silent = self._over or (self._finished and not request.concerns_checkpoints)
         if silent:
             return
-        if self._reader is not None and request.plan is not None:
-            self._call("follow", self._reader.follow, pickle.loads(request.plan))
         batches = self._batches(request)
         while True:
             try:

@@ -1,6 +1,6 @@
 """Files as sources and sinks, under PyFlink's names.
 
-A ``FileSource`` reads text files line by line; its position is a byte offset per file. A
+A ``FileSource`` reads text files line by line (`holdfast.datastream.connectors._file_source`). A
 ``FileSink`` writes part files into a directory, on any file system. What it has written is hidden
 until the checkpoint that contains it is complete, and then appears, exactly once.
 """
@@ -10,17 +10,18 @@ from __future__ import annotations
 import datetime
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
-from zlib import crc32
 from zoneinfo import ZoneInfo
 
-from holdfast.common import Duration, Encoder
+from holdfast.common import Encoder
 from holdfast.datastream.connectors._file_sink import FileSinkFunction
-from holdfast.datastream.connectors.base import Sink, Source, SourceReader
+from holdfast.datastream.connectors._file_source import (
+    FileSource,
+    FileSourceBuilder,
+    StreamFormat,
+)
+from holdfast.datastream.connectors.base import Sink
 from holdfast.filesystem import check_scheme, file_system_of
 
 __all__ = [
@@ -34,128 +35,6 @@ __all__ = [
     "RollingPolicy",
     "StreamFormat",
 ]
-
-_READ_BYTES = 256 * 1024
-
-
-class StreamFormat:
-    """How the bytes of a file are cut into records."""
-
-    def __init__(self, charset_name: str) -> None:
-        """Use a factory method."""
-        self.charset_name = charset_name
-
-    @staticmethod
-    def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
-        """Every line is a record, without its line break."""
-        "".encode(charset_name)
-        return StreamFormat(charset_name)
-
-
-class FileSourceBuilder:
-    """Builds a ``FileSource``."""
-
-    def __init__(self, stream_format: StreamFormat, paths: Sequence[str]) -> None:
-        """Made by ``FileSource.for_record_stream_format``."""
-        self._format = stream_format
-        self._paths = tuple(paths)
-        self._monitors = False
-
-    def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
-        """Look for new files for ever; every epoch looks, whatever the interval."""
-        self._monitors = True
-        return self
-
-    def process_static_file_set(self) -> FileSourceBuilder:
-        """Read the files that are there when the job starts, then end."""
-        self._monitors = False
-        return self
-
-    def build(self) -> FileSource:
-        """The source."""
-        return FileSource(self._format, self._paths, self._monitors)
-
-
-class FileSource(Source):
-    """The lines of files; a directory stands for the files in it and below."""
-
-    def __init__(self, stream_format: StreamFormat, paths: Sequence[str], monitors: bool) -> None:
-        """Use ``for_record_stream_format``."""
-        self._format = stream_format
-        self._paths = tuple(local_path(path) for path in paths)
-        self._monitors = monitors
-        self._files = () if monitors else tuple(_list_files(self._paths))
-
-    @staticmethod
-    def for_record_stream_format(stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
-        """Read these files and directories in a format.
-
-        Raises:
-            FileNotFoundError: by ``build``, when a path does not exist.
-        """
-        return FileSourceBuilder(stream_format, paths)
-
-    def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
-        """Whole files are dealt out to the subtasks."""
-        return _FileReader(self, subtask, parallelism)
-
-    def redistribute(self, positions: Sequence[Any], parallelism: int) -> Sequence[Any]:
-        """Every subtask knows how far each file was read, and goes on with its own files."""
-        offsets: dict[str, int] = {}
-        for file, offset in (place for read, _ in positions for place in read.items()):
-            # a subtask that does not read a file may know of it from when another one did
-            offsets[file] = max(offset, offsets.get(file, 0))
-        return [(offsets, False)] * parallelism
-
-    def share(self, subtask: int, parallelism: int) -> list[str]:
-        """The files of a subtask, as of now."""
-        files = _list_files(self._paths) if self._monitors else self._files
-        return [file for file in files if crc32(file.encode()) % parallelism == subtask]
-
-
-class _FileReader(SourceReader):
-    def __init__(self, source: FileSource, subtask: int, parallelism: int) -> None:
-        self._source = source
-        self._place = (subtask, parallelism)
-        self._offsets: dict[str, int] = {}
-        self._ended = False
-
-    def restore(self, position: Any) -> None:
-        self._offsets, self._ended = dict(position[0]), position[1]
-
-    def read(self, limit: int) -> Iterator[Sequence[Any]]:
-        for file in self._source.share(*self._place):
-            for lines in self._read_file(file, limit):
-                limit -= len(lines)
-                yield lines
-                if limit <= 0:
-                    return
-        self._ended = not self._source._monitors
-
-    def position(self) -> Any:
-        return (self._offsets, self._ended)
-
-    @property
-    def finished(self) -> bool:
-        return self._ended
-
-    def _read_file(self, file: str, limit: int) -> Iterator[list[str]]:
-        charset = self._source._format.charset_name
-        offset = self._offsets.get(file, 0)
-        with Path(file).open("rb") as stream:
-            stream.seek(offset)
-            while limit > 0 and (raw := self._whole_lines(stream.readlines(_READ_BYTES))[:limit]):
-                offset += sum(map(len, raw))
-                limit -= len(raw)
-                stream.seek(offset)
-                self._offsets[file] = offset
-                yield [line.decode(charset).rstrip("\r\n") for line in raw]
-
-    def _whole_lines(self, lines: list[bytes]) -> list[bytes]:
-        """A last line without a line break waits for the rest of it while files may grow."""
-        if lines and self._source._monitors and not lines[-1].endswith(b"\n"):
-            lines.pop()
-        return lines
 
 
 class BucketAssigner(ABC):
@@ -388,33 +267,3 @@ class FileSink(Sink):
         def build(self) -> FileSink:
             """The sink."""
             return FileSink(self._path, self._encoder, self._buckets, self._files, self._rolling)
-
-
-def local_path(path: str) -> str:
-    """The path of a ``file:`` address, or the path itself.
-
-    Raises:
-        ValueError: for an address of another file system.
-    """
-    parsed = urlparse(path)
-    if parsed.scheme in ("", "file"):
-        return parsed.path if parsed.scheme else path
-    msg = f"only local paths and file: addresses can be used in this version; got {path!r}"
-    raise ValueError(msg)
-
-
-def _list_files(paths: Sequence[str]) -> Iterator[str]:
-    for text in paths:
-        path = Path(text)
-        if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if file.is_file())
-            yield from (str(file) for file in found if not _is_hidden(file.relative_to(path)))
-        elif path.exists():
-            yield str(path)
-        else:
-            msg = f"FileSource: there is no file or directory {text}"
-            raise FileNotFoundError(msg)
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in path.parts)
