@@ -25,7 +25,7 @@ from holdfast.history.job import JobHistory
 from holdfast.rest.options import RestOptions
 from holdfast.rest.serving import RestServer
 from holdfast.rest.site import LiveJobs, ServedJob, Site
-from holdfast.testing import LocalExecutor
+from holdfast.testing import LocalExecutor, ManualClock
 
 JOB_ID = "0123456789abcdef" * 2
 
@@ -55,8 +55,13 @@ class Counts(KeyedProcessFunction):
 class LocalJob:
     """A job that a test drives, epoch by epoch."""
 
-    def __init__(self, job: DataStream | StreamExecutionEnvironment, quota: int = 10) -> None:
-        self.run = LocalExecutor(job, quota=quota)
+    def __init__(
+        self,
+        job: DataStream | StreamExecutionEnvironment,
+        quota: int = 10,
+        clock: ManualClock | None = None,
+    ) -> None:
+        self.run = LocalExecutor(job, quota=quota, clock=clock)
         self.driver = self.run._driver
         self.recorder = self.driver.recorder
         self.recorder.job(JOB_ID, self.run.plan, self.run._environment._configuration)

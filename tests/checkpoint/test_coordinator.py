@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -29,6 +29,7 @@ from holdfast.checkpoint.events import (
     Outcome,
     SavepointRequested,
     StopJob,
+    SubtaskAcknowledged,
     WriteMetadata,
 )
 from holdfast.errors import InternalError
@@ -133,6 +134,31 @@ def test_timeout() -> None:
     assert it.history()[0].failure == "it expired: its epoch took 501 ms, the timeout is 500 ms"
     handle(it, EpochStarting(2, 2000))
     assert handle(it, EpochAccepted(2, 2500)) == [WriteMetadata(2, 2)]
+
+
+def test_timeout_says_who_acknowledged_in_time() -> None:
+    it = coordinator(timeout_ms=500, tolerable_failures=9)
+    acks = [SubtaskAcknowledged(0, n, f"map ({n + 1}/8)", 1494 + n) for n in range(8)]
+    handle(it, EpochStarting(1, 1000), EpochAccepted(1, 1501, acknowledged=tuple(acks)))
+    handle(it, EpochStarting(2, 2000), EpochAccepted(2, 2501, acknowledged=tuple(acks)))
+    late = [replace(ack, time=9000) for ack in acks]
+    handle(it, EpochStarting(3, 3000), EpochAccepted(3, 3501, acknowledged=tuple(late)))
+    one, none, all_of_them = it.history()
+    assert str(one.failure).endswith("; 7 of 8 subtasks acknowledged in time; late: map (8/8)")
+    assert one.late == {(0, 7)}
+    assert str(none.failure).endswith("; 8 of 8 subtasks acknowledged in time")
+    assert none.late == frozenset()
+    assert str(all_of_them.failure).endswith(
+        "; 0 of 8 subtasks acknowledged in time; late: "
+        "map (1/8), map (2/8), map (3/8), map (4/8), map (5/8) and 3 more"
+    )
+
+
+def test_a_clock_that_is_ahead_does_not_expire_a_checkpoint() -> None:
+    it = coordinator(timeout_ms=500)
+    ahead = (SubtaskAcknowledged(0, 0, "map (1/1)", 9000),)
+    handle(it, EpochStarting(1, 1000))
+    assert handle(it, EpochAccepted(1, 1500, acknowledged=ahead)) == [WriteMetadata(1, 1)]
 
 
 def test_snapshot_failures_abort_the_checkpoint() -> None:

@@ -11,6 +11,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from holdfast.state.backend import Chain, HeapKeyedStateBackend, KeyContext, Key
 from holdfast.state.errors import StateMigrationError, StateRegistrationError, StateTypeError
 from holdfast.state.files import Op, Section, decode_file
 from holdfast.state.key_groups import key_group, key_group_range, subtask_of
+from holdfast.state.rocksdb_database import Database
 from holdfast.state.schema_of import schema_of
 from holdfast.testing import ManualClock
 from tests.conformance.test_keyed_state import BACKENDS, Average, MemoryStorage
@@ -604,6 +606,140 @@ def test_everything_is_looked_at_after_the_period(subject: Subject, kind: str) -
     subject.clock.advance(TTL)
     subject.write()
     assert subject.count() == 0
+
+
+#: by kind: a descriptor, and how to write a text
+TEXTS: dict[str, tuple[Callable[[], StateDescriptor], Any]] = {
+    "value": (lambda: ValueStateDescriptor("s", Types.STRING()), lambda s, text: s.update(text)),
+    "list": (lambda: ListStateDescriptor("s", Types.STRING()), lambda s, text: s.add(text)),
+    "map": (
+        lambda: MapStateDescriptor("s", Types.STRING(), Types.STRING()),
+        lambda s, text: s.put(text, text),
+    ),
+}
+
+
+class SmallState:
+    """A state that RocksDB never compacts by itself: 20 keys, of which two live on.
+
+    One of these is written once per epoch, which is all that happens. The other one is a list or a
+    map of which one part has expired.
+    """
+
+    def __init__(self, backend: str, kind: str, home: Path, *settings: Config) -> None:
+        self.home = home
+        self.subject = Subject(lambda *share: BACKENDS[backend](*share, home))
+        make, self.write = TEXTS[kind]
+        self.descriptor = expiring(make(), ttl(*settings))
+        self.declare()
+        for number in range(20):
+            self.put(f"key-{number}", f"secret-{number}")
+        self.next_epoch()
+        self.subject.clock.advance(TTL)
+        self.put("key-19", "old-and-young")
+
+    def declare(self) -> None:
+        self.state = self.subject.state(self.descriptor)
+
+    def put(self, key: str, text: str) -> None:
+        self.subject.at(key)
+        self.write(self.state, text)
+
+    def next_epoch(self) -> None:
+        """Go on as the runtime does."""
+        self.put("young", f"text-{self.subject.clock()}")
+        self.subject.write()
+        self.subject.backend.restore(self.subject.storage, self.subject.chain)
+
+    def move(self) -> None:
+        """Go on in another process of the host."""
+        self.subject.backend.close()
+        self.subject.renew()
+        self.declare()
+
+    def has_secrets(self) -> set[str]:
+        """Where the bytes of expired entries are."""
+        files = self.subject.storage.files
+        saved = {f"saved {ref.name}": files[ref.name] for ref in self.subject.chain.all_files}
+        local = {p.name: p.read_bytes() for p in self.home.rglob("*") if p.is_file()}
+        return {name for name, data in (saved | local).items() if b"secret-" in data}
+
+
+#: RocksDB takes a base after so many deltas; see `holdfast.state.rocksdb.needs_base`
+EPOCHS = 65
+
+
+@pytest.fixture(params=sorted(TEXTS))
+def small(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> SmallState:
+    return SmallState(backend, request.param, tmp_path, in_compaction)
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_compaction_of_a_small_state(small: SmallState, moves: bool) -> None:
+    """When as much was written as there is, expired entries are gone from all bytes."""
+    assert small.has_secrets()
+    for epoch in range(EPOCHS):
+        small.next_epoch()
+        if moves and epoch % 20 == 19:
+            small.move()
+    assert small.has_secrets() == set()
+    assert small.subject.count() == 2
+    seen = {key: value for key, _, value in small.subject.backend.entries("op", "s")}
+    assert "old-and-young" in seen["key-19"]
+    assert len(seen["young"]) > 0
+
+
+def test_compaction_of_a_small_state_whose_entries_expire_later(small: SmallState) -> None:
+    """What was compacted once is compacted again when more has expired."""
+    for _ in range(EPOCHS):
+        small.next_epoch()
+    small.put("key-1", "secret-again")
+    small.next_epoch()
+    small.subject.clock.advance(TTL)
+    for _ in range(EPOCHS - 1):
+        small.next_epoch()
+        small.subject.clock.advance(1)
+    assert small.has_secrets() == set()
+    assert small.subject.count() == 1
+
+
+def test_no_compaction_while_nothing_expires(tmp_path: Path) -> None:
+    """It writes all tables anew, which nobody should pay for who has nothing to remove."""
+    small = SmallState("rocksdb", "value", tmp_path, in_compaction)
+    compactions = 0
+    compact = Database.compact
+
+    def counting(database: Database) -> None:
+        nonlocal compactions
+        compactions += 1
+        compact(database)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Database, "compact", counting)
+        for _ in range(4 * EPOCHS):
+            small.next_epoch()
+    assert compactions == 1
+
+
+def test_the_period_of_compaction_goes_on_in_another_process(backend: str, tmp_path: Path) -> None:
+    def monthly(builder: Any) -> Any:
+        return in_foreground(builder).cleanup_in_rocksdb_compact_filter(1000, 30 * TTL)
+
+    small = SmallState(backend, "value", tmp_path, monthly)
+    for _ in range(3):
+        small.subject.clock.advance(9 * TTL)
+        small.next_epoch()
+        small.move()
+    assert small.has_secrets()
+    small.subject.clock.advance(3 * TTL)
+    small.next_epoch()
+    assert small.has_secrets() == set()
+    assert small.subject.count() == 1
 
 
 def test_incrementally_with_each_access(subject: Subject, kind: str) -> None:

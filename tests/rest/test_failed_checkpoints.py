@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from holdfast.datastream.functions import (
 from holdfast.history.events import CheckpointSeen
 from holdfast.history.job import JobHistory
 from holdfast.rest.checkpoint_views import checkpoint_details, task_details
+from holdfast.testing import ManualClock
 from tests.rest.conftest import Serve
 from tests.serving import Client, LocalJob, checkpoints_in
 
@@ -114,3 +116,60 @@ def test_of_older_ones_only_the_numbers_are_known(ask: Client, failing: LocalJob
     reply = ask.job(f"/checkpoints/details/1/subtasks/{vertex_of(failing, 'Locked')}")
     assert reply.status == 404
     assert "subtasks of checkpoint 1" in reply.error
+
+
+#: the time of the job below; its function, which is found by its name, moves it
+CLOCK = ManualClock(1_000_000)
+
+
+class Slow(Locked):
+    """Its second subtask, the last one that runs, takes part when the checkpoint has expired."""
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        CLOCK.advance("11 s" if self.subtask == 1 else "9 s")
+
+
+@pytest.fixture
+def expired(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[LocalJob]:
+    """A job whose checkpoint has expired."""
+    settings = checkpoints_in(tmp_path) | {
+        "execution.checkpointing.timeout": "10 s",
+        "execution.checkpointing.tolerable-failed-checkpoints": "1000",
+    }
+    env = StreamExecutionEnvironment(Configuration(settings)).set_parallelism(2)
+    numbers = env.from_collection(list(range(1000))).map(lambda n: n)
+    job = numbers.key_by(lambda n: n % 7).process(Slow()).name("Slow")
+    made = LocalJob(job, clock=CLOCK)
+    with made.run, caplog.at_level(logging.WARNING):
+        made.run.epoch(checkpoint=True)
+        yield made
+
+
+EXPIRED = (
+    "it expired: its epoch took 20000 ms, the timeout is 10000 ms; "
+    "4 of 5 subtasks acknowledged in time; late: Slow -> Collect (2/2)"
+)
+
+
+def test_who_was_late_has_not_acknowledged(
+    expired: LocalJob, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    ask = serve(expired)
+    (entry,) = ask.job("/checkpoints").json["history"]
+    assert entry["status"] == "FAILED"
+    assert entry["failure_message"] == EXPIRED
+    assert (entry["num_acknowledged_subtasks"], entry["num_subtasks"]) == (4, 5)
+    (logged,) = caplog.get_records("setup")
+    assert logged.getMessage().endswith(f"failed: {EXPIRED}")
+    answer = ask.job(f"/checkpoints/details/1/subtasks/{vertex_of(expired, 'Slow')}").json
+    assert (answer["num_acknowledged_subtasks"], answer["num_subtasks"]) == (1, 2)
+    assert [one["status"] for one in answer["subtasks"]] == ["completed", "pending_or_failed"]
+
+
+def test_who_was_late_is_known_in_another_process(expired: LocalJob) -> None:
+    """The history keeps it."""
+    again = JobHistory(expired.history.remembered())
+    (seen,) = again.checkpoints.values()
+    assert (seen.acknowledged, seen.total) == (4, 5)
+    (parts,) = [part for part in seen.subtasks.values() if None in part]
+    assert [part is None for part in parts] == [False, True]

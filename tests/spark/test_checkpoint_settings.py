@@ -84,6 +84,7 @@ def test_a_checkpoint_that_expires_is_aborted_and_the_job_goes_on(job: Job) -> N
     records = client.get_checkpoints()
     assert {record.status for record in records} == {FAILED}
     assert "it expired" in str(records[0].failure)
+    assert "subtasks acknowledged in time" in str(records[0].failure)
     assert job.noted("aborted")[:4] == [1, 2, 3, 4]
     assert job.noted("completed") == []
     assert len(job.noted("closed")) == 1

@@ -82,11 +82,11 @@ def test_chains_are_never_much_larger_than_their_base(base: int, deltas: list[in
 
 
 def test_extending_a_chain() -> None:
-    chain = Chain().extended(FileRef("a.state", 10, -1, 0), "a")
-    chain = chain.extended(FileRef("b.state", 2, 0, 3), "b")
+    chain = Chain().extended(FileRef("a.state", 10, -1, 0), "a", 7)
+    chain = chain.extended(FileRef("b.state", 2, 0, 3), "b", 7)
     assert (chain.stamp, chain.until, chain.size) == ("b", 3, 12)
     assert (chain.since(0), chain.since(1), chain.since(2)) == (3, 0, -1)
-    folded = chain.extended(FileRef("c.state", 3, 0, 4), "c", fold=1)
+    folded = chain.extended(FileRef("c.state", 3, 0, 4), "c", 7, fold=1)
     assert [file.name for file in folded.files] == ["a.state", "c.state"]
     assert folded.lineage == ("a", "b", "c")
 
@@ -94,7 +94,7 @@ def test_extending_a_chain() -> None:
 def test_lineage_is_bounded() -> None:
     chain = Chain()
     for i in range(40):
-        chain = chain.extended(FileRef(f"{i}.state", 1, -1, i), str(i), fold=len(chain.files))
+        chain = chain.extended(FileRef(f"{i}.state", 1, -1, i), str(i), 7, fold=len(chain.files))
     assert chain.lineage == tuple(map(str, range(40 - LINEAGE, 40)))
 
 

@@ -15,9 +15,9 @@ The metadata may be written while the next epochs run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from holdfast.checkpoint.events import (
     AnswerSavepoint,
@@ -41,12 +41,16 @@ from holdfast.checkpoint.events import (
     Outcome,
     SavepointRequested,
     StopJob,
+    SubtaskAcknowledged,
     WriteMetadata,
 )
 from holdfast.checkpoint.history import CheckpointHistory
 from holdfast.errors import InternalError
 
 __all__ = ["Coordinator"]
+
+#: an error names so many subtasks that were late, and counts the others
+_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,19 +240,33 @@ class Coordinator:
         self._pending = _without(self._pending, self._carried)
         if barrier is None:
             return []
-        failure = self._failure(barrier, event)
+        late = self._late_subtasks(barrier, event)
+        failure = self._failure(barrier, event, late)
         if failure is not None:
-            return self._abort(barrier, event.now, failure)
+            places = frozenset((ack.level, ack.subtask) for ack in late)
+            return self._abort(barrier, event.now, failure, late=places)
         self._writing[barrier.id] = barrier
         return [WriteMetadata(barrier.id, barrier.epoch, barrier.request, barrier.in_store)]
 
-    def _failure(self, barrier: _InFlight, event: EpochAccepted) -> str | None:
+    def _failure(
+        self, barrier: _InFlight, event: EpochAccepted, late: list[SubtaskAcknowledged]
+    ) -> str | None:
         if event.snapshot_failures:
             return "; ".join(event.snapshot_failures)
+        if not self._is_expired(barrier, event.now):
+            return None
         took, timeout = event.now - barrier.triggered, self.settings.timeout_ms
-        if took > timeout:
-            return f"it expired: its epoch took {took} ms, the timeout is {timeout} ms"
-        return None
+        expired = f"it expired: its epoch took {took} ms, the timeout is {timeout} ms"
+        return f"{expired}; {_in_time(event.acknowledged, late)}" if event.acknowledged else expired
+
+    def _late_subtasks(self, barrier: _InFlight, event: EpochAccepted) -> list[SubtaskAcknowledged]:
+        # NB: the clocks of machines differ, so an acknowledgement alone is no proof.
+        if not self._is_expired(barrier, event.now):
+            return []
+        return [ack for ack in event.acknowledged if self._is_expired(barrier, ack.time)]
+
+    def _is_expired(self, barrier: _InFlight, now: int) -> bool:
+        return now - barrier.triggered > self.settings.timeout_ms
 
     def _epoch_failed(self, event: EpochFailed) -> list[Instruction]:
         barrier = self._end_epoch(event.epoch)
@@ -321,9 +339,10 @@ class Coordinator:
         reason: str,
         counts: bool = True,
         answer: bool = True,
+        late: frozenset[tuple[int, int]] = frozenset(),
     ) -> list[Instruction]:
         """End a checkpoint; ``counts`` if it failed by itself, not because the epoch or job did."""
-        self._history.failed(checkpoint.id, now, reason)
+        self._history.failed(checkpoint.id, now, reason, late)
         self._notify(aborted=checkpoint.id)
         request = checkpoint.request
         if request is not None:
@@ -402,6 +421,15 @@ class Coordinator:
         discarded = sorted((*self._completed, *self._passed_over))
         self._completed, self._passed_over = [], []
         return [*instructions, MarkFinished(), *map(DiscardCheckpoint, discarded)]
+
+
+def _in_time(acks: Sequence[SubtaskAcknowledged], late: Sequence[SubtaskAcknowledged]) -> str:
+    """Say how many subtasks acknowledged in time, and which did not."""
+    counts = f"{len(acks) - len(late)} of {len(acks)} subtasks acknowledged in time"
+    if not late:
+        return counts
+    more = f" and {len(late) - _NAMED} more" if len(late) > _NAMED else ""
+    return f"{counts}; late: {', '.join(ack.name for ack in late[:_NAMED])}{more}"
 
 
 def _without(pending: Notifications, carried: Notifications) -> Notifications:

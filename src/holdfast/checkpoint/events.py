@@ -33,6 +33,7 @@ __all__ = [
     "Outcome",
     "SavepointRequested",
     "StopJob",
+    "SubtaskAcknowledged",
     "WriteMetadata",
 ]
 
@@ -110,12 +111,28 @@ class EpochStarting:
 
 
 @dataclass(frozen=True, slots=True)
+class SubtaskAcknowledged:
+    """A subtask acknowledged the epoch (step 7).
+
+    Attributes:
+        name: what people call it.
+        time: when, by the clock that also says when the checkpoint was triggered.
+    """
+
+    level: int
+    subtask: int
+    name: str
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
 class EpochAccepted:
     """The driver accepted the epoch (step 8), with what functions' snapshots raised (step 5)."""
 
     epoch: int
     now: int
     snapshot_failures: tuple[str, ...] = ()
+    acknowledged: tuple[SubtaskAcknowledged, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +325,7 @@ class CheckpointRecord:
         size: of all state; ``written``: of what is new since the checkpoint before.
         failure: why there is none.
         path: where it is.
+        late: the subtasks, as (level, subtask), that acknowledged after the checkpoint had expired.
     """
 
     id: int
@@ -320,6 +338,7 @@ class CheckpointRecord:
     savepoint: bool = False
     failure: str | None = None
     path: str | None = None
+    late: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,9 +47,11 @@ class CheckpointHistory:
         )
         self.counts = replace(self.counts, completed=self.counts.completed + 1)
 
-    def failed(self, checkpoint: int, now: int, failure: str) -> None:
-        """End a checkpoint."""
-        self._end(checkpoint, now, CheckpointStatus.FAILED, failure=failure)
+    def failed(
+        self, checkpoint: int, now: int, failure: str, late: frozenset[tuple[int, int]]
+    ) -> None:
+        """End a checkpoint; ``late`` are the subtasks that acknowledged after it had expired."""
+        self._end(checkpoint, now, CheckpointStatus.FAILED, failure=failure, late=late)
         self.counts = replace(self.counts, failed=self.counts.failed + 1)
 
     def _end(self, checkpoint: int, now: int, status: CheckpointStatus, **figures: Any) -> None:

@@ -48,6 +48,7 @@ KNOWN_KEYS: Final = frozenset(
         "holdfast.epoch.max-records",
         "holdfast.start-afresh",
         "holdfast.state-recovery.allow-pickled-state",
+        "holdfast.state.check-mutations",
         "holdfast.testing.faults",
         "metrics.latency.interval",
         "parallelism.default",

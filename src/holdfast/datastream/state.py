@@ -3,9 +3,9 @@
 A keyed state belongs to one operator, one name and one key: before each record the runtime sets
 the key, and every call sees that key's state only. State is part of every checkpoint.
 
-Values are handed over, not watched: a value that was changed in place is saved only if it is
-handed to ``update``, ``put`` or ``add`` again. What an unsaved change does is not promised; it
-may be seen by the next record and be gone after the next epoch.
+A change is saved only if the value is passed to ``update``, ``put`` or ``add``. Do not rely on
+in-place changes: they may be visible to the next record and then be lost. In tests they raise a
+``StateMutationError`` (see the setting ``holdfast.state.check-mutations``).
 
 A value takes the shape its declared type gives it (an int under `Types.DOUBLE()` becomes a float)
 when the state is written, at the end of an epoch; one that does not fit fails the epoch there.

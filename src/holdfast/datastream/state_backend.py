@@ -62,6 +62,9 @@ _MEMORY: Final = Setting(
     .default_value(DEFAULT_MEMORY),
     least=_LEAST_MEMORY,
 )
+_CHECK_MUTATIONS: Final = Setting(
+    ConfigOptions.key("holdfast.state.check-mutations").boolean_type().default_value(False)
+)
 CHANGELOG: Final = Setting(
     ConfigOptions.key("state.changelog.enabled").boolean_type().no_default_value(),
     older=("state.backend.changelog.enabled",),
@@ -210,10 +213,15 @@ def backend_kind(configuration: Configuration) -> str:
     return kind
 
 
-def state_settings(configuration: Configuration) -> StateSettings:
-    """Return how the workers of a job keep its state."""
+def state_settings(configuration: Configuration, check_mutations: bool = False) -> StateSettings:
+    """Return how the workers of a job keep its state.
+
+    ``check_mutations``: whether changes in place are looked for if the configuration does not say.
+    """
+    told = _CHECK_MUTATIONS.find(configuration)
+    checks = check_mutations if told is None else told
     if backend_kind(configuration) != _ROCKS_DB:
-        return StateSettings()
+        return StateSettings(check_mutations=checks)
     backend = backend_of(configuration)
     assert isinstance(backend, EmbeddedRocksDBStateBackend)
     return StateSettings(
@@ -221,6 +229,7 @@ def state_settings(configuration: Configuration) -> StateSettings:
         directories=tuple(backend.get_db_storage_paths()),
         memory=_MEMORY.get(configuration),
         threads=backend.get_number_of_transfer_threads(),
+        check_mutations=checks,
     )
 
 

@@ -38,6 +38,7 @@ from holdfast.checkpoint.events import (
     Outcome,
     SavepointRequested,
     StopJob,
+    SubtaskAcknowledged,
     WriteMetadata,
 )
 from holdfast.checkpoint.metadata import CheckpointMetadata, LevelImage
@@ -312,6 +313,7 @@ class JobCheckpoints:
         self,
         epoch: int,
         failures: Iterable[str],
+        acknowledged: Iterable[SubtaskAcknowledged],
         book: EpochBook,
         log: Callable[[], Mapping[str, bytes]],
         faults: Faults,
@@ -325,7 +327,8 @@ class JobCheckpoints:
             JobExecutionError: when too many checkpoints failed.
         """
         completion = Completion()
-        event = EpochAccepted(epoch, self._clock(), (*self._unnoted, *failures))
+        failed = (*self._unnoted, *failures)
+        event = EpochAccepted(epoch, self._clock(), failed, tuple(acknowledged))
         in_flight = self._coordinator.in_flight
         instructions = self._coordinator.handle(event)
         self._warn_of_failures(in_flight)

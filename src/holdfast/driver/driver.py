@@ -181,9 +181,10 @@ class JobDriver:
     ) -> Completion:
         """Complete the checkpoint of an accepted epoch, if it carried one (steps 9 and 10)."""
         failures = [ack.snapshot_failure for ack in acks if ack.snapshot_failure]
+        acknowledged = self.recorder.acknowledgements(acks)
         try:
             return self.checkpoints.epoch_accepted(
-                epoch, failures, self.book, log, self.faults, steps
+                epoch, failures, acknowledged, self.book, log, self.faults, steps
             )
         finally:
             self._record_checkpoints()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 import holdfast
-from holdfast.checkpoint.events import CheckpointRecord
+from holdfast.checkpoint.events import CheckpointRecord, SubtaskAcknowledged
 from holdfast.common import Configuration
 from holdfast.common.job_status import JobStatus
 from holdfast.common.secrets import masked
@@ -128,6 +128,18 @@ class Recorder:
         """Nothing is left to do for an epoch."""
         self._tell(_epoch(report, barrier.checkpoint))
 
+    def acknowledgements(self, acks: Iterable[Acknowledgement]) -> Iterator[SubtaskAcknowledged]:
+        """Yield when each subtask of each vertex acknowledged.
+
+        Rows that Spark reads are acknowledged by those who take them, so never late themselves.
+        """
+        times = {(ack.level, ack.subtask): ack.acknowledged for ack in acks}
+        for vertex in self.history.graph.vertices:
+            for subtask in range(vertex.parallelism):
+                name = f"{vertex.name} ({subtask + 1}/{vertex.parallelism})"
+                time = times.get((vertex.level, subtask), 0)
+                yield SubtaskAcknowledged(vertex.level, subtask, name, time)
+
     def _pause(self, report: EpochReport) -> float:
         """How long nothing ran before an epoch; the first of an attempt comes after nothing."""
         last = self.history.epochs[-1] if self.history.epochs else None
@@ -142,9 +154,21 @@ class Recorder:
         for record in records:
             if self._seen.get(record.id) != record:
                 total = self.history.graph.subtasks
-                self._tell(_checkpoint(record, retained, self._parts, total))
+                parts = self._without_late(record.late)
+                self._tell(_checkpoint(record, retained, parts, total))
         self._seen = {record.id: record for record in records}
         self._parts = {}
+
+    def _without_late(self, late: frozenset[tuple[int, int]]) -> Parts:
+        """Return the parts in a checkpoint of those that acknowledged before it expired."""
+        levels = {vertex.id: vertex.level for vertex in self.history.graph.vertices}
+        return {
+            vertex: [
+                None if (levels[vertex], subtask) in late else part
+                for subtask, part in enumerate(parts)
+            ]
+            for vertex, parts in self._parts.items()
+        }
 
     def close(self) -> None:
         """Nothing comes after this."""

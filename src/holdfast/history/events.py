@@ -175,7 +175,7 @@ class SubtaskCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     written: int
 
 
-#: the parts of subtasks, by vertex; None for one that could not take its part
+#: the parts of subtasks, by vertex; None for one that did not acknowledge, or not in time
 Parts = dict[str, list[SubtaskCheckpoint | None]]
 
 
@@ -184,7 +184,7 @@ class CheckpointSeen(_Event, frozen=True, tag="checkpoint"):
 
     Attributes:
         status: Flink's word: IN_PROGRESS, COMPLETED or FAILED.
-        total, acknowledged: how many subtasks there were, and took their part.
+        total, acknowledged: how many subtasks there were, and acknowledged before it ended.
         subtasks: the part of each, once the epoch has ended; of older checkpoints it is forgotten.
         retained: the checkpoints that are kept, after this one.
     """

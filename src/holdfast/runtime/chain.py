@@ -52,9 +52,12 @@ from holdfast.runtime.window_contexts import Surroundings
 from holdfast.runtime.window_operator import WindowOperator
 from holdfast.runtime.windowing import make_windows
 from holdfast.state.backend import KeyedStateBackend
+from holdfast.state.mutations import MutationWatch, WatchedKeyContext
 from holdfast.state.operator_state import Image, decode_image, encode_image
 from holdfast.state.views import KeyContext
 
+#: handles a timer that is due, and returns results with their timestamps
+_OnTimer = Callable[[Timer, TimeDomain], Iterable[tuple[Any, int | None]]]
 #: results of timers go on to the next operator so many at a time
 _BATCH = 1000
 
@@ -78,7 +81,8 @@ class OperatorInstance:
         self.report = FailureReporter(operator.name, subtask)
         self.function: Any = job.new_function(operator.id)
         keyed = isinstance(operation, FunctionOperation) and operation.key_selector
-        self.key_context = KeyContext() if keyed else None
+        self.watch = MutationWatch(operator.name) if job.state.check_mutations else None
+        self.key_context = self._make_key_context() if keyed else None
         self.time = self._make_time(backend, clock)
         self.joiner = self._make_joiner(backend)
         self.context = OperatorContext(
@@ -89,6 +93,7 @@ class OperatorInstance:
             self.key_context,
             job.parameters,
             job.staging_directory,
+            self.watch,
         )
         self.carrier = FieldCarrier(operator.name, self.function, self.context)
         #: what the function is given with the records of each input
@@ -100,6 +105,9 @@ class OperatorInstance:
         self.emit: Callable[[Iterable[tuple[Any, int | None]]], None] = _nowhere
         self._loop = loop or EventLoop()
         self.calls = self._make_calls()
+
+    def _make_key_context(self) -> KeyContext:
+        return KeyContext() if self.watch is None else WatchedKeyContext(self.watch)
 
     def _make_time(self, backend: KeyedStateBackend, clock: Clock) -> OperatorTime:
         operation = self.operator.node.operation
@@ -152,7 +160,7 @@ class OperatorInstance:
         if domain not in self.time.queues:
             return
         operator = self.windows or self.joiner
-        on_timer = self._on_timer if operator is None else operator.on_timer
+        on_timer = self._checked(self._on_timer if operator is None else operator.on_timer)
         pairs: list[tuple[Any, int | None]] = []
         for timer in self.time.due(domain):
             try:
@@ -163,6 +171,19 @@ class OperatorInstance:
                 self.emit(pairs)
                 pairs = []
         self.emit(pairs)
+
+    def _checked(self, on_timer: _OnTimer) -> _OnTimer:
+        """Look for state that was changed in place after each timer, if that was asked for."""
+        watch = self.watch
+        if watch is None:
+            return on_timer
+
+        def checked(timer: Timer, domain: TimeDomain) -> Iterable[tuple[Any, int | None]]:
+            pairs = list(on_timer(timer, domain))
+            watch.check()
+            return pairs
+
+        return checked
 
     def _on_timer(self, timer: Timer, domain: TimeDomain) -> list[tuple[Any, int | None]]:
         """Call the function for a timer."""
@@ -239,6 +260,8 @@ class OperatorInstance:
 
     def end_epoch(self) -> None:
         """The last record of an epoch was processed: sinks let nothing wait."""
+        if self.watch is not None:
+            self.watch.check()
         if isinstance(self.function, SinkFunction):
             self._call("end_epoch", self.function.end_epoch)
 
@@ -269,7 +292,8 @@ class OperatorInstance:
         """This operator, as the chain's code needs it."""
         operator, operation = self.operator, self.operator.node.operation
         coerce = operator.node.output_type.coercer() if operator.node.output_type else None
-        step = Step(self.report, coerce=coerce, calls=operator.calls)
+        check = None if self.watch is None else self.watch.check
+        step = Step(self.report, coerce=coerce, calls=operator.calls, check=check)
         if isinstance(self.time, StampingTime):
             step.stamping = self.time
         if isinstance(operation, FunctionOperation):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ValueStateDescriptor,
     )
     from holdfast.state.backend import KeyedStateBackend
+    from holdfast.state.mutations import MutationWatch
     from holdfast.state.views import KeyContext
 
 Clock = Callable[[], int]
@@ -74,6 +75,7 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
         key_context: KeyContext | None,
         parameters: Mapping[str, str],
         staging_directory: str = "",
+        watch: MutationWatch | None = None,
     ) -> None:
         """Tie the context to its operator and to the state of its subtask."""
         self._operator = operator
@@ -88,7 +90,7 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
         self._opening = False
         #: whether the job takes checkpoints, as far as the loop of a source is told
         self.checkpointing = False
-        self.operator_states = OperatorStates(operator.name)
+        self.operator_states = OperatorStates(operator.name, watch=watch)
 
     def get_task_name(self) -> str:
         return self._operator.name

@@ -106,6 +106,7 @@ class Step:
         routers: the exchanges after it.
         has_sides: whether a result may be a pair of an ``OutputTag`` and a record.
         side_coerce: gives records of side outputs their declared shape, by tag.
+        check: is called when the operator is done with a record.
     """
 
     report: FailureReporter
@@ -118,6 +119,7 @@ class Step:
     routers: tuple[Router, ...] = ()
     has_sides: bool = False
     side_coerce: Mapping[str, Callable[[Any], Any] | None] = field(default_factory=dict)
+    check: Callable[[], None] | None = None
 
 
 class Fused(NamedTuple):
@@ -260,6 +262,8 @@ class _Writer:
             if entry.timestamped:
                 self._line(indent, f"{self._name('context', entry.context)}.stamp = {stamp}")
             self._styled(number, entry, var, stamp, indent)
+            if step.check is not None:
+                self._line(indent, f"{self._name('check', step.check)}()")
 
     def _stamp(self, time: StampingTime, record: str, stamp: str, indent: int) -> str:
         """Give a record a timestamp, let the generator of watermarks see it; returns its name."""

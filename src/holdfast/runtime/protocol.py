@@ -117,6 +117,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
         watermarks: how far time is in each operator that has any, by uid.
         states: with a checkpoint, the states that are here, by operator uid.
         began: when the run began, by the clock of its machine, in seconds.
+        acknowledged: when this was made, by the job's processing time, in milliseconds.
         taken, sent: what came in and went out, by exchange.
         read: what sources gave, by operator.
     """
@@ -140,6 +141,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     watermarks: dict[str, int] = {}
     states: dict[str, tuple[SavedState, ...]] = {}
     began: float = 0.0
+    acknowledged: int = 0
     taken: dict[int, Flow] = {}
     sent: dict[int, Flow] = {}
     read: dict[int, Flow] = {}

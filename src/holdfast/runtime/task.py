@@ -415,6 +415,7 @@ class Subtask:
             watermarks=run.times,
             states=self._states() if task.checkpoint is not None else {},
             began=run.began,
+            acknowledged=self._clock(),
             taken=run.taken,
             sent=run.outbox.sent,
             read=run.read,

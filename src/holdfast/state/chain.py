@@ -55,11 +55,18 @@ class Chain(msgspec.Struct, frozen=True, array_like=True):
 
     `tables` belong to the base: database tables that hold the state below what the base itself
     says (see `holdfast.state.table_files`). Consecutive bases share those that did not change.
+
+    `overwritten` and `swept` say when expired entries are to be removed; they are here because they
+    have to outlive the process. `overwritten` is the size of the deltas behind earlier bases that
+    were written since all tables were last compacted, and `swept` the time, in milliseconds, at
+    which all entries were last checked for expiration (0: unknown).
     """
 
     files: tuple[FileRef, ...] = ()
     lineage: tuple[str, ...] = ()
     tables: tuple[FileRef, ...] = ()
+    overwritten: int = 0
+    swept: int = 0
 
     @property
     def stamp(self) -> str | None:
@@ -81,6 +88,16 @@ class Chain(msgspec.Struct, frozen=True, array_like=True):
         """Return the size of all files."""
         return sum(file.size for file in self.all_files)
 
+    @property
+    def turned_over(self) -> bool:
+        """Return whether as much was written since the last compaction as the tables hold."""
+        return self.written >= sum(table.size for table in self.tables)
+
+    @property
+    def written(self) -> int:
+        """Return the size of all deltas since the last compaction of the tables."""
+        return self.overwritten + sum(file.size for file in self.files[1:])
+
     def size_from(self, start: int) -> int:
         """Return the size of what is read to apply the files from one on."""
         return self.size if start == 0 else sum(file.size for file in self.files[start:])
@@ -90,14 +107,19 @@ class Chain(msgspec.Struct, frozen=True, array_like=True):
         kept = len(self.files) - fold
         return self.files[kept - 1].until if kept else -1
 
-    def extended(self, file: FileRef, stamp: str, fold: int = 0) -> Chain:
+    def extended(self, file: FileRef, stamp: str, swept: int, fold: int = 0) -> Chain:
         """Return the chain with the file at the end, in place of the last ``fold`` files."""
         kept = self.files[: len(self.files) - fold]
-        return Chain((*kept, file), self._lineage(stamp), self.tables if kept else ())
+        if not kept:
+            return Chain((file,), self._lineage(stamp), swept=swept)
+        lineage = self._lineage(stamp)
+        return Chain((*kept, file), lineage, self.tables, self.overwritten, swept)
 
-    def rebased(self, file: FileRef, stamp: str, tables: tuple[FileRef, ...]) -> Chain:
+    def rebased(
+        self, file: FileRef, stamp: str, tables: tuple[FileRef, ...], overwritten: int, swept: int
+    ) -> Chain:
         """Return the chain of a new base that lies on these tables."""
-        return Chain((file,), self._lineage(stamp), tables)
+        return Chain((file,), self._lineage(stamp), tables, overwritten, swept)
 
     def _lineage(self, stamp: str) -> tuple[str, ...]:
         return (*self.lineage, stamp)[-LINEAGE:]

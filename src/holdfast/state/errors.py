@@ -6,6 +6,7 @@ StateError
 ├── StateCorruptionError     a file is damaged, cut short, foreign, or of a newer format
 ├── StateMigrationError      a state was saved in one way and is declared in another
 ├── PickledStateError        a state is pickled, and nobody has said that it may be unpickled
+├── StateMutationError       a value was changed in place and not saved; found on request only
 ├── StateTypeError           a value does not fit the type that its descriptor declares
 └── StateLookupError         somebody asks for an operator or a state that is not there
 """
@@ -37,6 +38,10 @@ class StateMigrationError(StateError):
 
 class PickledStateError(StateError):
     """A state of another job's is pickled, and nobody has said that it may be unpickled."""
+
+
+class StateMutationError(StateError):
+    """A value of a state was changed in place, and not passed to the state afterwards."""
 
 
 class StateTypeError(StateError, TypeError):

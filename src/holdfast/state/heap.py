@@ -124,8 +124,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     ) -> Chain:
         """Write what changed, together with the changes of the files that are to be folded."""
         self._ttl.end_epoch()
-        full = durable and self._ttl.in_snapshots
         chain = self._chain
+        full = self._must_be_clean(durable)
         fold = len(chain.files) if full else self._files_to_fold()
         if fold == len(chain.files):
             self._ttl.before_base()
@@ -140,9 +140,11 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         ref = FileRef(f"{stamp}.state", len(data), chain.since(fold), epoch)
         storage.write(ref.name, data, durable=durable)
         # NB: nothing is taken for written before this line.
-        self._chain = chain.extended(ref, stamp, fold)
+        self._chain = chain.extended(ref, stamp, self._swept(step is None), fold)
         self._bytes_per_change = ref.size / max(file.count, 1)
         self._written(ref, step)
+        if step is None:
+            self._ttl.compacted()
         return self._chain
 
     def discard(self) -> None:
@@ -316,6 +318,15 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _has_changes(self) -> bool:
         tables = self._tables.values()
         return self._needs_base or bool(self._dirty_blobs) or any(t.dirty for t in tables)
+
+    def _must_be_clean(self, durable: bool) -> bool:
+        """Return whether the next write must leave no expired entry in the files."""
+        in_snapshot = durable and self._ttl.in_snapshots
+        return in_snapshot or self._ttl.clean_up_if_overdue(self._chain.swept)
+
+    def _swept(self, now: bool = False) -> int:
+        """Return when all entries were last checked; where nobody knows, the time begins now."""
+        return self._ttl.clock() if now else self._chain.swept or self._ttl.clock()
 
     def _files_to_fold(self) -> int:
         if self._needs_base:

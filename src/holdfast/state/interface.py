@@ -25,9 +25,11 @@ from holdfast.common.time import wall_clock
 from holdfast.datastream.state import State, StateDescriptor
 from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
+from holdfast.state.checked_views import checked_view
 from holdfast.state.errors import StateCorruptionError, StateRegistrationError
 from holdfast.state.files import BlobId, StateFile, decode_file
 from holdfast.state.key_groups import KeyGroupShare
+from holdfast.state.mutations import WatchedKeyContext
 from holdfast.state.storage import ReadableStorage, StateStorage
 from holdfast.state.ttl import Clock
 from holdfast.state.ttl_cleanup import TtlStates
@@ -113,8 +115,19 @@ class KeyedStateBackend(ABC):
         without namespace are two states. Raise a StateRegistrationError if the operator has a
         state of that name that is of another kind or type, a StateMigrationError if it was saved
         as another kind, with or without time-to-live unlike now, or its saved values do not fit
-        the type.
+        the type. If the context is a `WatchedKeyContext`, changes in place are looked for.
         """
+
+        def make(known: StateDescriptor) -> State:
+            return self._unchecked_state(operator, known, context, namespaced)
+
+        if isinstance(context, WatchedKeyContext):
+            return checked_view(descriptor, context, namespaced, make)
+        return make(descriptor)
+
+    def _unchecked_state(
+        self, operator: str, descriptor: StateDescriptor, context: KeyContext, namespaced: bool
+    ) -> State:
         if descriptor.ttl_config is None:
             return self._plain_state(operator, descriptor, context, namespaced)
         return self._ttl.view(

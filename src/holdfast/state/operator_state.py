@@ -29,6 +29,7 @@ from holdfast.datastream.state import (
 )
 from holdfast.state.catalog import SavedState
 from holdfast.state.errors import StateMigrationError, StateRegistrationError, StateTypeError
+from holdfast.state.mutations import MutationWatch, Place, WatchedState
 from holdfast.state.schema import Schema
 from holdfast.state.sections import unreadable
 from holdfast.state.serializers import Codec, Column, Serializer
@@ -134,9 +135,16 @@ def saved_states(image: Image) -> list[SavedState]:
 class OperatorStates(OperatorStateStore):
     """The operator states of one operator in one subtask."""
 
-    def __init__(self, operator: str, restored: Image | None = None) -> None:
-        """Begin with what a restore gave this subtask."""
+    def __init__(
+        self, operator: str, restored: Image | None = None, watch: MutationWatch | None = None
+    ) -> None:
+        """Begin with what a restore gave this subtask.
+
+        ``watch``: is told of the values of broadcast states. Lists need no watch: they are encoded
+        as a whole with every epoch, so that a change in place is always saved.
+        """
         self._operator = operator
+        self._watch = watch
         self._restored = dict(restored or {})
         self._states: dict[str, _OperatorList | _OperatorMap] = {}
         self.raw_inputs: tuple[bytes, ...] = self._take_raw()
@@ -155,7 +163,7 @@ class OperatorStates(OperatorStateStore):
         """A map that all subtasks hold alike."""
         state = self._get(state_descriptor, BROADCAST)
         if state is None:
-            state = _OperatorMap(self._operator, state_descriptor)
+            state = self._new_map(state_descriptor)
             self._add(state)
         assert isinstance(state, _OperatorMap)
         return state
@@ -193,6 +201,11 @@ class OperatorStates(OperatorStateStore):
         if mode == BROADCAST:
             return self.get_broadcast_state(descriptor)
         return self._list(descriptor, mode)
+
+    def _new_map(self, descriptor: MapStateDescriptor) -> _OperatorMap:
+        if self._watch is None:
+            return _OperatorMap(self._operator, descriptor)
+        return _WatchedMap(self._operator, descriptor, self._watch)
 
     def _list(self, descriptor: ListStateDescriptor, mode: str) -> ListState[Any]:
         state = self._get(descriptor, mode)
@@ -311,6 +324,50 @@ class _OperatorMap(BroadcastState[Any, Any]):
         if self._image is None:
             self._image = self._codec.encode(BROADCAST, list(self._entries.items()))
         return self._image
+
+
+class _WatchedMap(_OperatorMap):
+    """A broadcast state whose values are watched for changes in place."""
+
+    __slots__ = ("_place", "_watch")
+
+    def __init__(self, operator: str, descriptor: MapStateDescriptor, watch: MutationWatch) -> None:
+        super().__init__(operator, descriptor)
+        serializer = Serializer(descriptor.value_type_info)
+        state = WatchedState(descriptor.name, "value", "pass it to put()", serializer)
+        self._place = Place(state, keyed=False)
+        self._watch = watch
+
+    def get(self, key: Any) -> Any:
+        value = super().get(key)
+        self._watch.note(self._place, value, key)
+        return value
+
+    def items(self) -> list[tuple[Any, Any]]:
+        items = list(super().items())
+        for key, value in items:
+            self._watch.note(self._place, value, key)
+        return items
+
+    def values(self) -> list[Any]:
+        return [value for _, value in self.items()]
+
+    def put(self, key: Any, value: Any) -> None:
+        super().put(key, value)
+        self._watch.forget_part(self._place, key)
+        self._watch.note(self._place, value, key)
+
+    def put_all(self, dict_value: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+        for key, value in dict(dict_value).items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        super().remove(key)
+        self._watch.forget_part(self._place, key)
+
+    def clear(self) -> None:
+        super().clear()
+        self._watch.forget(self._place)
 
 
 class ReadOnlyMap(ReadOnlyBroadcastState[Any, Any]):

@@ -74,9 +74,6 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self._declared: dict[StateId, DeclaredState] = {}
         #: the names of the chain's tables in the database
         self._table_names: tuple[str, ...] = ()
-        #: bytes written since all entries were looked at for their time-to-live; a base is no
-        #: reason by itself, since it does not write all entries anew
-        self._turned_over = 0
         #: the tables of the chain that was restored last; the host need have no others
         self._kept: tuple[FileRef, ...] = ()
 
@@ -101,11 +98,14 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         """Write what changed, as a delta or into a new base, and into the database."""
         self._ttl.end_epoch()
         chain = self._chain
-        full = durable and self._ttl.in_snapshots
+        full = self._must_be_clean(durable)
         rebase = full or self._needs_base or needs_base([ref.size for ref in chain.files])
-        if full or (rebase and self._turned_over >= chain.size):
+        # NB: a base is no reason by itself, since it does not write all entries anew.
+        sweeps = full or (rebase and chain.turned_over)
+        if sweeps:
             self._ttl.before_base()
-            self._turned_over = 0
+        # NB: RocksDB by itself may never do so, above all where there is little state.
+        compacts = full or (sweeps and bool(chain.tables) and self._ttl.stale)
         if not self._has_changes() and not (full and len(chain.files) > 1):
             return chain
         local = self._opened()
@@ -117,21 +117,23 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         name = f"{stamp}.state"
         if rebase:
             local.write(changes)
-            if full:
-                local.compact()  # or the tables would still have what is over
+            if compacts:
+                local.compact()
             file, tables = self._make_base(storage, stamp, durable)
             ref = _write(storage, name, file, durable, -1, epoch)
-            chain, changes = chain.rebased(ref, stamp, tuple(tables.values())), {}
-            self._table_names = tuple(tables)
-            self._needs_base = False
+            overwritten = 0 if sweeps else chain.written
+            refs = tuple(tables.values())
+            chain = chain.rebased(ref, stamp, refs, overwritten, self._swept(sweeps))
+            changes, self._table_names, self._needs_base = {}, tuple(tables), False
         else:
             ref = _write(storage, name, file, durable, chain.until, epoch)
-            chain = chain.extended(ref, stamp)
+            chain = chain.extended(ref, stamp, self._swept())
         # NB: from here on a failure leaves a chain that nobody was told of.
         self._chain = chain
         local.write(changes, self._head())
         self._written(ref, None)
-        self._turned_over += ref.size
+        if compacts:
+            self._ttl.compacted()
         for declared in self._declared.values():
             declared.limit_memory()
         return self._chain

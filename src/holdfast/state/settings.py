@@ -25,16 +25,18 @@ class StateSettings:
     """How the subtasks of a job keep their state.
 
     Attributes:
-        rocksdb: in RocksDB; otherwise in memory, and the rest does not matter.
+        rocksdb: in RocksDB; otherwise in memory, and the next three do not matter.
         directories: where the databases are, of each host; none is the temporary directory.
         memory: about how much memory the state of a worker process may take, in bytes.
         threads: how many tables are copied at a time.
+        check_mutations: look for values of state that are changed in place; for any backend.
     """
 
     rocksdb: bool = False
     directories: tuple[str, ...] = ()
     memory: int = DEFAULT_MEMORY
     threads: int = 4
+    check_mutations: bool = False
 
     def roots(self) -> list[Path]:
         """Return the directories of a host that databases are in."""

@@ -1,16 +1,16 @@
-"""Removes what is over from the states of a backend, besides what reads find.
+"""Removes expired entries from the states of a backend, besides those that reads find.
 
 All of it is done at the end of an epoch, before state is written:
 
-- incrementally: as many entries are looked at as the setting says for each access since (and for
+- incrementally: as many entries are checked as the setting says for each access since (and for
   each record, if it says so), but none twice. The next epoch goes on where this one stopped.
-- whenever a base is written, which is what compaction is here: all entries are looked at, and
-  the clock is read again after as many of them as the setting says.
-- with a checkpoint, if the full snapshot is to be rid of what is over: the same, and a backend
-  writes a base (see `TtlStates.in_snapshots`), so that it is also gone from the bytes.
+- with compaction: all entries are checked, and the clock is read again after as many of them as
+  the setting says. The backend says when: see `TtlStates.before_base`.
+- with a checkpoint, if the full snapshot must not hold expired entries: the same, and a backend
+  writes a base (see `TtlStates.in_snapshots`), so that their bytes are gone, too.
 
-A round over all entries finds the oldest stamp there is, and as long as that one is not over,
-nothing is: so no entry is looked at for as long as the oldest has to live.
+A round over all entries finds the oldest stamp there is, and as long as that one has not expired,
+nothing has: so no entry is checked until then.
 
 An entry here is a value, an accumulator, an element of a list, or an entry of a map.
 """
@@ -129,20 +129,18 @@ class _TtlState:
         self._incremental = cleanups.get_incremental_cleanup_strategy()
         self._compaction = cleanups.get_rocksdb_compact_filter_cleanup_strategy()
         self.in_snapshots = cleanups.in_full_snapshot()
-        self._swept = clock()
+        #: whether entries may have expired since the last compaction
+        self.stale = False
 
     def end_epoch(self) -> None:
-        """Look at the entries that are owed; at all, if that was too long ago."""
+        """Check the entries that are owed."""
         owed = self._owed()
-        if self._is_overdue():
-            self.sweep()
-        elif owed > 0 and (self._walk or self._may_be_over()):
+        if owed > 0 and (self._walk or self._may_be_over()):
             walk = self._walk or self._begin()
             self._walk = walk if self._step(walk, owed) else None
 
     def sweep(self) -> None:
-        """Look at all entries, if one of them may be over."""
-        self._swept = self.life.clock()
+        """Check all entries, if one of them may have expired."""
         if self._may_be_over():
             compaction, walk = self._compaction, self._begin()
             often = compaction.get_query_time_after_num_entries() if compaction else 1000
@@ -156,7 +154,7 @@ class _TtlState:
 
     @property
     def in_bases(self) -> bool:
-        """Return whether to look at all entries when a base is written."""
+        """Return whether to check all entries when a base is written."""
         return self.in_snapshots or self._compaction is not None
 
     def visible(self, entry: Any) -> Any:
@@ -164,11 +162,20 @@ class _TtlState:
         self._sweeper.deadline = -1 << 63 if self.life.returns_expired else self.life.deadline()
         return self._sweeper.visible(entry)
 
+    def is_overdue(self, swept: int) -> bool:
+        """Return whether the period of compaction has passed since that time."""
+        if self._compaction is None:
+            return False
+        period = self._compaction.get_periodic_compaction_time().to_millis()
+        return 0 < period <= self.life.clock() - swept
+
     def _may_be_over(self) -> bool:
         return self._oldest is None or self._oldest <= self.life.deadline()
 
     def _begin(self) -> Iterator[Any]:
         """Begin a round; what comes to the state from now on has a later stamp."""
+        # NB: entries that reads removed are covered: they were as old as what this looks for.
+        self.stale = True
         self._sweeper.oldest = self.life.clock()
         return self._sweeper.walk()
 
@@ -187,12 +194,6 @@ class _TtlState:
             return 0
         every_record = self._incremental.run_cleanup_for_every_record()
         return self._incremental.get_cleanup_size() * (accesses + records * every_record)
-
-    def _is_overdue(self) -> bool:
-        if self._compaction is None:
-            return False
-        period = self._compaction.get_periodic_compaction_time().to_millis()
-        return 0 < period <= self.life.clock() - self._swept
 
 
 class TtlStates:
@@ -246,6 +247,26 @@ class TtlStates:
         for state in self._states.values():
             if state.in_bases:
                 state.sweep()
+
+    def clean_up_if_overdue(self, swept: int) -> bool:
+        """Clean up completely if the period of a state has passed since that time (0: unknown).
+
+        Return whether files hold expired entries now, so that they are to be compacted.
+        """
+        if swept == 0 or not any(state.is_overdue(swept) for state in self._states.values()):
+            return False
+        self.before_base()
+        return self.stale
+
+    @property
+    def stale(self) -> bool:
+        """Return whether files may hold expired entries of states that ask for compaction."""
+        return any(state.in_bases and state.stale for state in self._states.values())
+
+    def compacted(self) -> None:
+        """Take note that no file holds entries that have been removed."""
+        for state in self._states.values():
+            state.stale = False
 
     def forget(self) -> None:
         """Let go of walks that are under way: the state is another one."""

@@ -209,7 +209,15 @@ class TtlConfigBuilder:
         query_time_after_num_entries: int,
         periodic_compaction_time: DurationLike | None = None,
     ) -> TtlConfigBuilder:
-        """Leave expired entries out when RocksDB merges its files; 30 days unless told."""
+        """Remove expired entries from the files when the state is compacted.
+
+        With both backends. RocksDB compacts after as many bytes were written as its tables hold,
+        the heap when it writes a new base, both when the period has passed since the last time.
+
+        Args:
+            query_time_after_num_entries: read the clock again after so many entries.
+            periodic_compaction_time: compact at least this often; 30 days by default, 0 for never.
+        """
         strategy = RocksdbCompactFilterCleanup(
             query_time_after_num_entries, periodic_compaction_time
         )

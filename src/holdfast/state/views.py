@@ -27,7 +27,14 @@ from holdfast.datastream.state import (
 )
 from holdfast.state.tables import ListTable, MapTable, Table, ValueTable
 
-__all__ = ["KeyContext", "KeyedMarks", "checked_elements", "make_view", "no_accumulator"]
+__all__ = [
+    "KeyContext",
+    "KeyedMarks",
+    "checked_elements",
+    "is_immutable",
+    "make_view",
+    "no_accumulator",
+]
 
 _ABSENT: Final = object()
 _REPLACED: Final = -1
@@ -392,12 +399,13 @@ def make_view(descriptor: StateDescriptor, table: Table[Any], context: KeyContex
         return _FoldingView(table, keyed, descriptor)
     assert isinstance(descriptor, ValueStateDescriptor)
     default = descriptor.default_value
-    return (_ValueView if _is_immutable(default) else _CopiedDefaultView)(table, keyed, default)
+    return (_ValueView if is_immutable(default) else _CopiedDefaultView)(table, keyed, default)
 
 
-def _is_immutable(value: Any) -> bool:
+def is_immutable(value: Any) -> bool:
+    """Return whether a value is certain not to change; many others do not change either."""
     if isinstance(value, tuple | frozenset):
-        return all(map(_is_immutable, value))
+        return all(map(is_immutable, value))
     return type(value) in _IMMUTABLE
 
 

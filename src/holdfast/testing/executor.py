@@ -130,7 +130,7 @@ class LocalExecutor:
         self.plan = self._driver.plan
         self.storage: StateStorage = self._driver.checkpoints.storage
         self._book = self._driver.book
-        self._state = state_settings(self._environment._configuration)
+        self._state = state_settings(self._environment._configuration, check_mutations=True)
         #: which state of this host is this job's
         self._state_files = str(getattr(self.storage, "directory", self._book.job))
         self._sources = LocalSources()

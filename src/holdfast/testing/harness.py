@@ -38,6 +38,7 @@ from holdfast.runtime.job import JobCode
 from holdfast.state.backend import Chain, HeapKeyedStateBackend
 from holdfast.state.key_groups import key_group_range
 from holdfast.state.operator_state import Image, redistribute
+from holdfast.state.settings import StateSettings
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.storage import MemoryStateStorage
 
@@ -94,6 +95,7 @@ class Harness:
         side_outputs: Iterable[OutputTag] = (),
         clock: ManualClock | None = None,
         parameters: Mapping[str, str] | None = None,
+        check_mutations: bool = True,
     ) -> None:
         """Take a function object, or a callable.
 
@@ -109,6 +111,8 @@ class Harness:
             side_outputs: the side outputs to keep; others go nowhere.
             clock: the processing time; by default one that stands at 0.
             parameters: the global job parameters.
+            check_mutations: raise a ``StateMutationError`` when the function changes a value of
+                its state in place and does not save it.
         """
         self._settings = {
             "kind": kind,
@@ -119,6 +123,7 @@ class Harness:
             "output_type": output_type,
             "side_outputs": tuple(side_outputs),
             "parameters": parameters,
+            "check_mutations": check_mutations,
         }
         self.function = function
         self.outputs: list[Any] = []
@@ -206,7 +211,16 @@ class Harness:
         planned = PlannedOperator(node, name, 0, 0, parallelism, limit, (), ())
         plan = Plan("harness", {0: planned}, (), (Level(0, parallelism, (0,), ()),))
         parameters = dict(settings["parameters"] or {})
-        job = _HarnessJob("harness", plan, {}, "", "", parameters, function=operation.function)
+        job = _HarnessJob(
+            "harness",
+            plan,
+            {},
+            "",
+            "",
+            parameters,
+            state=StateSettings(check_mutations=settings["check_mutations"]),
+            function=operation.function,
+        )
         return OperatorInstance(planned, job, settings["subtask"], 0, self._backend, self.clock)
 
     def _make_process(self) -> Callable[[Any], None]:
@@ -230,6 +244,13 @@ class Harness:
             call(*args)
         except OperatorFailed as failed:
             raise failed.__cause__ or failed from None
+        finally:
+            self._forget_what_was_handed_out()
+
+    def _forget_what_was_handed_out(self) -> None:
+        """What a test does with values of state, or a function that raised did, is its own."""
+        if self._instance.watch is not None:
+            self._instance.watch.clear()
 
 
 class KeyedHarness(Harness):
@@ -295,6 +316,7 @@ class KeyedHarness(Harness):
             return _contents(self._instance.context.state_named(name))
         finally:
             context.key = before
+            self._forget_what_was_handed_out()
 
     def states(self, name: str) -> dict[Any, Any]:
         """What a state holds for every key."""
