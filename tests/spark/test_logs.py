@@ -1,4 +1,4 @@
-"""What functions log in Spark's workers and in source processes, as the driver's handlers see it."""
+"""What functions log in Spark's workers and in source processes reaches the driver's handlers."""
 
 from __future__ import annotations
 

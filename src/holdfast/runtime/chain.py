@@ -218,7 +218,10 @@ class OperatorInstance:
 
     def notify(self, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
         """Tell the function of checkpoints that ended."""
-        self._call("notify_checkpoint_complete", lambda: notify(self.function, completed, aborted))
+        if completed or aborted:
+            self._call(
+                "notify_checkpoint_complete", lambda: notify(self.function, completed, aborted)
+            )
 
     def epoch_accepted(self) -> None:
         """What is pending is of accepted epochs, and there will be no checkpoint."""
