@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,16 @@ from holdfast.errors import (
 )
 from holdfast.runtime.blocks import Block, Header, Kind
 from holdfast.runtime.failures import describe_engine_error
+from holdfast.runtime.log_lines import LogLine
 from holdfast.runtime.outcome import EpochOutcome, sort_out
 from holdfast.runtime.protocol import Control, encode
 from holdfast.runtime.task import FailedRun
 from holdfast.testing import LocalExecutor
+
+
+def a_line(message: str) -> LogLine:
+    place = ("/job.py", 1, "map", "subtask_0", 42, "node")
+    return LogLine("tests.functions", logging.WARNING, message, "", "sums", 0, 1.0, *place)
 
 
 def fail(run: LocalExecutor, *outcomes: list[HoldfastError]) -> Callable[[], int]:
@@ -30,7 +37,8 @@ def fail(run: LocalExecutor, *outcomes: list[HoldfastError]) -> Callable[[], int
         nonlocal tries
         tries += 1
         if left:
-            return EpochOutcome(failures=[describe_engine_error(e) for e in left.pop(0)])
+            log = [[a_line(f"try {tries}")]]
+            return EpochOutcome(failures=[describe_engine_error(e) for e in left.pop(0)], log=log)
         return real(*args)
 
     run._run_levels = run_levels  # type: ignore[method-assign]
@@ -49,6 +57,20 @@ def test_a_disagreement_that_a_subtask_finds_discards_the_epoch(
         run.run_to_end()
         assert tries() == 3
     assert run.records == [1, 3, 6]
+
+
+def test_what_was_logged_in_discarded_runs_and_before_a_failure_is_handed_over(
+    env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LocalExecutor(sums(env)) as run:
+        fail(run, [DisagreementError("two runs")], [JobExecutionError("broken")])
+        with pytest.raises(JobExecutionError, match="broken"):
+            run.epoch()
+    assert [record.getMessage() for record in caplog.records] == [
+        "[sums #0] try 1",
+        "epoch 0 is discarded and run again: two runs",
+        "[sums #0] try 2",
+    ]
 
 
 def test_an_epoch_is_discarded_so_often_and_no_more(env: StreamExecutionEnvironment) -> None:

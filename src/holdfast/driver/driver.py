@@ -23,6 +23,7 @@ from holdfast.common.time import wall_clock
 from holdfast.datastream.functions import CheckpointListener
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.driver.checkpoints import Completion, JobCheckpoints
+from holdfast.driver.logs import hand_over
 from holdfast.driver.planning import Planners
 from holdfast.driver.recording import Recorder
 from holdfast.driver.start import Start
@@ -211,6 +212,7 @@ class JobDriver:
             started = time.time()
             outcome = execute(tasks)
             seconds = time.time() - started
+            hand_over(outcome.log, self.book.attempt)
             steps.seconds["acknowledge"] = outcome.seconds
             try:
                 _check_failures(outcome.failures)

@@ -17,6 +17,7 @@ from holdfast.datastream.async_data_stream import AsyncSettings
 from holdfast.datastream.functions import AsyncFunction
 from holdfast.runtime.event_loop import EventLoop
 from holdfast.runtime.failures import FailureReporter
+from holdfast.runtime.logs import begin_task
 
 #: takes results with their timestamps
 Emit = Callable[[Iterable[tuple[Any, int | None]]], None]
@@ -90,6 +91,7 @@ class AsyncCalls:
         self._emit([(result, call.stamp) for call in ended for result in call.results])
 
     async def _run(self, call: _Call) -> None:
+        begin_task(self._report)
         if self._deadlines is not None:
             self._deadlines.watch(call)
         try:

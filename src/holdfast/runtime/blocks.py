@@ -30,6 +30,7 @@ class Kind(IntEnum):
     ACKNOWLEDGEMENT = 2
     RESULT = 3
     FAILURE = 4
+    LOG = 5
 
 
 class Header(msgspec.Struct, array_like=True, frozen=True):

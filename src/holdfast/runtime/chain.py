@@ -43,6 +43,7 @@ from holdfast.runtime.fields import FIELDS, FieldCarrier
 from holdfast.runtime.fusion import Fused, Port, Step, fuse, methods_of
 from holdfast.runtime.interval_joining import IntervalJoiner
 from holdfast.runtime.job import JobCode
+from holdfast.runtime.logs import at_work
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.record_context import KeyedRecordContext, RecordContext
 from holdfast.runtime.results import PrintBuffer, ResultBuffer, WriterBuffer
@@ -162,14 +163,15 @@ class OperatorInstance:
         operator = self.windows or self.joiner
         on_timer = self._checked(self._on_timer if operator is None else operator.on_timer)
         pairs: list[tuple[Any, int | None]] = []
-        for timer in self.time.due(domain):
-            try:
-                pairs += on_timer(timer, domain)
-            except Exception as error:
-                self.report.during("on_timer" if self.windows is None else None, error)
-            if len(pairs) >= _BATCH:
-                self.emit(pairs)
-                pairs = []
+        with at_work(self.report):
+            for timer in self.time.due(domain):
+                try:
+                    pairs += on_timer(timer, domain)
+                except Exception as error:
+                    self.report.during("on_timer" if self.windows is None else None, error)
+                if len(pairs) >= _BATCH:
+                    self.emit(pairs)
+                    pairs = []
         self.emit(pairs)
 
     def _checked(self, on_timer: _OnTimer) -> _OnTimer:
@@ -203,9 +205,7 @@ class OperatorInstance:
         if isinstance(self.function, Function):
             self.context.opening(True)
             try:
-                self._run(lambda: self.function.open(self.context))
-            except Exception as error:
-                self.report.during("open", error)
+                self._call("open", lambda: self._run(lambda: self.function.open(self.context)))
             finally:
                 self.context.opening(False)
 
@@ -213,10 +213,10 @@ class OperatorInstance:
         """Begin an attempt: hand out the operator state, call ``initialize_state``."""
         self.context.operator_states.load(image or {})
         self._saved_states = None
-        try:
-            initialize(self.function, restored, self.context.operator_states, self.context)
-        except Exception as error:
-            self.report.during("initialize_state", error)
+        states = self.context.operator_states
+        self._call(
+            "initialize_state", lambda: initialize(self.function, restored, states, self.context)
+        )
 
     def restore_states(self, data: bytes | None) -> None:
         """Go to the operator state that was saved, unless it is there already."""
@@ -234,14 +234,15 @@ class OperatorInstance:
 
     def snapshot(self, checkpoint: int, timestamp: int) -> None:
         """Take part in a checkpoint; raises what ``snapshot_state`` raises."""
-        snapshot(self.function, checkpoint, timestamp, self.context.operator_states)
+        with at_work(self.report):
+            snapshot(self.function, checkpoint, timestamp, self.context.operator_states)
 
     def notify(self, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
         """Tell the function of checkpoints that ended."""
-        try:
-            notify(self.function, completed, aborted)
-        except Exception as error:
-            self.report.during("notify_checkpoint_complete", error)
+        if completed or aborted:
+            self._call(
+                "notify_checkpoint_complete", lambda: notify(self.function, completed, aborted)
+            )
 
     def epoch_accepted(self) -> None:
         """What is pending is of accepted epochs, and there will be no checkpoint."""
@@ -268,7 +269,8 @@ class OperatorInstance:
     def abandon(self) -> None:
         """The run failed: an open transaction is aborted."""
         if isinstance(self.function, TwoPhaseCommitSinkFunction):
-            self.function.abandon_epoch()
+            with at_work(self.report):
+                self.function.abandon_epoch()
 
     def close(self) -> None:
         """Call the function's ``close``."""
@@ -283,10 +285,11 @@ class OperatorInstance:
             self._loop.call(method)
 
     def _call(self, what: str, method: Callable[[], object]) -> None:
-        try:
-            method()
-        except Exception as error:
-            self.report.during(what, error)
+        with at_work(self.report):
+            try:
+                method()
+            except Exception as error:
+                self.report.during(what, error)
 
     def step(self) -> Step:
         """This operator, as the chain's code needs it."""
@@ -454,7 +457,8 @@ class Chain:
             before = instance.time.watermark
             now = combine(inputs[number], before)
             if isinstance(instance.time, StampingTime) and now.time != END.time:
-                now = combine([instance.time.generate()], before)
+                with at_work(instance.report):
+                    now = combine([instance.time.generate()], before)
             instance.time.watermark = now
             if now.time > before.time:
                 instance.fire(TimeDomain.EVENT_TIME)

@@ -35,12 +35,17 @@ class OperatorFailed(HoldfastError):
 
 
 class FailureReporter:
-    """Describes the failures of one operator's function."""
+    """Describes the failures of one operator's function.
+
+    Attributes:
+        operator: its name.
+        subtask: the index of the parallel instance.
+    """
 
     def __init__(self, operator: str, subtask: int) -> None:
         """Remember whose failures they are."""
-        self._operator = operator
-        self._subtask = subtask
+        self.operator = operator
+        self.subtask = subtask
 
     def at(self, record: object, error: BaseException) -> NoReturn:
         """Raise for an exception while a record was processed."""
@@ -65,8 +70,8 @@ class FailureReporter:
     def _describe(self, record: str | None, error: BaseException, where: str = "") -> Failure:
         summary = "".join(traceback.format_exception_only(error)).strip()
         return Failure(
-            operator=self._operator,
-            subtask=self._subtask,
+            operator=self.operator,
+            subtask=self.subtask,
             record=record,
             error=f"{summary}{where}",
             traceback=_user_traceback(error),

@@ -17,7 +17,8 @@ in which each operator stands where its call would be, and compiled once per pro
         except Exception as error: fail(at, locals(), error)
 
 A record goes all the way before the next one begins, as with nested calls. ``at`` says whose
-function was called when an exception comes, and the local variables what it was called with.
+function was called when an exception comes or a line is logged, and the local variables what it was
+called with.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from holdfast.graph.nodes import Hash, Style
 from holdfast.plan.model import Call
 from holdfast.runtime.event_time import StampingTime
 from holdfast.runtime.failures import FailureReporter
+from holdfast.runtime.logs import WHOSE
 from holdfast.runtime.routing import TOGETHER, Emit, Router
 
 Run = Callable[[Iterable[Any]], None]
@@ -167,6 +169,7 @@ class _Writer:
             "HoldfastError": HoldfastError,
             "OutputTag": OutputTag,
             "fail": self._fail,
+            WHOSE: lambda at: self._places[at][0],
         }
         #: by the value of ``at``: who is at work, on which variable
         self._places: list[tuple[FailureReporter, str]] = []

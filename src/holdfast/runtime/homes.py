@@ -40,6 +40,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from holdfast.errors import InternalError
 from holdfast.runtime.blocks import Block, decode_header, encode_header
+from holdfast.runtime.logs import begin_subtask, spill
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.task import FailedRun, Subtask
 
@@ -185,6 +186,7 @@ class Home:
         self._thread = ThreadPoolExecutor(1, "subtask")
         # what modules have set when they were loaded, as for decimals, holds here as well
         self._context = contextvars.copy_context()
+        self._context.run(begin_subtask)
 
     def run(self, task: EpochTask, blocks: Iterable[Block]) -> Iterator[Block]:
         """Run the subtask; its blocks come while it goes on."""
@@ -210,6 +212,7 @@ class Home:
     def _close(self, ended: bool) -> None:
         if self._subtask is not None:
             self._subtask.close(ended)
+        spill()
 
 
 class _Outlet:

@@ -20,6 +20,7 @@ from holdfast.filesystem import configure
 from holdfast.graph.nodes import FunctionOperation, SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.faults import Faults
+from holdfast.runtime.logs import levels
 from holdfast.state.settings import StateSettings
 
 
@@ -40,6 +41,7 @@ class JobCode:
         faults: failures on order, for tests.
         file_systems: Hadoop's settings of file systems.
         state: how its subtasks keep their state.
+        log_levels: those that are set in the driver, by logger.
     """
 
     id: str
@@ -54,6 +56,7 @@ class JobCode:
     file_systems: Mapping[str, str] = field(default_factory=dict)
     state: StateSettings = field(default_factory=StateSettings)
     staging_directory: str = ""
+    log_levels: Mapping[str, int] = field(default_factory=dict)
 
     def new_function(self, operator: int) -> Any:
         """A function object of its own for one subtask."""
@@ -114,6 +117,7 @@ def make_job_code(
         dict(file_systems or {}),
         state or StateSettings(),
         staging_directory,
+        levels(),
     )
 
 

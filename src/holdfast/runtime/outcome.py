@@ -1,4 +1,4 @@
-"""What comes out of an epoch's last level: acknowledgements, failures, results."""
+"""What comes out of an epoch's last level: acknowledgements, failures, results, logged lines."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.runtime.blocks import Block, Kind
+from holdfast.runtime.log_lines import LogLine, decode_line
 from holdfast.runtime.protocol import (
     Acknowledgement,
     Failure,
     decode_acknowledgement,
     decode_failure,
+    decode_log,
 )
 
 
@@ -20,12 +22,14 @@ class EpochOutcome:
     """What the subtasks sent to the driver.
 
     Attributes:
+        log: what functions have logged; the lines of each subtask in their order.
         seconds: how long it took the driver to read that.
     """
 
     acks: list[Acknowledgement] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     results: list[Block] = field(default_factory=list)
+    log: list[list[LogLine]] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -38,6 +42,8 @@ def sort_out(blocks: Iterable[Block]) -> EpochOutcome:
             outcome.acks.append(decode_acknowledgement(block.data))
         elif block.header.kind == Kind.FAILURE:
             outcome.failures.append(decode_failure(block.data))
+        elif block.header.kind == Kind.LOG:
+            outcome.log.append([decode_line(line) for line in decode_log(block.data)])
         else:
             outcome.results.append(block)
     outcome.results.sort(

@@ -162,3 +162,4 @@ encode = msgspec.msgpack.Encoder().encode
 decode_control = msgspec.msgpack.Decoder(Control).decode
 decode_acknowledgement = msgspec.msgpack.Decoder(Acknowledgement).decode
 decode_failure = msgspec.msgpack.Decoder(Failure).decode
+decode_log = msgspec.msgpack.Decoder(list[bytes]).decode

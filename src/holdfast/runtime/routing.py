@@ -30,7 +30,8 @@ from holdfast.graph.nodes import (
 from holdfast.plan.model import Exchange
 from holdfast.runtime.blocks import Block, BlockQueue, Header, Kind, encode_records
 from holdfast.runtime.failures import FailureReporter
-from holdfast.runtime.protocol import Flow
+from holdfast.runtime.logs import at_work, take
+from holdfast.runtime.protocol import Flow, encode
 from holdfast.state.key_groups import KeyRouter, unusable_key
 
 Emit = Callable[[Any], None]
@@ -85,6 +86,12 @@ class Outbox:
         )
         self.ready.append(Block(header, data))
 
+    def send_log(self, level: int, target: int) -> None:
+        """Make a block of what was logged, if anything was."""
+        lines = take()
+        if lines:
+            self.send(Kind.LOG, level, target, encode(lines), count=len(lines))
+
     def take(self) -> Iterator[Block]:
         """Everything that is ready; the box is empty afterwards."""
         if not self.ready:
@@ -125,10 +132,11 @@ class Router:
         for name in ("selector", "partitioner"):
             function = getattr(partitioning, name, None)
             if isinstance(function, Function):
-                try:
-                    function.open(context)
-                except Exception as error:
-                    self.report.during("open", error)
+                with at_work(self.report):
+                    try:
+                        function.open(context)
+                    except Exception as error:
+                        self.report.during("open", error)
 
     def accompany(self, routers: Iterable[Router]) -> None:
         """Get to know those that send to the same operator."""

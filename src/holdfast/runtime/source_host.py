@@ -9,6 +9,7 @@ process that Spark starts workers from.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -34,6 +35,7 @@ from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.event_time import Watermark
 from holdfast.runtime.failures import FailureReporter, OperatorFailed
 from holdfast.runtime.job import JobCode
+from holdfast.runtime.logs import capture, pass_on, set_levels, spill, take
 from holdfast.runtime.protocol import Failure, decode_failure, encode
 from holdfast.runtime.source_thread import SourceThread
 from holdfast.runtime.sources import (
@@ -82,7 +84,8 @@ class HostedSource(LiveSource):
             self._connection.send(request)
             while data := self._connection.recv_bytes():
                 yield decode_records(data)
-            self._finished, failure, self.watermark = self._connection.recv()
+            self._finished, failure, self.watermark, lines = self._connection.recv()
+            pass_on(lines)
         if failure is not None:
             raise OperatorFailed(decode_failure(failure))
 
@@ -90,7 +93,9 @@ class HostedSource(LiveSource):
         """The function's state after a read with a barrier."""
         with _watched():
             self._connection.send(request)
-            return Snapshot(*self._connection.recv())
+            snapshot, lines = self._connection.recv()
+            pass_on(lines)
+            return Snapshot(*snapshot)
 
     @property
     def finished(self) -> bool:
@@ -132,7 +137,9 @@ def _start(
     attempt: int,
     beginning: Beginning,
 ) -> None:
-    order = dumps((operator, subtask, attempt, dict(job.parameters), beginning))
+    order = dumps(
+        (operator, subtask, attempt, dict(job.parameters), beginning, dict(job.log_levels))
+    )
     host = "127.0.0.1" if job.one_host else socket.gethostname()
     process = subprocess.Popen(
         [
@@ -165,13 +172,15 @@ class _Host:
     """Serves the reads of one source subtask."""
 
     def __init__(self, order: bytes) -> None:
-        operator, subtask, attempt, parameters, beginning = cloudpickle.loads(order)
+        operator, subtask, attempt, parameters, beginning, levels = cloudpickle.loads(order)
         self._failure: Failure | None = None
         self._thread: SourceThread | None = None
         self._lock = threading.Lock()
         context = OperatorContext(operator, subtask, attempt, None, None, parameters)  # type: ignore[arg-type]
+        report = FailureReporter(operator.name, subtask)
+        capture(report)
+        set_levels(levels)
         try:
-            report = FailureReporter(operator.name, subtask)
             function = operator.node.operation.source.function
             self._thread = SourceThread(function, context, report, beginning)
         except OperatorFailed as failed:
@@ -185,7 +194,8 @@ class _Host:
                 with self._lock:
                     if isinstance(request, SnapshotRequest):
                         thread = self._thread
-                        connection.send(tuple(thread.snapshot(request) if thread else Snapshot()))
+                        snapshot = thread.snapshot(request) if thread else Snapshot()
+                        connection.send((tuple(snapshot), take()))
                     else:
                         self._answer(connection, request)
 
@@ -200,7 +210,7 @@ class _Host:
         thread = self._thread
         finished = thread is not None and thread.finished
         watermark = thread.watermark if thread is not None else Watermark()
-        connection.send((finished, encode(failure) if failure else None, watermark))
+        connection.send((finished, encode(failure) if failure else None, watermark, take()))
 
     def stop(self) -> None:
         """Cancel the loop."""
@@ -245,6 +255,8 @@ def _is_alive(pid: int) -> bool:
 def main() -> None:
     """Run the loop that standard input describes until the job is over."""
     registration, anchor, host_name = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    capture()
+    atexit.register(spill)
     classes, order = pickle.loads(sys.stdin.buffer.read())
     vars(sys.modules["__main__"]).update(cloudpickle.loads(classes))
     key = secrets.token_bytes(32)

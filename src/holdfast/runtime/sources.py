@@ -19,6 +19,7 @@ from holdfast.runtime.checkpointing import OPERATOR_STATE
 from holdfast.runtime.event_time import END, Watermark
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.job import JobCode
+from holdfast.runtime.logs import at_work
 from holdfast.runtime.protocol import EpochTask
 from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.operator_state import Image, encode_image
@@ -142,8 +143,9 @@ class SourceInstance:
         if isinstance(operation.source, FunctionSource):
             self._connect = lambda: access.connect(job, operator, subtask, self._beginning)
         else:
-            self._reader = operation.source.create_reader(subtask, operator.parallelism)
-            self._reader.open(metrics)
+            with at_work(self._report):
+                self._reader = operation.source.create_reader(subtask, operator.parallelism)
+                self._reader.open(metrics)
 
     def restore(self) -> None:
         """Go to the position in the loaded state."""
@@ -152,7 +154,8 @@ class SourceInstance:
             return
         self._finished, position = pickle.loads(data)
         if self._reader is not None:
-            self._reader.restore(position)
+            with at_work(self._report):
+                self._reader.restore(position)
         else:
             self._over = position
 
@@ -198,7 +201,8 @@ class SourceInstance:
         batches = self._batches(request)
         while True:
             try:
-                batch = next(batches, None)
+                with at_work(self._report):
+                    batch = next(batches, None)
             except HoldfastError:
                 raise
             except Exception as error:
@@ -262,14 +266,16 @@ class SourceInstance:
     def close(self) -> None:
         """Let go of connections."""
         if self._reader is not None:
-            self._reader.close()
+            with at_work(self._report):
+                self._reader.close()
         if self._live is not None:
             self._live.close()
             self._live = None
 
     def _call(self, what: str, method: Callable[..., None], *arguments: Any) -> None:
         try:
-            method(*arguments)
+            with at_work(self._report):
+                method(*arguments)
         except HoldfastError:
             raise
         except Exception as error:

@@ -29,6 +29,7 @@ from holdfast.runtime.failures import OperatorFailed, describe_engine_error
 from holdfast.runtime.fusion import Run as FusedRun
 from holdfast.runtime.inbox import Inbox, Producer
 from holdfast.runtime.job import JobCode
+from holdfast.runtime.logs import spill
 from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Flow, Origin, encode
 from holdfast.runtime.restoring import SavedBlobs, WithoutPickles
@@ -96,6 +97,7 @@ class Subtask:
             raise FailedRun from error
         except BaseException:
             self._chain.abandon()
+            spill()  # no block follows that could carry it
             raise
 
     def close(self, ended: bool = False) -> None:
@@ -506,6 +508,7 @@ class _Run:
                 self.outbox.send(Kind.CONTROL, level, target, data)
 
     def _send_to_driver(self, kind: Kind, data: bytes) -> None:
+        self.outbox.send_log(len(self._plan.levels), self._subtask)
         self.outbox.send(kind, len(self._plan.levels), self._subtask, data)
 
 

@@ -22,6 +22,7 @@ from holdfast.plan.model import ROWS_LEVEL, Plan, PlannedOperator
 from holdfast.runtime.blocks import Block, Kind
 from holdfast.runtime.failures import FailureReporter, OperatorFailed
 from holdfast.runtime.job import JobCode
+from holdfast.runtime.logs import at_work
 from holdfast.runtime.protocol import Control, encode
 from holdfast.runtime.routing import Emit, Outbox, Router
 from holdfast.runtime.task import make_stamp
@@ -119,6 +120,7 @@ class RowsTask:
         for level in job.plan.targets(ROWS_LEVEL):
             for target in range(job.plan.levels[level].parallelism):
                 outbox.send(Kind.CONTROL, level, target, word)
+        outbox.send_log(len(job.plan.levels), partition)
         if failure is not None:
             outbox.send(Kind.FAILURE, len(job.plan.levels), partition, encode(failure))
         yield from outbox.take()
@@ -129,9 +131,7 @@ class RowsTask:
         routers, emits = _routers(plan, partition, outbox)
         for batch in batches:
             for node, records in _split(batch):
-                emit = emits[node]
-                for record in records:
-                    emit(record)
+                emits[node](records)
             yield from outbox.take()
         for router in routers:
             router.flush_all()
@@ -147,16 +147,18 @@ def _routers(plan: Plan, partition: int, outbox: Outbox) -> tuple[list[Router], 
         for router in own:
             router.open(outbox)
         routers += own
-        emits[op.id] = _to_all(own)
+        emits[op.id] = _to_all(own, report)
     return routers, emits
 
 
-def _to_all(routers: list[Router]) -> Emit:
+def _to_all(routers: list[Router], report: FailureReporter) -> Emit:
     routes = [router.emit for router in routers]
 
-    def emit(record: Any) -> None:
-        for route in routes:
-            route(record, record)
+    def emit(records: Sequence[Any]) -> None:
+        with at_work(report):
+            for record in records:
+                for route in routes:
+                    route(record, record)
 
     return emit
 

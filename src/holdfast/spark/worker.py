@@ -23,6 +23,7 @@ from holdfast.plan.model import ROWS_LEVEL
 from holdfast.runtime.garbage import Garbage
 from holdfast.runtime.homes import Homes, Place
 from holdfast.runtime.job import JobCode, unpack
+from holdfast.runtime.logs import capture, set_levels
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.source_host import HostedSources
 from holdfast.runtime.task import Subtask
@@ -77,9 +78,12 @@ class _Jobs:
         self._known: dict[str, JobCode] = {}
 
     def get(self, job_id: str, data: Broadcast[bytes]) -> JobCode:
+        # NB: before the program's modules are loaded, which may set up ``logging`` as if alone
+        capture()
         job = self._known.get(job_id)
         if job is None:
             job = unpack(data.value)
+            set_levels(job.log_levels)
             self._forget_ended(job.directory)
             self._known[job_id] = job
         return job

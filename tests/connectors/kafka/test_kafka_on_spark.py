@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -30,7 +31,8 @@ class UpTo(SimpleStringSchema):
         return next_element == "end"
 
 
-def test_a_source_function(kafka: Kafka, spark: Any) -> None:
+def test_a_source_function(kafka: Kafka, spark: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It begins without state, and says so in the log of the driver."""
     topic = kafka.topic(2)
     for partition in range(2):
         kafka.produce(topic, [*map(str, range(100)), "end"], partition)
@@ -39,5 +41,10 @@ def test_a_source_function(kafka: Kafka, spark: Any) -> None:
     properties = {"bootstrap.servers": kafka.address, "group.id": topic}
     with pytest.deprecated_call():
         source = FlinkKafkaConsumer([topic], UpTo(), properties).set_start_from_earliest()
-    found = list(env.add_source(source).execute_and_collect())
+    with caplog.at_level(logging.INFO, "holdfast"):
+        found = list(env.add_source(source, "topic").execute_and_collect())
     assert sorted(found, key=int) == sorted([*map(str, range(100))] * 2, key=int)
+    lines = [record.getMessage() for record in caplog.records]
+    for subtask in range(2):
+        said = f"Consumer subtask {subtask} has no restore state."
+        assert lines.count(f"[Source: topic #{subtask}] {said}") == 1

@@ -1,0 +1,60 @@
+"""Hands what functions have logged in workers to the driver's ``logging``."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Iterable
+
+from holdfast.runtime.log_lines import LogLine, indented, one_line, shown
+
+
+def hand_over(log: Iterable[Iterable[LogLine]], attempt: int) -> None:
+    """Let the handlers of this process have the lines, by time; those of a subtask in their order.
+
+    No handler or filter can make the epoch fail.
+    """
+    for line in heapq.merge(*log, key=lambda line: line.created):
+        logger = _logger(line.logger)
+        if logger.isEnabledFor(line.level):
+            record = _record(line, attempt)
+            try:
+                logger.handle(record)
+            except Exception:
+                _last_resort.handle(record)
+
+
+def _logger(name: str) -> logging.Logger:
+    """The logger that handles a name; none is made here, since workers choose the names."""
+    while name:
+        known = logging.root.manager.loggerDict.get(name)
+        if isinstance(known, logging.Logger):
+            return known
+        name = name.rpartition(".")[0]
+    return logging.root
+
+
+def _record(line: LogLine, attempt: int) -> logging.LogRecord:
+    record = logging.LogRecord(
+        one_line(line.logger),
+        line.level,
+        line.path,
+        line.line,
+        shown(line),
+        None,
+        None,
+        line.function,
+    )
+    record.created = line.created
+    record.msecs = int(line.created % 1 * 1000) + 0.0
+    record.process, record.processName = line.process, "worker"
+    record.thread, record.threadName = None, line.thread
+    if line.trace:
+        record.exc_text = "    " + indented(line.trace)
+    record.__dict__.update(
+        operator=line.operator, subtask=line.subtask, attempt=attempt, host=line.host
+    )
+    return record
+
+
+_last_resort = logging.StreamHandler()

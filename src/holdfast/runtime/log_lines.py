@@ -1,0 +1,143 @@
+"""Lines of a log on their way from a worker to the driver: plain data, bounded, one after another.
+
+A line is encoded where it is logged: what cannot be encoded is found there, and nothing of the
+user's is pickled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from logging import WARNING, getLevelName
+
+import msgspec
+
+#: Between two epochs a subtask keeps this many lines, and this many bytes: half of each for the
+#: first lines, half for the last ones. What came just before a failure is among the latter.
+MOST_LINES = 1000
+MOST_BYTES = 256 * 1024
+#: characters of a message, or of a traceback
+LONGEST_TEXT = 16 * 1024
+
+
+class LogLine(msgspec.Struct, frozen=True, array_like=True):
+    """One logged record, as it travels.
+
+    Attributes:
+        message: with its arguments put in.
+        trace: the traceback and the stack that were logged with it.
+        operator: the name of the operator whose function logged it; None where that is not known.
+        subtask: its index.
+        created: in seconds, by the clock of its machine.
+    """
+
+    logger: str
+    level: int
+    message: str
+    trace: str
+    operator: str | None
+    subtask: int | None
+    created: float
+    path: str
+    line: int
+    function: str
+    thread: str
+    process: int
+    host: str
+
+
+encode_line = msgspec.msgpack.Encoder().encode
+decode_line = msgspec.msgpack.Decoder(LogLine).decode
+
+
+class LineBuffer:
+    """Lines that wait for the end of an epoch, in any number of threads."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        # NB: a finalizer may log while its own thread adds a line
+        self._lock = threading.RLock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._first: list[bytes] = []
+        self._last: deque[bytes] = deque()
+        self._bytes_first = self._bytes_last = 0
+        self._dropped = 0
+        self._dropped_line = b""
+
+    def add(self, line: bytes) -> None:
+        """Keep a line, or drop one if there are too many."""
+        with self._lock:
+            room = len(self._first) < MOST_LINES // 2 and self._bytes_first < MOST_BYTES // 2
+            if room and not self._last:
+                self._first.append(line)
+                self._bytes_first += len(line)
+                return
+            self._last.append(line)
+            self._bytes_last += len(line)
+            while len(self._last) > MOST_LINES // 2 or self._bytes_last > MOST_BYTES // 2:
+                self._dropped_line = self._last.popleft()
+                self._bytes_last -= len(self._dropped_line)
+                self._dropped += 1
+
+    def take(self) -> list[bytes]:
+        """Remove and return all lines, with one in between that says how many were dropped."""
+        if not self._first:
+            return []
+        with self._lock:
+            gap = [self._gap()] if self._dropped else []
+            lines = [*self._first, *gap, *self._last]
+            self._clear()
+        return lines
+
+    def _gap(self) -> bytes:
+        dropped = decode_line(self._dropped_line)
+        message = (
+            f"{self._dropped:,} further lines of this subtask were dropped here; an epoch sends "
+            f"at most {MOST_LINES:,} lines and {MOST_BYTES // 1024} kB"
+        )
+        line = msgspec.structs.replace(dropped, message=message, trace="", level=WARNING)
+        return encode_line(line)
+
+
+def shown(line: LogLine) -> str:
+    """The message as people see it: with the operator and the subtask in front.
+
+    Lines after the first are indented, so that none looks like a record of its own.
+    """
+    label = "" if line.operator is None else f"[{one_line(line.operator)} #{line.subtask}] "
+    return label + indented(line.message)
+
+
+def indented(text: str) -> str:
+    """Text whose lines after the first are indented, without control characters."""
+    return text.translate(_CONTROL).replace("\n", "\n    ")
+
+
+def one_line(text: str) -> str:
+    """Text without control characters or line breaks."""
+    return text.translate(_CONTROL).replace("\n", "\\n")
+
+
+def as_text(line: LogLine) -> str:
+    """The whole line, for a stream that no handler of the user's writes to."""
+    trace = "\n    " + indented(line.trace) if line.trace else ""
+    return f"{getLevelName(line.level)} {one_line(line.logger)} {shown(line)}{trace}"
+
+
+def cut(text: str) -> str:
+    """Text that travels: not too long, and without what UTF-8 cannot encode."""
+    if len(text) > LONGEST_TEXT:
+        half = LONGEST_TEXT // 2
+        left_out = len(text) - 2 * half
+        text = f"{text[:half]}… ({left_out:,} characters left out) …{text[-half:]}"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+#: Escapes what ends a line or moves the cursor, but for the line break itself.
+_CONTROL = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in (*range(32), *range(127, 160), 0x2028, 0x2029)
+    if chr(code) not in "\n\t"
+}
