@@ -12,7 +12,15 @@ without knowing the user's classes:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -215,7 +223,8 @@ class OperatorStates(OperatorStateStore):
                 f"the operator state '{name}' of operator '{self._operator}' has a time-to-live, "
                 "which only keyed state can have; leave enable_time_to_live out"
             )
-        known: Any = self._states.get(name) or self._restored.get(name)
+        # NB: not by `or`, to which a map without entries is nothing
+        known: Any = self._states.get(name, self._restored.get(name))
         if known is not None and known.mode != mode:
             raise StateRegistrationError(
                 f"the operator state '{name}' of operator '{self._operator}' is a {known.mode} "
@@ -273,20 +282,23 @@ class _OperatorMap(BroadcastState[Any, Any]):
         #: as it was saved last, until something changes
         self._image = image
 
-    def get(self, key: Any) -> Any:
-        return self._entries.get(key)
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self._entries.get(key, default)
 
     def contains(self, key: Any) -> bool:
         return key in self._entries
 
-    def items(self) -> Iterable[tuple[Any, Any]]:
-        return list(self._entries.items())
+    def items(self) -> ItemsView[Any, Any]:
+        return self._entries.copy().items()
 
-    def keys(self) -> Iterable[Any]:
-        return list(self._entries)
+    def keys(self) -> KeysView[Any]:
+        return self._entries.copy().keys()
 
-    def values(self) -> Iterable[Any]:
-        return list(self._entries.values())
+    def values(self) -> ValuesView[Any]:
+        return self._entries.copy().values()
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def is_empty(self) -> bool:
         return not self._entries
@@ -323,20 +335,23 @@ class ReadOnlyMap(ReadOnlyBroadcastState[Any, Any]):
         self._name = name
         self._operator = operator
 
-    def get(self, key: Any) -> Any:
-        return self._state.get(key)
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self._state.get(key, default)
 
     def contains(self, key: Any) -> bool:
         return self._state.contains(key)
 
-    def items(self) -> Iterable[tuple[Any, Any]]:
+    def items(self) -> ItemsView[Any, Any]:
         return self._state.items()
 
-    def keys(self) -> Iterable[Any]:
+    def keys(self) -> KeysView[Any]:
         return self._state.keys()
 
-    def values(self) -> Iterable[Any]:
+    def values(self) -> ValuesView[Any]:
         return self._state.values()
+
+    def __len__(self) -> int:
+        return len(self._state)
 
     def is_empty(self) -> bool:
         return self._state.is_empty()
@@ -344,7 +359,7 @@ class ReadOnlyMap(ReadOnlyBroadcastState[Any, Any]):
     def clear(self) -> None:
         self._refuse()
 
-    def _refuse(self, *_: object) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         message = (
             f"the broadcast state '{self._name}' of operator '{self._operator}' can be changed in "
             "process_broadcast_element only, so that all subtasks hold the same"
@@ -352,6 +367,8 @@ class ReadOnlyMap(ReadOnlyBroadcastState[Any, Any]):
         raise TypeError(message)
 
     put = put_all = remove = __setitem__ = __delitem__ = _refuse
+    # NB: without it `state |= {...}` would make a dict of the caller's own, and change nothing
+    update = pop = popitem = setdefault = __ior__ = _refuse
 
 
 def element_type(descriptor: StateDescriptor) -> TypeInformation | None:
