@@ -247,6 +247,31 @@ def test_in_batch_mode_every_key_gives_its_last_value(numbers: list[int], life: 
     assert sorted(live(build, life)) == sorted(expected)
 
 
+def test_functions_that_return_none(env: StreamExecutionEnvironment, executor: Executor) -> None:
+    """PyFlink's rules: None is a record of `map` and `reduce`; elsewhere it is no result."""
+    numbers = env.from_collection([1, 2])
+    keyed = numbers.key_by(lambda n: 0)
+    results = [
+        ("map", numbers.map(lambda n: None if n == 1 else n), [None, 2]),
+        ("keyed map", keyed.map(lambda n: None if n == 1 else n), [None, 2]),
+        ("flat_map", numbers.flat_map(lambda n: None if n == 1 else [n, None]), [2, None]),
+        ("filter", numbers.filter(lambda n: [] if n == 1 else "kept"), [2]),
+        ("reduce", keyed.reduce(lambda a, b: None), [1, None]),
+    ]
+    named = [stream.map(lambda n, name=name: (name, n)) for name, stream, _ in results]
+    got = executor.collect(named[0].union(*named[1:]))
+    expected = [(name, value) for name, _, values in results for value in values]
+    assert sorted(map(repr, got)) == sorted(map(repr, expected))
+
+
+def test_in_batch_mode_what_was_reduced_to_none_gives_nothing(
+    env: StreamExecutionEnvironment,
+) -> None:
+    env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+    keyed = env.from_collection([1, 2, 3]).key_by(lambda n: n % 2)
+    assert collect(keyed.reduce(lambda a, b: None)) == [2]
+
+
 def test_reduce_by_class_with_a_key_selector_class(
     env: StreamExecutionEnvironment, in_process: Executor
 ) -> None:

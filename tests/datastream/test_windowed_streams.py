@@ -114,6 +114,14 @@ class Mean(AggregateFunction):
         return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
 
 
+class LargeMean(Mean):
+    """No result where the mean is small."""
+
+    def get_result(self, accumulator: tuple[int, int]) -> float | None:  # type: ignore[override]
+        mean = super().get_result(accumulator)
+        return None if mean < 5 else mean
+
+
 # On both executors.
 
 
@@ -201,6 +209,19 @@ def test_a_delta_trigger_on_a_global_window(env: StreamExecutionEnvironment) -> 
         ("a", 60, 14),
         ("a", 60, 14),
     ]
+
+
+def test_an_aggregate_whose_result_is_none_gives_nothing(env: StreamExecutionEnvironment) -> None:
+    """As in Flink: a window without contents does not fire, and its contents are the result."""
+    numbers = env.from_collection([(n,) for n in range(9)])
+    by_key = numbers.key_by(lambda r: 0)
+    means = by_key.count_window(3).aggregate(LargeMean())
+    listed = by_key.count_window(3).aggregate(LargeMean(), Lists())
+    evicted = by_key.count_window(3).evictor(CountEvictor.of(2)).aggregate(LargeMean())
+    of_all = numbers.count_window_all(3).aggregate(LargeMean())
+    streams = [s.map(lambda r, n=n: (n, r)) for n, s in enumerate((means, listed, evicted, of_all))]
+    got = collect(streams[0].union(*streams[1:]))
+    assert sorted(got) == [(0, 7.0), (1, (0, [7.0])), (2, 7.5), (3, 7.0)]
 
 
 # Windows of a whole stream.
