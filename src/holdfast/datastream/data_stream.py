@@ -306,7 +306,8 @@ class _Stream:
     ) -> KeyedStream:
         """Partition by a key: records of one key go to one subtask and share its state.
 
-        The selector is called on both sides of the shuffle, so it must be deterministic.
+        The selector is called on both sides of the shuffle, so it must be deterministic. Keys must
+        be hashable, but for lists whose type is declared: ``key_by(f, Types.LIST(Types.LONG()))``.
         """
         _check_function("key_by", key_selector, KeySelector)
         partitioning = Hash(key_selector, type_info_of(key_type))

@@ -63,7 +63,7 @@ class Contents(ABC):
         """Move what is in some namespaces of the current key to another one."""
 
     def _results(self, window: Any, values: list[Any]) -> list[Any]:
-        results = self._call(self._keys.key, window, values)
+        results = self._call(self._keys.shown(), window, values)
         return [] if results is None else list(results)
 
 

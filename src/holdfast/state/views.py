@@ -35,13 +35,23 @@ _IMMUTABLE: Final = (type(None), bool, int, float, complex, str, bytes)
 
 
 class KeyContext:
-    """The current key and namespace of one operator; the runtime sets them before each record."""
+    """The current key and namespace of one operator; the runtime sets them before each record.
 
-    __slots__ = ("key", "namespace")
+    ``thaw`` makes the key that functions see of the one that is kept (`holdfast.state.key_forms`).
+    """
 
-    def __init__(self, key: Any = None, namespace: Any = None) -> None:
+    __slots__ = ("key", "namespace", "thaw")
+
+    def __init__(
+        self, key: Any = None, namespace: Any = None, thaw: Callable[[Any], Any] | None = None
+    ) -> None:
         self.key = key
         self.namespace = namespace
+        self.thaw = thaw
+
+    def shown(self) -> Any:
+        """Return the key as functions see it."""
+        return self.key if self.thaw is None else self.thaw(self.key)
 
 
 class _Keyed(Protocol):

@@ -277,7 +277,7 @@ class LocalExecutor:
         Args:
             operator: the operator's uid or name.
             descriptor: the state's descriptor. Lists and maps come as list and dict; reducing
-                and aggregating states as their accumulators.
+                and aggregating states as their accumulators. Keys that are lists come as tuples.
         """
         op = self._operator(operator)
         entries: dict[Any, Any] = {}
