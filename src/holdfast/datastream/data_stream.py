@@ -388,7 +388,11 @@ class DataStream(_Stream, _OperatorSettings):
         return AllWindowedStream(self, window_assigner)
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
-        """Each so many records are a window; with a slide, one begins with each so many."""
+        """Windows of ``size`` records of the whole stream; see `KeyedStream.count_window`.
+
+        PyFlink has no such method. It gives what `count_window` gives, full windows only, while
+        Flink's ``countWindowAll(size, slide)`` gives partial ones first.
+        """
         return self.window_all(count_windows(size, slide))
 
     def rebalance(self) -> DataStream:
@@ -489,7 +493,14 @@ class KeyedStream(_Stream):
         return WindowedStream(self, window_assigner)
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream:
-        """Each so many records of a key are a window; with a slide, one begins with so many."""
+        """Windows of ``size`` records of a key; with a slide, one begins every ``slide`` records.
+
+        As in PyFlink, a window fires once, when it is full. Flink's Java API differs:
+        ``countWindow(size, slide)`` fires every ``slide`` records, with the last ``size`` of them,
+        so that the first windows are partial ones. That is, here and there,
+        ``window(GlobalWindows.create()).trigger(CountTrigger.of(slide))`` with
+        ``evictor(CountEvictor.of(size))``.
+        """
         return self.window(count_windows(size, slide))
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
