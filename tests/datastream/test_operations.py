@@ -29,6 +29,7 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.connectors.base import Sink
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+from holdfast.datastream.functions import ListCheckpointed
 from holdfast.testing import CollectingSink, Harness, LocalExecutor, collect
 from tests.lives import Life, live, lives
 
@@ -262,6 +263,31 @@ def test_functions_that_return_none(env: StreamExecutionEnvironment, executor: E
     got = executor.collect(named[0].union(*named[1:]))
     expected = [(name, value) for name, _, values in results for value in values]
     assert sorted(map(repr, got)) == sorted(map(repr, expected))
+
+
+class Forgetful(MapFunction, ListCheckpointed):
+    """Has nothing to keep, and says so with None; passes on what it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = ["nothing yet"]
+
+    def map(self, value: int) -> Any:
+        return value, self.given
+
+    def snapshot_state(self, checkpoint_id: int, timestamp: int) -> None:
+        return None
+
+    def restore_state(self, state: list[Any]) -> None:
+        self.given = state
+
+
+def test_a_snapshot_of_none_is_an_empty_list(env: StreamExecutionEnvironment) -> None:
+    env.enable_checkpointing(3_600_000)
+    with LocalExecutor(env.from_collection([1, 2]).map(Forgetful()), quota=1) as run:
+        run.epoch(checkpoint=True)
+        assert run.recover() == 1
+        run.epoch()
+        assert run.records == [(1, ["nothing yet"]), (2, [])]
 
 
 def test_in_batch_mode_what_was_reduced_to_none_gives_nothing(

@@ -388,11 +388,7 @@ class DataStream(_Stream, _OperatorSettings):
         return AllWindowedStream(self, window_assigner)
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
-        """Windows of ``size`` records of the whole stream; see `KeyedStream.count_window`.
-
-        PyFlink has no such method. It gives what `count_window` gives, full windows only, while
-        Flink's ``countWindowAll(size, slide)`` gives partial ones first.
-        """
+        """Windows of so many records of the whole stream, as by `KeyedStream.count_window`."""
         return self.window_all(count_windows(size, slide))
 
     def rebalance(self) -> DataStream:
@@ -493,14 +489,7 @@ class KeyedStream(_Stream):
         return WindowedStream(self, window_assigner)
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream:
-        """Windows of ``size`` records of a key; with a slide, one begins every ``slide`` records.
-
-        As in PyFlink, a window fires once, when it is full. Flink's Java API differs:
-        ``countWindow(size, slide)`` fires every ``slide`` records, with the last ``size`` of them,
-        so that the first windows are partial ones. That is, here and there,
-        ``window(GlobalWindows.create()).trigger(CountTrigger.of(slide))`` with
-        ``evictor(CountEvictor.of(size))``.
-        """
+        """Windows of so many records of a key; of a slide, see `CountSlidingWindowAssigner`."""
         return self.window(count_windows(size, slide))
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:

@@ -40,6 +40,7 @@ from holdfast.state.errors import StateMigrationError, StateRegistrationError, S
 from holdfast.state.schema import Schema
 from holdfast.state.sections import unreadable
 from holdfast.state.serializers import Codec, Column, Serializer
+from holdfast.state.views import checked_elements
 
 __all__ = [
     "MODES",
@@ -253,13 +254,13 @@ class _OperatorList(ListState[Any]):
         return list(self._elements)
 
     def add(self, value: Any) -> None:
-        self._elements.append(value)
+        self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        self._elements.extend(values)
+        self._elements.extend(checked_elements(values))
 
     def update(self, values: Iterable[Any]) -> None:
-        self._elements = list(values)
+        self._elements = checked_elements(values)
 
     def clear(self) -> None:
         self._elements = []
