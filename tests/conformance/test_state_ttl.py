@@ -359,10 +359,10 @@ def test_each_map_entry_expires_by_itself(subject: Subject) -> None:
     subject.clock.advance(6)
     assert len(state) == 2
     assert "a" not in state
-    assert (state.keys(), state.values()) == (["b", "c"], [2, 3])
+    assert (list(state.keys()), list(state.values())) == (["b", "c"], [2, 3])
     state["b"] = 4
     subject.clock.advance(4)
-    assert state.items() == [("b", 4)]
+    assert dict(state) == {"b": 4}
     state.remove("b")
     assert state.is_empty()
     assert subject.count() == 0
@@ -372,13 +372,40 @@ def test_reading_all_of_a_map_prolongs_all_and_counting_none(subject: Subject) -
     state = subject.state(expiring(MapStateDescriptor("s"), ttl(on_read)))
     state.put_all({"a": 1, "b": 2})
     subject.clock.advance(9)
-    assert state.keys() == ["a", "b"]
+    assert list(state) == ["a", "b"]
     subject.clock.advance(9)
     assert len(state) == 2
     assert not state.is_empty()
     subject.clock.advance(1)
     assert state.is_empty()
-    assert state.items() == []
+    assert dict(state) == {}
+
+
+def test_what_a_map_says_is_there_can_be_read(subject: Subject) -> None:
+    """As with any mapping: also what is over, where that is returned until it is cleaned up."""
+    state = subject.state(expiring(MapStateDescriptor("s"), ttl(lenient, in_foreground)))
+    state.update(a=1, b=2, c=3)
+    subject.clock.advance(TTL)
+    assert "a" in state
+    assert state["a"] == 1
+    assert "a" not in state, "it was read, and so it was cleaned up"
+    assert dict(state) == {"b": 2, "c": 3}
+    assert not state
+
+
+def test_only_what_is_not_over_is_popped(subject: Subject) -> None:
+    state = subject.state(expiring(MapStateDescriptor("s"), ttl(in_foreground)))
+    state.put("live", 1)
+    subject.clock.advance(1)
+    state.update(a=1, b=2)
+    subject.clock.advance(TTL - 1)
+    assert state.pop("live", None) is None
+    assert sorted([state.popitem(), state.popitem()]) == [("a", 1), ("b", 2)]
+    state.put("over", 1)
+    subject.clock.advance(TTL)
+    with pytest.raises(KeyError, match="the map is empty"):
+        state.popitem()
+    assert subject.count() == 0
 
 
 def test_map_values_may_be_none(subject: Subject) -> None:
@@ -389,7 +416,7 @@ def test_map_values_may_be_none(subject: Subject) -> None:
         subject.renew()
         state = subject.state(descriptor)
         assert (state.get("a", 5), state.contains("a"), "b" in state) == (None, True, False)
-        assert state.items() == [("a", None)]
+        assert dict(state) == {"a": None}
         subject.clock.advance(TTL)
         assert (state.get("a", 5), state.contains("a")) == (5, False)
 
@@ -882,9 +909,9 @@ def test_types_evolve_with_time_to_live_as_without(subject: Subject) -> None:
     subject.renew()
     value, visits, counts = map(subject.state, descriptors(Types.LONG(), LongerVisit))
     assert (value.value(), visits.get()) == (7, [LongerVisit("home", 0)])
-    assert counts.items() == [("a", None)]
+    assert dict(counts) == {"a": None}
     subject.clock.advance(1)
-    assert (value.value(), visits.get(), counts.items()) == (None, [], [])
+    assert (value.value(), visits.get(), dict(counts)) == (None, [], {})
 
 
 # Everything at once, against a dict.

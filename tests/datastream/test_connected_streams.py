@@ -75,6 +75,29 @@ def test_map(env: StreamExecutionEnvironment, in_process: Executor) -> None:
     assert sorted(got) == [("first", 1), ("first", 2), ("second", "a")]
 
 
+class Halves(CoMapFunction):
+    """Half of each even number of the first stream, each text of the second that is not empty."""
+
+    def map1(self, value: int) -> int | None:
+        return None if value % 2 else value // 2
+
+    def map2(self, value: str) -> str | None:
+        return value or None
+
+
+def test_a_map_that_returns_none_gives_no_record(
+    env: StreamExecutionEnvironment, executor: Executor
+) -> None:
+    numbers, texts = env.from_collection(range(5)), env.from_collection(["a", "", "b"])
+    plain = numbers.connect(texts).map(Halves()).map(repr)
+    keyed = numbers.connect(texts).key_by(lambda n: n, len).map(Halves()).map(repr)
+    typed = numbers.connect(numbers).map(Halves(), Types.DOUBLE()).key_by(lambda n: n)
+    got = executor.collect(plain.union(keyed, typed.map(lambda n: n)))
+    assert Counter(got) == Counter(
+        2 * ["0", "1", "2", "'a'", "'b'"] + [0.0, 1.0, 2.0, 1.0, 2.0, 3.0, 4.0]
+    )
+
+
 def test_flat_map(env: StreamExecutionEnvironment, in_process: Executor) -> None:
     both = env.from_collection([0, 1, 3]).connect(env.from_collection([1, 2]))
     assert Counter(in_process.collect(both.flat_map(Repeats()))) == {1: 1, 3: 3, "1": 1}

@@ -29,6 +29,7 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.connectors.base import Sink
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+from holdfast.datastream.functions import ListCheckpointed
 from holdfast.testing import CollectingSink, Harness, LocalExecutor, collect
 from tests.lives import Life, live, lives
 
@@ -245,6 +246,56 @@ def test_in_batch_mode_every_key_gives_its_last_value(numbers: list[int], life: 
     by_key = [[number for number in numbers if number % 3 == key] for key in range(3)]
     expected = [result for key in by_key if key for result in (sum(key), max(key))]
     assert sorted(live(build, life)) == sorted(expected)
+
+
+def test_functions_that_return_none(env: StreamExecutionEnvironment, executor: Executor) -> None:
+    """PyFlink's rules: None is a record of `map` and `reduce`; elsewhere it is no result."""
+    numbers = env.from_collection([1, 2])
+    keyed = numbers.key_by(lambda n: 0)
+    results = [
+        ("map", numbers.map(lambda n: None if n == 1 else n), [None, 2]),
+        ("keyed map", keyed.map(lambda n: None if n == 1 else n), [None, 2]),
+        ("flat_map", numbers.flat_map(lambda n: None if n == 1 else [n, None]), [2, None]),
+        ("filter", numbers.filter(lambda n: [] if n == 1 else "kept"), [2]),
+        ("reduce", keyed.reduce(lambda a, b: None), [1, None]),
+    ]
+    named = [stream.map(lambda n, name=name: (name, n)) for name, stream, _ in results]
+    got = executor.collect(named[0].union(*named[1:]))
+    expected = [(name, value) for name, _, values in results for value in values]
+    assert sorted(map(repr, got)) == sorted(map(repr, expected))
+
+
+class Forgetful(MapFunction, ListCheckpointed):
+    """Has nothing to keep, and says so with None; passes on what it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = ["nothing yet"]
+
+    def map(self, value: int) -> Any:
+        return value, self.given
+
+    def snapshot_state(self, checkpoint_id: int, timestamp: int) -> None:
+        return None
+
+    def restore_state(self, state: list[Any]) -> None:
+        self.given = state
+
+
+def test_a_snapshot_of_none_is_an_empty_list(env: StreamExecutionEnvironment) -> None:
+    env.enable_checkpointing(3_600_000)
+    with LocalExecutor(env.from_collection([1, 2]).map(Forgetful()), quota=1) as run:
+        run.epoch(checkpoint=True)
+        assert run.recover() == 1
+        run.epoch()
+        assert run.records == [(1, ["nothing yet"]), (2, [])]
+
+
+def test_in_batch_mode_what_was_reduced_to_none_gives_nothing(
+    env: StreamExecutionEnvironment,
+) -> None:
+    env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+    keyed = env.from_collection([1, 2, 3]).key_by(lambda n: n % 2)
+    assert collect(keyed.reduce(lambda a, b: None)) == [2]
 
 
 def test_reduce_by_class_with_a_key_selector_class(

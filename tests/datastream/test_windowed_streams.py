@@ -114,6 +114,14 @@ class Mean(AggregateFunction):
         return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
 
 
+class LargeMean(Mean):
+    """No result where the mean is small."""
+
+    def get_result(self, accumulator: tuple[int, int]) -> float | None:  # type: ignore[override]
+        mean = super().get_result(accumulator)
+        return None if mean < 5 else mean
+
+
 # On both executors.
 
 
@@ -155,6 +163,58 @@ def test_count_windows(numbers: list[int], size: int, slide: int, life: Life) ->
     assert sorted(live(build, life)) == sorted(expected)
 
 
+def pyflinks_count_windows(numbers: list[int], size: int, slide: int) -> list[list[int]]:
+    """What PyFlink's `CountSlidingWindowAssigner` and `CountTrigger` give, step by step."""
+    fired, contents, counts = [], dict[int, list[int]](), Counter[int]()
+    for position, number in enumerate(numbers):
+        id = position // slide
+        start = id * slide
+        while id >= 0 and start <= position <= start + size - 1:
+            contents.setdefault(id, []).append(number)
+            counts[id] += 1
+            if counts[id] >= size:
+                fired.append(list(contents[id]))
+                del counts[id]
+            id, start = id - 1, start - slide
+    return fired
+
+
+def javas_count_windows(numbers: list[int], size: int, slide: int) -> list[list[int]]:
+    """What a global window with a `CountTrigger` and a `CountEvictor` gives, step by step."""
+    fired, contents, count = [], list[int](), 0
+    for number in numbers:
+        contents.append(number)
+        count += 1
+        if count >= slide:
+            count = 0
+            del contents[: max(0, len(contents) - size)]
+            fired.append(list(contents))
+    return fired
+
+
+@undisturbed
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 5), st.integers(1, 7))
+def test_sliding_count_windows_are_those_of_pyflink(
+    numbers: list[int], size: int, slide: int
+) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+    stream = env.from_collection(numbers)
+    by_key = stream.key_by(lambda n: 0)
+    sliding = by_key.count_window(size, slide).apply(Lists()).map(lambda r: ("PyFlink", r[1]))
+    windows = by_key.window(GlobalWindows.create()).trigger(CountTrigger.of(slide))
+    last = windows.evictor(CountEvictor.of(size)).apply(Lists()).map(lambda r: ("Java", r[1]))
+    sums = stream.count_window_all(size, slide).reduce(lambda a, b: a + b)
+    found = collect(sliding.union(last, sums.map(lambda n: ("all", n))), quota=7)
+    by_name = {name: [r for n, r in found if n == name] for name in ("PyFlink", "Java", "all")}
+    full = pyflinks_count_windows(numbers, size, slide)
+    assert by_name == {
+        "PyFlink": full,
+        "Java": javas_count_windows(numbers, size, slide),
+        "all": list(map(sum, full)),
+    }
+
+
 def test_full_count_windows_are_gone(env: StreamExecutionEnvironment) -> None:
     numbers = env.from_source(ScriptedSource([*range(7), EndOfEpoch()]))
     windows = numbers.key_by(lambda n: 0).count_window(3).apply(Lists()).uid("windows")
@@ -185,13 +245,6 @@ def test_global_windows_with_a_trigger(env: StreamExecutionEnvironment) -> None:
     assert collect(purged) == [(0, [0, 1, 2]), (0, [3, 4, 5])]
 
 
-def test_the_last_records_with_a_slide(env: StreamExecutionEnvironment) -> None:
-    """What ``countWindow(size, slide)`` is in Flink's Java API."""
-    windows = env.from_collection(range(7)).key_by(lambda n: 0).window(GlobalWindows.create())
-    last = windows.trigger(CountTrigger.of(2)).evictor(CountEvictor.of(3)).apply(Lists())
-    assert collect(last) == [(0, [0, 1]), (0, [1, 2, 3]), (0, [3, 4, 5])]
-
-
 def test_a_delta_trigger_on_a_global_window(env: StreamExecutionEnvironment) -> None:
     """Every hundred metres, the fastest of the last records: Flink's example of top speeds."""
     drives = [("a", metres, speed) for metres, speed in [(0, 9), (60, 14), (110, 11), (220, 8)]]
@@ -201,6 +254,19 @@ def test_a_delta_trigger_on_a_global_window(env: StreamExecutionEnvironment) -> 
         ("a", 60, 14),
         ("a", 60, 14),
     ]
+
+
+def test_an_aggregate_whose_result_is_none_gives_nothing(env: StreamExecutionEnvironment) -> None:
+    """As in Flink: a window without contents does not fire, and its contents are the result."""
+    numbers = env.from_collection([(n,) for n in range(9)])
+    by_key = numbers.key_by(lambda r: 0)
+    means = by_key.count_window(3).aggregate(LargeMean())
+    listed = by_key.count_window(3).aggregate(LargeMean(), Lists())
+    evicted = by_key.count_window(3).evictor(CountEvictor.of(2)).aggregate(LargeMean())
+    of_all = numbers.count_window_all(3).aggregate(LargeMean())
+    streams = [s.map(lambda r, n=n: (n, r)) for n, s in enumerate((means, listed, evicted, of_all))]
+    got = collect(streams[0].union(*streams[1:]))
+    assert sorted(got) == [(0, 7.0), (1, (0, [7.0])), (2, 7.5), (3, 7.0)]
 
 
 # Windows of a whole stream.

@@ -14,6 +14,7 @@ from holdfast.datastream import DataStream, MapFunction, StreamExecutionEnvironm
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import JobDefinitionError
+from holdfast.savepoint import Savepoint
 from holdfast.testing import CollectingSink, LocalExecutor, collect, run_locally
 
 
@@ -60,6 +61,24 @@ def test_a_job_that_is_refused_leaves_no_files(
         LocalExecutor(env.from_collection([1]))
     gc.collect()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_savepoint_runs_an_epoch_with_as_many_records_as_the_test_says(
+    env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    env.enable_checkpointing(3_600_000)
+    totals = env.from_collection(range(6)).key_by(lambda n: 0).reduce(lambda a, b: a + b)
+    paths = []
+    with LocalExecutor(totals.uid("totals"), quota=2) as run:
+        run.epoch()
+        paths.append(run.savepoint(tmp_path, quota=0))
+        assert run.records == [0, 1], "what the test has asked for"
+        paths.append(run.savepoint(tmp_path))
+        assert run.records == [0, 1, 3, 6]
+        paths.append(run.savepoint(tmp_path, quota=0, stop=True))
+        assert run.finished
+    states = [Savepoint.read(path).keyed_state("totals", "reduced") for path in paths]
+    assert [row["value"] for state in states for row in state] == [1, 6, 6]
 
 
 def test_neither_an_environment_nor_a_stream() -> None:

@@ -18,15 +18,18 @@ __all__ = [
 
 
 class CoMapFunction(Function):
-    """One record of either stream in, one record out."""
+    """One record of either stream in, one record out, or none.
+
+    As in PyFlink, a result of None is no record. (A `MapFunction` that returns None does emit it.)
+    """
 
     @abstractmethod
     def map1(self, value: Any) -> Any:
-        """The result for a record of the first stream."""
+        """The result for a record of the first stream; None for no result."""
 
     @abstractmethod
     def map2(self, value: Any) -> Any:
-        """The result for a record of the second stream."""
+        """The result for a record of the second stream; None for no result."""
 
 
 class CoFlatMapFunction(Function):

@@ -52,7 +52,7 @@ class ConnectedStreams:
         )
 
     def map(self, func: CoMapFunction, output_type: Any = None) -> DataStream:
-        """One record of either stream in, one record out."""
+        """One record of either stream in, one record out; None: no record."""
         _check("map", func, CoMapFunction)
         return self._apply("co_map", "Co-Map", Style.CO_MAP, func, output_type)
 

@@ -306,7 +306,8 @@ class _Stream:
     ) -> KeyedStream:
         """Partition by a key: records of one key go to one subtask and share its state.
 
-        The selector is called on both sides of the shuffle, so it must be deterministic.
+        The selector is called on both sides of the shuffle, so it must be deterministic. Keys must
+        be hashable, but for lists whose type is declared: ``key_by(f, Types.LIST(Types.LONG()))``.
         """
         _check_function("key_by", key_selector, KeySelector)
         partitioning = Hash(key_selector, type_info_of(key_type))
@@ -387,7 +388,7 @@ class DataStream(_Stream, _OperatorSettings):
         return AllWindowedStream(self, window_assigner)
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
-        """Each so many records are a window; with a slide, one begins with each so many."""
+        """Windows of so many records of the whole stream, as by `KeyedStream.count_window`."""
         return self.window_all(count_windows(size, slide))
 
     def rebalance(self) -> DataStream:
@@ -488,7 +489,7 @@ class KeyedStream(_Stream):
         return WindowedStream(self, window_assigner)
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream:
-        """Each so many records of a key are a window; with a slide, one begins with so many."""
+        """Windows of so many records of a key; of a slide, see `CountSlidingWindowAssigner`."""
         return self.window(count_windows(size, slide))
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:

@@ -156,8 +156,8 @@ class ListCheckpointed(ABC):
     """The short form: a function whose state is a list, dealt out over the subtasks on restore."""
 
     @abstractmethod
-    def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Any]:
-        """The state at the barrier of a checkpoint."""
+    def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Any] | None:
+        """The state at the barrier of a checkpoint; None: none. No element can be None."""
 
     @abstractmethod
     def restore_state(self, state: list[Any]) -> None:

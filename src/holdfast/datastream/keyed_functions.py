@@ -91,8 +91,9 @@ class FinalReduce(Reduce):
     def on_timer(
         self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
     ) -> Iterable[Any] | None:
-        """Give the value, at the end of time."""
-        return (self._state.value(),)
+        """Give the value, at the end of time; as in PyFlink, none if it was reduced to None."""
+        value = self._state.value()
+        return None if value is None else (value,)
 
 
 class MapWithState(_StatefulFunction):

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from holdfast.common.typeinfo import MapTypeInfo, TypeInformation, type_info_of
+from holdfast.datastream.map_base import ReadableMap, WritableMap
 from holdfast.state.ttl_config import StateTtlConfig
 
 __all__ = [
@@ -138,141 +139,37 @@ class ListState(MergingState[T, Iterable[T]]):
         return iter(self.get())
 
 
-class MapState(State, Generic[K, V]):
+class MapState(State, WritableMap[K, V]):
     """A map per key, of which each entry is read, written and saved by itself.
 
-    It reads like a dict: ``state[k]``, ``k in state``, ``del state[k]``, ``len(state)``, iteration
-    over its keys, ``items()``. Unlike a dict, and as in PyFlink, ``state[k]`` is None if there is
-    no such entry, and removing what is not there is fine. None can be a value.
+    It is a `collections.abc.MutableMapping`: ``state[k]`` and ``del state[k]`` raise a KeyError if
+    there is no such entry, and there are ``update``, ``pop``, ``setdefault``, ``|=`` and the rest.
+    An empty map is false. PyFlink's own names do what they do there: `get` returns None for an
+    entry that is not there, and `remove` does nothing then. None can be a value.
+
+    With a time-to-live an entry can expire between ``k in state`` and ``state[k]``; use `get`.
     """
 
     __slots__ = ()
 
-    @abstractmethod
-    def get(self, key: K, default: V | None = None) -> V | None:
-        """Return the entry's value; the default if there is no such entry."""
 
-    @abstractmethod
-    def put(self, key: K, value: V) -> None:
-        """Set an entry."""
+class ReadOnlyBroadcastState(State, ReadableMap[K, V]):
+    """A map that every subtask holds in full, as the side that must not change it sees it.
 
-    @abstractmethod
-    def put_all(self, dict_value: Mapping[K, V] | Iterable[tuple[K, V]]) -> None:
-        """Set all entries of a mapping, or of pairs."""
-
-    @abstractmethod
-    def remove(self, key: K) -> None:
-        """Remove an entry, if it is there."""
-
-    @abstractmethod
-    def contains(self, key: K) -> bool:
-        """Return whether there is such an entry, be its value None or not."""
-
-    @abstractmethod
-    def items(self) -> Iterable[tuple[K, V]]:
-        """Return the entries as they are now; later changes don't show in what was returned."""
-
-    @abstractmethod
-    def keys(self) -> Iterable[K]:
-        """Return the keys as they are now."""
-
-    @abstractmethod
-    def values(self) -> Iterable[V]:
-        """Return the values as they are now."""
-
-    @abstractmethod
-    def is_empty(self) -> bool:
-        """Return whether there is no entry."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of entries."""
-
-    def __bool__(self) -> bool:
-        # NB: a state is not False because it is empty; PyFlink's states are always true.
-        return True
-
-    def __getitem__(self, key: K) -> V | None:
-        return self.get(key)
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self.put(key, value)
-
-    def __delitem__(self, key: K) -> None:
-        self.remove(key)
-
-    def __contains__(self, key: K) -> bool:
-        return self.contains(key)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self.keys())
-
-
-class ReadOnlyBroadcastState(State, Generic[K, V]):
-    """A map that every subtask holds in full, as the side that must not change it sees it."""
+    It is a `collections.abc.Mapping`.
+    """
 
     __slots__ = ()
 
-    @abstractmethod
-    def get(self, key: K) -> V | None:
-        """Return the entry's value; None if there is no such entry."""
 
-    @abstractmethod
-    def contains(self, key: K) -> bool:
-        """Return whether there is such an entry."""
-
-    @abstractmethod
-    def items(self) -> Iterable[tuple[K, V]]:
-        """Return the entries."""
-
-    @abstractmethod
-    def keys(self) -> Iterable[K]:
-        """Return the keys."""
-
-    @abstractmethod
-    def values(self) -> Iterable[V]:
-        """Return the values."""
-
-    @abstractmethod
-    def is_empty(self) -> bool:
-        """Return whether there is no entry."""
-
-    def __getitem__(self, key: K) -> V | None:
-        return self.get(key)
-
-    def __contains__(self, key: K) -> bool:
-        return self.contains(key)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self.keys())
-
-
-class BroadcastState(ReadOnlyBroadcastState[K, V]):
-    """A map that every subtask holds in full.
+class BroadcastState(ReadOnlyBroadcastState[K, V], WritableMap[K, V]):
+    """A map that every subtask holds in full; a `collections.abc.MutableMapping`.
 
     Each subtask must make the same changes: they must depend on the broadcast record alone, not
     on the subtask, on keyed state, or on the order of other records.
     """
 
     __slots__ = ()
-
-    @abstractmethod
-    def put(self, key: K, value: V) -> None:
-        """Set an entry."""
-
-    @abstractmethod
-    def put_all(self, dict_value: Mapping[K, V] | Iterable[tuple[K, V]]) -> None:
-        """Set all entries of a mapping, or of pairs."""
-
-    @abstractmethod
-    def remove(self, key: K) -> None:
-        """Remove an entry, if it is there."""
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self.put(key, value)
-
-    def __delitem__(self, key: K) -> None:
-        self.remove(key)
 
 
 class OperatorStateStore(ABC):

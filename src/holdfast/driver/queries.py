@@ -19,6 +19,7 @@ from holdfast.state.errors import StateLookupError, StateStorageError
 from holdfast.state.files import Section
 from holdfast.state.harmless import harmless_loads
 from holdfast.state.interface import read_file
+from holdfast.state.key_forms import key_form
 from holdfast.state.key_groups import key_group, subtask_of
 from holdfast.state.saved_entries import StateId, read_entries
 from holdfast.state.serializers import Loads
@@ -46,8 +47,10 @@ def query_state(driver: JobDriver, operator: str, state: str, key: Any, window: 
     Raises:
         StateLookupError: when there is no such operator, or it has saved no such state.
         StateStorageError: when the state cannot be read.
+        TypeError: when the key cannot be one of the operator's.
     """
     op = _operator(driver, operator)
+    key = _kept(op, key)
     for _ in range(_TRIES):
         heads = _heads(driver, op, key)
         try:
@@ -73,6 +76,15 @@ def _operator(driver: JobDriver, name: str) -> PlannedOperator:
     count = "no operator has" if not found else f"{len(found)} operators have"
     message = f"{count} the uid or name '{name}'; there are {known}"
     raise StateLookupError(message)
+
+
+def _kept(op: PlannedOperator, key: Any) -> Any:
+    """Return a key as it is kept."""
+    form = key_form(getattr(op.node.operation, "key_type", None))
+    try:
+        return key if form is None else form.freeze(key)
+    except ValueError as error:
+        raise TypeError(str(error)) from None
 
 
 def _heads(driver: JobDriver, op: PlannedOperator, key: Any) -> _Heads:

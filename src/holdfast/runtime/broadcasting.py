@@ -139,7 +139,7 @@ class _KeyedWritingContext(_WritingContext, KeyedBroadcastProcessFunction.Contex
         try:
             for key in keys:
                 self._key.key = key
-                call(key, state)
+                call(self._key.shown(), state)
         finally:
             self._key.key = _NO_KEY
 

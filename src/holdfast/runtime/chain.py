@@ -18,6 +18,7 @@ from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.datastream.window_operation import WindowOperation
 from holdfast.graph.nodes import (
     FunctionOperation,
+    Hash,
     ResultKind,
     ResultOperation,
     SourceOperation,
@@ -53,6 +54,7 @@ from holdfast.runtime.window_contexts import Surroundings
 from holdfast.runtime.window_operator import WindowOperator
 from holdfast.runtime.windowing import make_windows
 from holdfast.state.backend import KeyedStateBackend
+from holdfast.state.key_forms import key_form
 from holdfast.state.mutations import MutationWatch, WatchedKeyContext
 from holdfast.state.operator_state import Image, decode_image, encode_image
 from holdfast.state.views import KeyContext
@@ -108,7 +110,9 @@ class OperatorInstance:
         self.calls = self._make_calls()
 
     def _make_key_context(self) -> KeyContext:
-        return KeyContext() if self.watch is None else WatchedKeyContext(self.watch)
+        form = key_form(getattr(self.operator.node.operation, "key_type", None))
+        thaw = form and form.thaw
+        return KeyContext(thaw=thaw) if self.watch is None else WatchedKeyContext(self.watch, thaw)
 
     def _make_time(self, backend: KeyedStateBackend, clock: Clock) -> OperatorTime:
         operation = self.operator.node.operation
@@ -321,9 +325,7 @@ class OperatorInstance:
             methods = tuple((Style.WINDOW, join) for join in joins)
         else:
             methods = methods_of(self.function, operation.style)
-        selectors = [operation.key_selector, operation.second_selector]
-        if operation.style is Style.BROADCAST and operation.key_selector:
-            selectors[1] = no_key
+        selectors = self._selectors(operation)
         # if one input has timestamps, a record of the other one has to say that it has none
         stamped = bool(self.operator.timestamped_inputs)
         return tuple(
@@ -331,13 +333,28 @@ class OperatorInstance:
                 style,
                 call,
                 context,
-                key_function(selector) if selector else None,
+                selector,
                 stamped and style in _WITH_CONTEXT,
             )
             for (style, call), selector, context in zip(
                 methods, selectors, self.record_contexts, strict=False
             )
         )
+
+    def _selectors(self, operation: FunctionOperation) -> list[Callable[[Any], Any] | None]:
+        """What finds the key of a record, by input."""
+        kept = {
+            edge.input
+            for edge in self.operator.node.inputs
+            if isinstance(edge.partitioning, Hash) and edge.partitioning.kept
+        }
+        found = [
+            key_function(selector, operation.key_type, number in kept) if selector else None
+            for number, selector in enumerate((operation.key_selector, operation.second_selector))
+        ]
+        if operation.style is Style.BROADCAST and operation.key_selector:
+            found[1] = no_key
+        return found
 
 
 class Chain:

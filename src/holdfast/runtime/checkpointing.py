@@ -85,7 +85,8 @@ def snapshot(function: Any, checkpoint: int, timestamp: int, states: OperatorSta
         if isinstance(inner, CheckpointedFunction):
             inner.snapshot_state(SnapshotContext(checkpoint, timestamp, states))
         elif isinstance(inner, ListCheckpointed):
-            states.get_list_state(_LIST).update(inner.snapshot_state(checkpoint, timestamp))
+            elements = inner.snapshot_state(checkpoint, timestamp)
+            states.get_list_state(_LIST).update(() if elements is None else elements)
 
 
 def notify(function: Any, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:

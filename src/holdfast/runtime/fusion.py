@@ -56,7 +56,7 @@ _METHODS: Mapping[Style, tuple[tuple[Style, str], ...]] = {
     Style.FILTER: ((Style.FILTER, "filter"),),
     Style.PROCESS: ((Style.PROCESS, "process_element"),),
     Style.SINK: ((Style.SINK, "invoke"),),
-    Style.CO_MAP: ((Style.MAP, "map1"), (Style.MAP, "map2")),
+    Style.CO_MAP: ((Style.CO_MAP, "map1"), (Style.CO_MAP, "map2")),
     Style.CO_FLAT_MAP: ((Style.FLAT_MAP, "flat_map1"), (Style.FLAT_MAP, "flat_map2")),
     Style.CO_PROCESS: ((Style.PROCESS, "process_element1"), (Style.PROCESS, "process_element2")),
     Style.BROADCAST: (
@@ -291,6 +291,10 @@ class _Writer:
         if entry.style is Style.MAP:
             self._line(indent, f"{result} = {call}({record})")
             self._coerced(step, var + 1, stamp, indent)
+        elif entry.style is Style.CO_MAP:
+            self._line(indent, f"{result} = {call}({record})")
+            self._line(indent, f"if {result} is not None:")
+            self._coerced(step, var + 1, stamp, indent + 1)
         elif entry.style is Style.FILTER:
             self._line(indent, f"if {call}({record}):")
             self._coerced(step, var, stamp, indent + 1)

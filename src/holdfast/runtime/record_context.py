@@ -55,7 +55,7 @@ class KeyedRecordContext(RecordContext, KeyedCoProcessFunction.OnTimerContext):
         self.domain = TimeDomain.EVENT_TIME
 
     def get_current_key(self) -> Any:
-        return self._key_context.key
+        return self._key_context.shown()
 
     def time_domain(self) -> TimeDomain:
         return self.domain

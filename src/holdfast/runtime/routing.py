@@ -10,10 +10,11 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import singledispatch
+from functools import partial, singledispatch
 from itertools import cycle
 from typing import Any, NoReturn
 
+from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.functions import Function, RuntimeContext
 from holdfast.errors import JobDefinitionError
 from holdfast.graph.nodes import (
@@ -32,6 +33,7 @@ from holdfast.runtime.blocks import Block, BlockQueue, Header, Kind, encode_reco
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.logs import at_work, take
 from holdfast.runtime.protocol import Flow, encode
+from holdfast.state.key_forms import key_form
 from holdfast.state.key_groups import KeyRouter, unusable_key
 
 Emit = Callable[[Any], None]
@@ -114,7 +116,7 @@ class Router:
         #: all routers that send to the same operator
         self._companions: tuple[Router, ...] = (self,)
         #: by key: the selector, and the keys and items that wait for their targets
-        self.selector = key_function(getattr(exchange.partitioning, "selector", None))
+        self.selector = _selector(exchange.partitioning)
         self.keys: list[Any] = []
         self.waiting: list[Any] = []
         self._targets = KeyRouter(exchange.target_parallelism, exchange.max_parallelism)
@@ -330,9 +332,34 @@ def _(partitioning: Custom, router: Router) -> Route:
     )
 
 
-def key_function(selector: Any) -> Callable[[Any], Any]:
-    """The callable behind a key selector."""
-    return getattr(selector, "get_key", selector)  # type: ignore[no-any-return]
+def _selector(partitioning: Partitioning) -> Callable[[Any], Any]:
+    """What finds the key of a record; a partitioner is given it as it is."""
+    key_type = partitioning.key_type if isinstance(partitioning, Hash) else None
+    return key_function(getattr(partitioning, "selector", None), key_type)
+
+
+def key_function(
+    selector: Any, key_type: TypeInformation | None = None, checked: bool = False
+) -> Callable[[Any], Any]:
+    """From a record to its key as it is kept.
+
+    ``checked``: say what is wrong with a key that cannot be one. Otherwise a router has done that.
+    """
+    select: Callable[[Any], Any] = getattr(selector, "get_key", selector)
+    form = key_form(key_type)
+    if form is not None:
+        freeze = form.freeze
+        return lambda record: freeze(select(record))
+    return partial(_usable_key, select) if checked else select
+
+
+def _usable_key(select: Callable[[Any], Any], record: Any) -> Any:
+    key = select(record)
+    try:
+        hash(key)
+    except TypeError:
+        raise unusable_key(key) or TypeError(repr(key)) from None
+    return key
 
 
 def _check_target(target: Any, count: int) -> int:

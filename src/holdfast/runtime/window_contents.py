@@ -63,7 +63,7 @@ class Contents(ABC):
         """Move what is in some namespaces of the current key to another one."""
 
     def _results(self, window: Any, values: list[Any]) -> list[Any]:
-        results = self._call(self._keys.key, window, values)
+        results = self._call(self._keys.shown(), window, values)
         return [] if results is None else list(results)
 
 
@@ -93,6 +93,10 @@ class Folded(Contents):
         if present:
             self._update(reduce(self._merged, present))
 
+    def _of_result(self, window: Any, result: Any) -> list[Any]:
+        """Give the one result of a window to the function; as in Flink, None is no result."""
+        return [] if result is None else self._results(window, [result])
+
     @abstractmethod
     def _merged(self, first: Any, second: Any) -> Any:
         """Two values as one."""
@@ -114,8 +118,7 @@ class Reduced(Folded):
         return so_far is None
 
     def fire(self, window: Any, last: bool) -> list[Any]:
-        value = self._value()
-        return [] if value is None else self._results(window, [value])
+        return self._of_result(window, self._value())
 
     def _merged(self, first: Any, second: Any) -> Any:
         return self._reduce(first, second)
@@ -148,7 +151,7 @@ class Aggregated(Folded):
             # The result may be the accumulator, or a part of it, and records may still be
             # added to it while the result is on its way.
             accumulator = copy.deepcopy(accumulator)
-        return self._results(window, [self._aggregator.get_result(accumulator)])
+        return self._of_result(window, self._aggregator.get_result(accumulator))
 
     def _merged(self, first: Any, second: Any) -> Any:
         return self._aggregator.merge(first, second)
@@ -281,11 +284,12 @@ def _folding(operation: WindowOperation) -> Callable[[list[Any]], list[Any] | No
     if aggregator is None:
         return lambda values: values
 
-    def aggregate(values: list[Any]) -> list[Any]:
+    def aggregate(values: list[Any]) -> list[Any] | None:
         accumulator = aggregator.create_accumulator()
         for value in values:
             accumulator = aggregator.add(value, accumulator)
-        return [aggregator.get_result(accumulator)]
+        result = aggregator.get_result(accumulator)
+        return None if result is None else [result]
 
     return aggregate
 

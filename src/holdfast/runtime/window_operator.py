@@ -64,7 +64,7 @@ class WindowOperator(ABC):
         try:
             results = self._contents.fire(window, last)
         except Exception as error:
-            error.add_note(f"in {window!r} of key {self._keys.key!r}")
+            error.add_note(f"in {window!r} of key {self._keys.shown()!r}")
             raise
         stamp = window.max_timestamp()
         return [(result, stamp) for result in results]

@@ -18,6 +18,7 @@ from holdfast.state.catalog import SavedState
 from holdfast.state.errors import PickledStateError, StateTypeError
 from holdfast.state.files import Chunk, Section, StateFile, encode_file
 from holdfast.state.harmless import holds_unknown
+from holdfast.state.key_forms import key_form
 from holdfast.state.key_groups import key_groups_of, subtask_of
 from holdfast.state.plain_writing import PlainValueError, write_plain
 from holdfast.state.schema import Opaque, Schema
@@ -64,6 +65,9 @@ class KeyedLayout:
         if self.key_type is not None:
             serializer = Serializer(self.key_type)
             keys = serializer.decode(_encode(serializer.schema, serializer, keys, self.place))
+        form = key_form(self.key_type)
+        if form is not None:
+            keys = list(map(form.freeze, keys))
         unusable = next((key for key in keys if isinstance(key, dict | list)), None)
         if unusable is not None:
             message = (

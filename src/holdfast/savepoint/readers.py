@@ -23,11 +23,12 @@ from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
 from holdfast.state.harmless import harmless_loads
 from holdfast.state.interface import read_blobs
+from holdfast.state.key_forms import thaw_saved
 from holdfast.state.key_groups import key_group_range
 from holdfast.state.operator_state import BROADCAST, ListImage, decode_image
 from holdfast.state.plain_values import plain_values
 from holdfast.state.saved_entries import StateId, read_entries
-from holdfast.state.schema import Opaque, Plain, Schema, TupleOf
+from holdfast.state.schema import ListOf, Opaque, Plain, Schema, TupleOf
 from holdfast.state.serializers import Codec, Column, Loads
 from holdfast.state.storage import StateStorage
 from holdfast.state.ttl_pairs import split_times
@@ -121,8 +122,9 @@ class KeyedReader:
 
     def _places(self, keys: list[Any]) -> Batch:
         if not self.state.namespaced:
-            return [keys]
-        return [[key for key, _ in keys], [_window(space) for _, space in keys]]
+            return [thaw_saved(self.key_type, keys)]
+        plain = thaw_saved(self.key_type, [key for key, _ in keys])
+        return [plain, [_window(space) for _, space in keys]]
 
     def _values(self, values: list[Any]) -> Batch:
         if not self.saved.expires:
@@ -159,7 +161,8 @@ class WindowReader:
             for (key, window), value in found
         ]
         if rows:
-            yield [list(column) for column in zip(*rows, strict=True)]
+            keys, *others = [list(column) for column in zip(*rows, strict=True)]
+            yield [thaw_saved(self.key_type, keys), *others]
 
     def _entries(
         self, storage: StateStorage, part: Part, state: StateId
@@ -191,7 +194,7 @@ class TimerReader:
             loads = loads_of(self.trusted)
             for marks, _ in read_entries(storage, part.chain, state, part.key_groups, loads):
                 yield [
-                    [key for key, _ in marks],
+                    thaw_saved(self.key_type, [key for key, _ in marks]),
                     [domain.name] * len(marks),
                     [place[0] for _, place in marks],
                     [_window(place[1] if len(place) == 2 else place[1:]) for _, place in marks],
@@ -253,6 +256,8 @@ def _column(schema: Schema | None) -> ArrowColumn | None:
 
 def _key_column(schema: Schema | None) -> ArrowColumn | None:
     """Return the column of keys, which are saved as they are, whatever type is declared."""
+    if isinstance(schema, ListOf):
+        return _column(schema)  # these are in the declared shape
     parts = schema.items if isinstance(schema, TupleOf) else (schema,)
     return _column(schema) if all(isinstance(part, Plain) for part in parts) else None
 

@@ -8,7 +8,7 @@ it ends the watch of what was there.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
 from typing import Any, Final
 
 from holdfast.datastream.state import (
@@ -141,18 +141,18 @@ class _CheckedMap(_Checked, MapState[Any, Any]):
     def contains(self, key: Any) -> bool:
         return self.inner.contains(key)  # type: ignore[no-any-return]
 
-    def items(self) -> list[tuple[Any, Any]]:
-        items: list[tuple[Any, Any]] = list(self.inner.items())
+    def items(self) -> ItemsView[Any, Any]:
+        items: ItemsView[Any, Any] = self.inner.items()
         place = self._place()
         for key, value in items:
             self._watch.note(place, value, key)
         return items
 
-    def keys(self) -> list[Any]:
+    def keys(self) -> KeysView[Any]:
         return self.inner.keys()  # type: ignore[no-any-return]
 
-    def values(self) -> list[Any]:
-        return [value for _, value in self.items()]
+    def values(self) -> ValuesView[Any]:
+        return dict(self.items()).values()
 
     def is_empty(self) -> bool:
         return self.inner.is_empty()  # type: ignore[no-any-return]

@@ -361,7 +361,8 @@ def _stable(state: Any) -> Any:
 def _unhashable(key: Any) -> TypeError:
     cls = type(key).__name__
     remedy = {
-        "list": "return tuple(...) from the key selector",
+        "list": "declare its type, as in key_by(selector, Types.LIST(Types.STRING())), or return "
+        "tuple(...) from the key selector",
         "set": "return frozenset(...) from the key selector",
         "dict": "return tuple(sorted(d.items())) or one of its values from the key selector",
         "bytearray": "return bytes(...) from the key selector",

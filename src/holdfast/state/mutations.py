@@ -11,6 +11,7 @@ an error of its own, at the end of the epoch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -146,8 +147,8 @@ class WatchedKeyContext(KeyContext):
 
     __slots__ = ("watch",)
 
-    def __init__(self, watch: MutationWatch) -> None:
-        super().__init__()
+    def __init__(self, watch: MutationWatch, thaw: Callable[[Any], Any] | None = None) -> None:
+        super().__init__(thaw=thaw)
         self.watch = watch
 
 

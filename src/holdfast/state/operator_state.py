@@ -12,7 +12,15 @@ without knowing the user's classes:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -33,6 +41,7 @@ from holdfast.state.mutations import MutationWatch, Place, WatchedState
 from holdfast.state.schema import Schema
 from holdfast.state.sections import unreadable
 from holdfast.state.serializers import Codec, Column, Serializer
+from holdfast.state.views import checked_elements
 
 __all__ = [
     "MODES",
@@ -228,7 +237,8 @@ class OperatorStates(OperatorStateStore):
                 f"the operator state '{name}' of operator '{self._operator}' has a time-to-live, "
                 "which only keyed state can have; leave enable_time_to_live out"
             )
-        known: Any = self._states.get(name) or self._restored.get(name)
+        # NB: not by `or`, to which a map without entries is nothing
+        known: Any = self._states.get(name, self._restored.get(name))
         if known is not None and known.mode != mode:
             raise StateRegistrationError(
                 f"the operator state '{name}' of operator '{self._operator}' is a {known.mode} "
@@ -257,13 +267,13 @@ class _OperatorList(ListState[Any]):
         return list(self._elements)
 
     def add(self, value: Any) -> None:
-        self._elements.append(value)
+        self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        self._elements.extend(values)
+        self._elements.extend(checked_elements(values))
 
     def update(self, values: Iterable[Any]) -> None:
-        self._elements = list(values)
+        self._elements = checked_elements(values)
 
     def clear(self) -> None:
         self._elements = []
@@ -286,20 +296,23 @@ class _OperatorMap(BroadcastState[Any, Any]):
         #: as it was saved last, until something changes
         self._image = image
 
-    def get(self, key: Any) -> Any:
-        return self._entries.get(key)
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self._entries.get(key, default)
 
     def contains(self, key: Any) -> bool:
         return key in self._entries
 
-    def items(self) -> Iterable[tuple[Any, Any]]:
-        return list(self._entries.items())
+    def items(self) -> ItemsView[Any, Any]:
+        return self._entries.copy().items()
 
-    def keys(self) -> Iterable[Any]:
-        return list(self._entries)
+    def keys(self) -> KeysView[Any]:
+        return self._entries.copy().keys()
 
-    def values(self) -> Iterable[Any]:
-        return list(self._entries.values())
+    def values(self) -> ValuesView[Any]:
+        return self._entries.copy().values()
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def is_empty(self) -> bool:
         return not self._entries
@@ -338,19 +351,20 @@ class _WatchedMap(_OperatorMap):
         self._place = Place(state, keyed=False)
         self._watch = watch
 
-    def get(self, key: Any) -> Any:
-        value = super().get(key)
-        self._watch.note(self._place, value, key)
+    def get(self, key: Any, default: Any = None) -> Any:
+        value = super().get(key, default)
+        if value is not default:
+            self._watch.note(self._place, value, key)
         return value
 
-    def items(self) -> list[tuple[Any, Any]]:
-        items = list(super().items())
+    def items(self) -> ItemsView[Any, Any]:
+        items = super().items()
         for key, value in items:
             self._watch.note(self._place, value, key)
         return items
 
-    def values(self) -> list[Any]:
-        return [value for _, value in self.items()]
+    def values(self) -> ValuesView[Any]:
+        return dict(self.items()).values()
 
     def put(self, key: Any, value: Any) -> None:
         super().put(key, value)
@@ -380,20 +394,23 @@ class ReadOnlyMap(ReadOnlyBroadcastState[Any, Any]):
         self._name = name
         self._operator = operator
 
-    def get(self, key: Any) -> Any:
-        return self._state.get(key)
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self._state.get(key, default)
 
     def contains(self, key: Any) -> bool:
         return self._state.contains(key)
 
-    def items(self) -> Iterable[tuple[Any, Any]]:
+    def items(self) -> ItemsView[Any, Any]:
         return self._state.items()
 
-    def keys(self) -> Iterable[Any]:
+    def keys(self) -> KeysView[Any]:
         return self._state.keys()
 
-    def values(self) -> Iterable[Any]:
+    def values(self) -> ValuesView[Any]:
         return self._state.values()
+
+    def __len__(self) -> int:
+        return len(self._state)
 
     def is_empty(self) -> bool:
         return self._state.is_empty()
@@ -401,7 +418,7 @@ class ReadOnlyMap(ReadOnlyBroadcastState[Any, Any]):
     def clear(self) -> None:
         self._refuse()
 
-    def _refuse(self, *_: object) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         message = (
             f"the broadcast state '{self._name}' of operator '{self._operator}' can be changed in "
             "process_broadcast_element only, so that all subtasks hold the same"
@@ -409,6 +426,8 @@ class ReadOnlyMap(ReadOnlyBroadcastState[Any, Any]):
         raise TypeError(message)
 
     put = put_all = remove = __setitem__ = __delitem__ = _refuse
+    # NB: without it `state |= {...}` would make a dict of the caller's own, and change nothing
+    update = pop = popitem = setdefault = __ior__ = _refuse
 
 
 def element_type(descriptor: StateDescriptor) -> TypeInformation | None:

@@ -8,7 +8,7 @@ to an accumulator that is over begins a new one.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
 from typing import Any, Final
 
 from holdfast.datastream.state import (
@@ -249,16 +249,24 @@ class _TtlMapView(MapState[Any, Any]):
         self._pairs.remove(key)
 
     def contains(self, key: Any) -> bool:
-        return self._read(key) is not None
+        return self._read(key, taken=False) is not None
 
-    def items(self) -> list[tuple[Any, Any]]:
-        return [(key, value) for key, (value, _) in self._read_all()]
+    def items(self) -> ItemsView[Any, Any]:
+        return self._read_all().items()
 
-    def keys(self) -> list[Any]:
-        return [key for key, _ in self._read_all()]
+    def keys(self) -> KeysView[Any]:
+        return self._read_all(taken=False).keys()
 
-    def values(self) -> list[Any]:
-        return [value for _, (value, _) in self._read_all()]
+    def values(self) -> ValuesView[Any]:
+        return self._read_all().values()
+
+    def popitem(self) -> tuple[Any, Any]:
+        self._life.accesses += 1
+        deadline = self._life.deadline()
+        while True:
+            key, (value, stamp) = self._pairs.popitem()
+            if stamp > deadline or self._life.returns_expired:
+                return key, value
 
     def is_empty(self) -> bool:
         return len(self) == 0
@@ -273,37 +281,41 @@ class _TtlMapView(MapState[Any, Any]):
     def clear(self) -> None:
         self._pairs.clear()
 
-    def _read(self, key: Any) -> Pair | None:
-        """Return the pair that a read of an entry sees."""
+    def _read(self, key: Any, taken: bool = True) -> Pair | None:
+        """Return the pair that a read of an entry sees.
+
+        An entry that is over is removed, but not one that the caller says is there without taking
+        its value: ``if k in state: state[k]`` must find it.
+        """
         life = self._life
         life.accesses += 1
-        pair = self._pairs.get(key)
+        pair: Pair | None = self._pairs.get(key)
         if pair is None:
             return None
         now = life.clock()
         if pair[1] + life.ttl <= now:
-            self._pairs.remove(key)
+            if taken or not life.returns_expired:
+                self._pairs.remove(key)
             return pair if life.returns_expired else None
         if life.on_read and pair[1] != now:
             self._pairs.put(key, (pair[0], now))
         return pair
 
-    def _read_all(self) -> list[tuple[Any, Pair]]:
-        """Return the entries that a read of all sees."""
+    def _read_all(self, taken: bool = True) -> dict[Any, Any]:
+        """Return the entries that a read of all sees; for ``taken`` see `_read`."""
         life = self._life
         life.accesses += 1
         now = life.clock()
-        entries = list(self._pairs.items())
-        kept = []
-        for entry in entries:
-            key, (value, stamp) = entry
-            if stamp + life.ttl <= now:
+        seen = {}
+        for key, (value, stamp) in self._pairs.items():
+            over = stamp + life.ttl <= now
+            if over and (taken or not life.returns_expired):
                 self._pairs.remove(key)
-                continue
-            kept.append(entry)
-            if life.on_read and stamp != now:
+            elif not over and life.on_read and stamp != now:
                 self._pairs.put(key, (value, now))
-        return entries if life.returns_expired else kept
+            if not over or life.returns_expired:
+                seen[key] = value
+        return seen
 
 
 _VIEWS: Final[dict[str, Callable[[Any, Aside, Lifetime, StateDescriptor], State]]] = {

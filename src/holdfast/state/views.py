@@ -8,7 +8,7 @@ which never change (see `holdfast.state.tables`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
 from typing import Any, Final, Protocol
 
 from holdfast.datastream.state import (
@@ -42,13 +42,23 @@ _IMMUTABLE: Final = (type(None), bool, int, float, complex, str, bytes)
 
 
 class KeyContext:
-    """The current key and namespace of one operator; the runtime sets them before each record."""
+    """The current key and namespace of one operator; the runtime sets them before each record.
 
-    __slots__ = ("key", "namespace")
+    ``thaw`` makes the key that functions see of the one that is kept (`holdfast.state.key_forms`).
+    """
 
-    def __init__(self, key: Any = None, namespace: Any = None) -> None:
+    __slots__ = ("key", "namespace", "thaw")
+
+    def __init__(
+        self, key: Any = None, namespace: Any = None, thaw: Callable[[Any], Any] | None = None
+    ) -> None:
         self.key = key
         self.namespace = namespace
+        self.thaw = thaw
+
+    def shown(self) -> Any:
+        """Return the key as functions see it."""
+        return self.key if self.thaw is None else self.thaw(self.key)
 
 
 class _Keyed(Protocol):
@@ -316,16 +326,25 @@ class _MapView(MapState[Any, Any]):
     def contains(self, key: Any) -> bool:
         return key in self._get(self._context.key, ())
 
-    def items(self) -> list[tuple[Any, Any]]:
-        entry = self._get(self._context.key)
-        return [] if entry is None else list(entry.items())
+    def items(self) -> ItemsView[Any, Any]:
+        return self._copy().items()
 
-    def keys(self) -> list[Any]:
-        return [*self._get(self._context.key, ())]
+    def keys(self) -> KeysView[Any]:
+        return self._copy().keys()
 
-    def values(self) -> list[Any]:
+    def values(self) -> ValuesView[Any]:
+        return self._copy().values()
+
+    def popitem(self) -> tuple[Any, Any]:
+        # NB: not by a copy of all keys, as the mapping's own does: emptying a map is a loop of it
         entry = self._get(self._context.key)
-        return [] if entry is None else list(entry.values())
+        if entry is None:
+            message = "popitem(): the map is empty"
+            raise KeyError(message)
+        key = next(reversed(entry))
+        value = entry[key]
+        self.remove(key)
+        return key, value
 
     def is_empty(self) -> bool:
         return self._context.key not in self._entries
@@ -337,6 +356,9 @@ class _MapView(MapState[Any, Any]):
         scope = self._context.key
         if self._entries.pop(scope, None) is not None:
             self._dirty[scope] = None
+
+    def _copy(self) -> dict[Any, Any]:
+        return dict(self._get(self._context.key, ()))
 
     def _touch(self, scope: Any, key: Any) -> None:
         changed = self._dirty.get(scope, _ABSENT)

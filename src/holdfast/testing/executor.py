@@ -220,20 +220,26 @@ class LocalExecutor:
         *,
         stop: bool = False,
         drain: bool = False,
+        quota: int | None = None,
     ) -> str:
-        """Take a savepoint with the next epoch and return its path.
+        """Run an epoch, take a savepoint at its end, and return the path of the savepoint.
+
+        The epoch reads records like any other, and what they give is in ``records``. With
+        ``quota=0`` it reads none: the savepoint then is of the job as it is now, but for timers
+        that are due by the clock, which fire.
 
         Args:
             directory: where to put it; by default where the job's configuration says.
             stop: end the job with it.
             drain: before it, sources end and time goes to its end.
+            quota: how many records a source subtask reads, for this epoch only.
 
         Raises:
             CheckpointError: when there is no savepoint.
         """
         place = None if directory is None else os.fspath(directory)
         answer = self._driver.checkpoints.ask_savepoint(place, stop, drain)
-        self.epoch()
+        self.epoch(quota)
         path = answer.result(0)
         if stop:
             self.run_to_end()
@@ -277,7 +283,7 @@ class LocalExecutor:
         Args:
             operator: the operator's uid or name.
             descriptor: the state's descriptor. Lists and maps come as list and dict; reducing
-                and aggregating states as their accumulators.
+                and aggregating states as their accumulators. Keys that are lists come as tuples.
         """
         op = self._operator(operator)
         entries: dict[Any, Any] = {}

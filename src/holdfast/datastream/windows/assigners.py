@@ -346,9 +346,12 @@ class CountTumblingWindowAssigner(_CountWindows[T]):
 
 @dataclass(frozen=True)
 class CountSlidingWindowAssigner(_CountWindows[T]):
-    """With each ``window_slide`` records of a key a window of ``window_size`` begins.
+    """A window of ``window_size`` records of a key begins every ``window_slide`` records.
 
-    A window fires when it is full, so the first one after ``window_size`` records.
+    As in PyFlink, a window fires once, when it is full. Flink's ``countWindow(size, slide)`` in
+    Java differs: it fires every ``slide`` records with the last ``size`` of them, so that the first
+    windows are partial ones. That is `GlobalWindows` with ``CountTrigger.of(slide)`` and
+    ``CountEvictor.of(size)``.
     """
 
     window_size: int
