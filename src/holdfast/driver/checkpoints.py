@@ -58,7 +58,7 @@ from holdfast.common.time import wall_clock
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.driver.start import Start, check_pickles, fit, operator_images
-from holdfast.errors import JobExecutionError
+from holdfast.errors import JobExecutionError, SparkLostError
 from holdfast.filesystem import FileSystem, FileSystemError, check_scheme
 from holdfast.filesystem.local import LOCAL
 from holdfast.plan.model import Plan
@@ -204,6 +204,8 @@ class JobCheckpoints:
         """Whether the job is started again after a failure, and when."""
         if isinstance(failure, StateMigrationError | PickledStateError):
             return GiveUp("the state that the job begins with will not be readable the next time")
+        if isinstance(failure, SparkLostError):
+            return GiveUp("there is no Spark in this process to start the job again on")
         return self._policy.on_failure(self._clock())
 
     def restart(self) -> Start | None:
