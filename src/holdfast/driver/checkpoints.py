@@ -269,6 +269,7 @@ class JobCheckpoints:
 
     def epoch_starting(self, epoch: int, forced: bool = False, closing: bool = False) -> Barrier:
         """What the epoch carries: a checkpoint perhaps, and what listeners are told (step 1)."""
+        self.store.check_lock(ask=False)
         self._take_requests()
         self._unnoted = ()
         forced = forced or not self._asked.empty()
