@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import resource
 import signal
 import subprocess
@@ -88,10 +89,7 @@ class DriverJvm:
             return lost
         if isinstance(error, HoldfastError):
             return error
-        text = str(error) or type(error).__name__
-        if isinstance(error, PySparkException) or "py4j" in type(error).__module__:
-            text = text.split("\n\tat ")[0].strip()
-        explained = JobExecutionError(f"{what}: {text[:_LONGEST]}")
+        explained = JobExecutionError(f"{what}: {_text(error)}")
         explained.__cause__ = error
         return explained
 
@@ -158,17 +156,23 @@ class _Calls:
             return
         self._ended = self._ended or now
         if now - self._ended > _PATIENCE:
-            raise JobExecutionError(_UNREACHABLE.format(limit=_descriptor_limit()))
+            raise JobExecutionError(
+                "Spark cannot call this process: Py4J accepts no connection. Mostly this is so "
+                f"when a process has {_no_descriptors()}"
+            )
         if now - self._revived > _REVIVAL:
             self._revived = now
             _revive(server)
 
 
-_UNREACHABLE: Final = (
-    "Spark cannot call this process: Py4J accepts no connection. This happens when the process "
-    "has no file descriptors left (its limit is {limit}); raise the limit ('ulimit -n') or close "
-    "files, and start the program again"
-)
+def _text(error: BaseException) -> str:
+    """What a foreign error says, or what it follows from."""
+    if _is_out_of_descriptors(error) or not _has_descriptors():
+        return f"the process has {_no_descriptors()}"
+    text = str(error) or type(error).__name__
+    if isinstance(error, PySparkException) or "py4j" in type(error).__module__:
+        text = text.split("\n\tat ")[0].strip()
+    return text[:_LONGEST]
 
 
 def _revive(server: Any) -> None:
@@ -185,8 +189,21 @@ def _is_out_of_descriptors(error: BaseException | None) -> bool:
     return False
 
 
-def _descriptor_limit() -> int:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+def _has_descriptors() -> bool:
+    """Whether this process can open a file; PySpark does not always say that it could not."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return False
+    return True
+
+
+def _no_descriptors() -> str:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return (
+        f"no file descriptors left (too many open files; its limit is {limit}); raise the limit "
+        "('ulimit -n'), or close files that the program does not need"
+    )
 
 
 def _exit(code: int) -> str:
