@@ -61,6 +61,7 @@ from holdfast.driver.start import Start, check_pickles, fit, operator_images
 from holdfast.errors import JobExecutionError, SparkLostError
 from holdfast.filesystem import FileSystem, FileSystemError, check_scheme
 from holdfast.filesystem.local import LOCAL
+from holdfast.history.events import origin_of
 from holdfast.plan.model import Plan
 from holdfast.runtime.context import Clock
 from holdfast.runtime.epochs import Barrier, EpochBook
@@ -207,6 +208,16 @@ class JobCheckpoints:
         if isinstance(failure, SparkLostError):
             return GiveUp("there is no Spark in this process to start the job again on")
         return self._policy.on_failure(self._clock())
+
+    @property
+    def next_origin(self) -> str:
+        """Where the job would begin after a failure now, in words."""
+        if self._coordinator.completed:
+            return origin_of(self._coordinator.completed[-1], savepoint=False, again=True)
+        metadata = None if self._start is None else self._start.metadata
+        if metadata is None:
+            return origin_of(None, savepoint=False, again=True)
+        return origin_of(metadata.id, metadata.savepoint, again=True)
 
     def restart(self) -> Start | None:
         """Where the next attempt begins: the last whole checkpoint, or where this job began."""

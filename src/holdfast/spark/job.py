@@ -370,10 +370,11 @@ class SparkJob:
             return True
         self._set_status(JobStatus.RESTARTING)
         _logger.warning(
-            "job '%s' failed and starts again in %.1f s: %s",
+            "job '%s' failed: %s; it starts again in %.1f s, %s",
             self.plan.name,
-            decision.after_ms / 1000,
             first_line(failure),
+            decision.after_ms / 1000,
+            self._checkpoints.next_origin,
         )
         return self._pause(decision.after_ms / 1000)
 
