@@ -29,6 +29,8 @@ from examples.orders.view import View, make_view
 from holdfast.common import Duration
 
 _INTERRUPTED = 130
+#: the exit code of a run whose fault never happened
+_NOT_REACHED = 2
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -38,7 +40,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         allow_abbrev=False,
         description="An order system with exactly-once state and outputs.",
         epilog="With --chaos the program is killed in the middle, and at the end its outputs are "
-        "compared with a computation over all events; the exit code is 1 if anything differs.",
+        "compared with a computation over all events; the exit code is 1 if anything differs. "
+        "It is 2 if --fail-at is given and no subtask reads so many events.",
     )
     _add_source(parser.add_argument_group("the events"))
     _add_job(parser.add_argument_group("the job"))
@@ -117,8 +120,8 @@ def settings_of(options: argparse.Namespace, directory: Path) -> JobSettings:
     if options.events is not None:
         shop = replace(shop, slices=shop.slices_for(options.events))
     fault = None
-    if options.fail_at is not None:
-        fault = FailOnce(options.fail_at, directory / "failed")
+    if options.fail_at is not None or options.chaos:
+        fault = FailOnce(options.fail_at or _early(options), directory / "failed")
     return JobSettings(
         directory=directory,
         shop=shop,
@@ -139,6 +142,12 @@ def settings_of(options: argparse.Namespace, directory: Path) -> JobSettings:
             Duration.of_hours(options.remember), options.initial_stock, fault
         ),
     )
+
+
+def _early(options: argparse.Namespace) -> int:
+    """The event at which a subtask fails: when about a sixth of all events are read."""
+    parallelism = options.parallelism or os.cpu_count() or 1
+    return int(max(1, options.events // 6 // parallelism))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -175,24 +184,35 @@ def _do(options: argparse.Namespace, settings: JobSettings, arguments: Sequence[
     view = make_view()
     try:
         if options.chaos:
-            supervisor = _supervise(settings, arguments, options.events, view)
+            supervisor = _supervise(settings, arguments, view)
             supervisor.run(kill_after=options.events // 2)
         else:
             run(settings, view.update)
     finally:
         view.close()
-    return _prove(settings) if options.chaos or options.verify else 0
+    code = _prove(settings) if options.chaos or options.verify else 0
+    return code or _check_fault(settings.pipeline.fault)
 
 
-def _supervise(
-    settings: JobSettings, arguments: Sequence[str], events: int, view: View
-) -> Supervisor:
-    """A supervisor for this very command, which is to fail when a sixth of the events are read."""
+def _check_fault(fault: FailOnce | None) -> int:
+    """The exit code of a run that was to fail: a fault that never happened has shown nothing."""
+    if fault is None or fault.happened:
+        return 0
+    print(
+        f"--fail-at {fault.number} was never reached: no subtask has read so many events, and "
+        "nothing has failed; give a smaller number",
+        file=sys.stderr,
+    )
+    return _NOT_REACHED
+
+
+def _supervise(settings: JobSettings, arguments: Sequence[str], view: View) -> Supervisor:
+    """A supervisor for this very command, which is to fail."""
     kept = [argument for argument in arguments if argument not in ("--chaos", "--verify")]
-    directory = str(settings.directory)
-    parallelism = settings.parallelism or os.cpu_count() or 1
-    fail_at = str(max(1, events // 6 // parallelism))
-    command = [*kept, "--directory", directory, "--progress", "json", "--fail-at", fail_at]
+    fault = settings.pipeline.fault
+    assert fault is not None
+    command = [*kept, "--directory", str(settings.directory), "--progress", "json"]
+    command += ["--fail-at", str(fault.number)]
     log = settings.directory / "driver.log"
     return Supervisor(this_program(command), log, view)
 

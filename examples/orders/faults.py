@@ -13,17 +13,26 @@ class SimulatedFailure(RuntimeError):
 
 
 class FailOnce(MapFunction):
-    """Hands events on; raises at one of them, once, however often the job is started again."""
+    """Hands events on; raises at one of them, once, however often the job is started again.
+
+    Attributes:
+        number: of the event.
+    """
 
     def __init__(self, number: int, marker: Path) -> None:
         """Fail at the n-th event that a subtask sees; the marker file says that it has happened."""
-        self._number = number
+        self.number = number
         self._marker = marker
         self._seen = 0
 
+    @property
+    def happened(self) -> bool:
+        """Whether it has failed, in this start of the job or an earlier one."""
+        return self._marker.exists()
+
     def map(self, value: OrderEvent) -> OrderEvent:
         self._seen += 1
-        if self._seen == self._number and not self._marker.exists():
+        if self._seen == self.number and not self._marker.exists():
             self._marker.touch()
-            raise SimulatedFailure(f"a simulated failure at event {self._number}")
+            raise SimulatedFailure(f"a simulated failure at event {self.number}")
         return value

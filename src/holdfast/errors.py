@@ -6,6 +6,7 @@ HoldfastError
 ├── JobExecutionError         the job ran and failed
 │   ├── UserFunctionError     a user's function raised; carries operator, record and traceback
 │   ├── JobCancelledError     somebody cancelled the job that was waited for
+│   ├── SparkLostError        the JVM of the Spark driver has died
 │   ├── DisagreementError     Spark computed a stage again, differently; the epoch is run again
 │   └── InternalError         the engine itself broke a promise (please report it)
 ├── FileSystemError           (holdfast.filesystem) a file cannot be read or written
@@ -36,6 +37,10 @@ class JobExecutionError(HoldfastError, RuntimeError):
 
 class JobCancelledError(JobExecutionError):
     """The job was cancelled before it came to an end."""
+
+
+class SparkLostError(JobExecutionError):
+    """The JVM of the Spark driver has died, so this process can run no job any more."""
 
 
 class DisagreementError(JobExecutionError):
@@ -77,3 +82,9 @@ class UserFunctionError(JobExecutionError):
             UserFunctionError,
             (self.operator, self.subtask, self.record, self.error, self.user_traceback),
         )
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an exception says; its name if it says nothing."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from typing import Any
 
 import msgspec
@@ -137,6 +138,43 @@ def test_it_is_renewed_in_the_background_and_lost_when_nothing_answers() -> None
         pass
     files.watch = None
     assert not lease.is_held(), "somebody may have taken it meanwhile"
+
+
+def test_whatever_ends_the_renewals_the_lease_is_known_to_be_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = MemoryFileSystem()
+
+    def break_down(what: str, path: str) -> None:
+        raise SystemExit("ended")
+
+    before = set(threading.enumerate())
+    lease = Lease(files, PATH, b"first", Pace(renewal=0.001, lease=3600, look=0.1))
+    (renewing,) = set(threading.enumerate()) - before
+    assert not lease.is_lost
+    files.watch = break_down
+    renewing.join(60)
+    assert lease.is_lost
+    files.watch = None
+    assert not lease.is_held()
+    assert "the lock '/job/lock' is lost: cannot renew it: SystemExit('ended')" in caplog.text
+
+
+def test_renewals_go_on_after_any_error() -> None:
+    files = MemoryFileSystem()
+    refused = threading.Event()
+
+    def break_down(what: str, path: str) -> None:
+        refused.set()
+        raise RuntimeError("not what one expects of a file system")
+
+    lease = Lease(files, PATH, b"first", Pace(renewal=0.001, lease=3600, look=0.1))
+    files.watch = break_down
+    assert refused.wait(60)
+    files.watch = None
+    wait_for_renewal(files)
+    assert lease.is_held()
+    lease.release()
 
 
 def test_what_cannot_be_deleted_runs_out() -> None:

@@ -37,9 +37,11 @@ def trouble(directory: Path) -> Trouble:
 
 @pytest.fixture(scope="module")
 def job(settings: dict[str, str], trouble: Trouble) -> Iterator[LocalJob]:
-    """A job that has taken checkpoints, failed once, and runs."""
+    """A job that has failed, taken checkpoints, failed again, and runs."""
     made = LocalJob(orders(finite, settings, trouble), quota=40)
     with made.run:
+        trouble.unknown.touch()
+        made.fail()
         made.run.epoch()
         made.run.epoch(checkpoint=True)
         made.run.epoch(checkpoint=True)
@@ -74,7 +76,12 @@ def test_what_a_job_says_is_text(open_page: OpenPage, url: str) -> None:
     assert page.locator("h1 img, h1 script, pre img, #where img").count() == 0
     expect(page, "tests/page/jobs.py", "pre")
     expect(page, "Counts (")
-    expect(page, "checkpoint 2", "[aria-label=Starts]")
+    starts = page.locator("[aria-label=Starts] tbody tr").all_inner_texts()
+    assert [row.split("\t")[2] for row in starts] == [
+        "from checkpoint 2",
+        "from the start: no checkpoint had completed",
+        "from the start",
+    ]
     keep(page, "exceptions")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,8 @@ from holdfast.errors import (
     JobExecutionError,
     UserFunctionError,
 )
-from holdfast.filesystem import file_system_of
+from holdfast.filesystem import FileSystemError, arrow, file_system_of
+from holdfast.filesystem.lease import Lease, Pace
 from holdfast.testing import LocalExecutor
 from tests.conftest import S3
 from tests.recovery.programs import (
@@ -613,6 +616,29 @@ def test_a_job_whose_directory_another_one_has_taken_fails_and_touches_nothing(s
         assert other.is_held()
         assert store.state.exists("of the other")
         other.release()
+
+
+def test_a_job_that_cannot_renew_its_lock_fails_with_its_next_epoch(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = Pace(renewal=0.001, lease=0.01)
+    monkeypatch.setattr(arrow, "Lease", partial(Lease, pace=quick))
+    before = leases()
+    with Program(ledger, f"{s3.uri}/job").started(2, settings=s3.options) as run:
+        run.epoch()
+        (renewing,) = leases() - before
+        monkeypatch.setattr(Lease, "renew", _refuse)
+        renewing.join(60)
+        with pytest.raises(DirectoryInUseError, match="has not renewed its lock of the checkpoint"):
+            run.epoch()
+
+
+def leases() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "holdfast-lease"}
+
+
+def _refuse(lease: Lease) -> None:
+    raise FileSystemError("no answer")
 
 
 @pytest.mark.parametrize(

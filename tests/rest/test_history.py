@@ -39,6 +39,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalJob, 
     with job.run:
         journal = open_journal(store.files, str(store.directory), JOB_ID, job.history, directory)
         job.recorder.keep_in(journal)
+        job.run.recover()
         job.run.epoch(checkpoint=True)
         job.run.epoch(checkpoint=True)
         job.fail()
@@ -71,6 +72,15 @@ def test_the_job_has_ended(ask: Client, ended: tuple[LocalJob, Path]) -> None:
     assert answer["duration"] == answer["end-time"] - answer["start-time"]
     assert ask("/overview").json["jobs-failed"] == 1
     assert ask("/config").json["features"]["web-history"] is True
+
+
+def test_it_says_where_each_attempt_began(ask: Client) -> None:
+    begun = [attempt["origin"] for attempt in ask.job("/attempts").json["attempts"]]
+    assert begun == [
+        "from the start",
+        "from the start: no checkpoint had completed",
+        "from checkpoint 2",
+    ]
 
 
 def test_its_figures_are_its_last_ones(ask: Client, lived: Client) -> None:

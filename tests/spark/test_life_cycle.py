@@ -10,6 +10,7 @@ import tempfile
 import textwrap
 import threading
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -126,6 +127,79 @@ def test_an_endless_job_runs_until_it_is_cancelled(
     first = [next(records) for _ in range(2000)]
     assert sorted({key for key, *_ in first}) == list(range(10))
     records.close()
+    assert leftovers(spark, parent) == []
+
+
+class Broken(Exception):
+    """What goes wrong at the end of a job."""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "driver.checkpoints.JobCheckpoints.end",
+        "driver.checkpoints.JobCheckpoints.refuse_savepoints",
+        "driver.driver.JobDriver.close",
+        "history.journal.Journal.close",
+        "spark.directory.JobDirectory.remove",
+    ],
+)
+def test_a_job_ends_although_a_step_of_its_end_fails(
+    small_epochs: StreamExecutionEnvironment,
+    place: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small_epochs.enable_checkpointing(100)
+    small_epochs.get_checkpoint_config().set_checkpoint_storage_dir(str(tmp_path / "checkpoints"))
+    small_epochs.from_collection([1, 2, 3]).map(lambda n: n + 1)
+    broken = threading.Event()
+    module, _, method = f"holdfast.{place}".rpartition(".")
+    original = getattr(resolve_name(module), method)
+
+    def fails(self: Any, *given: Any) -> None:
+        original(self, *given)
+        broken.set()
+        raise Broken
+
+    monkeypatch.setattr(f"{module}.{method}", fails)
+    client = small_epochs.execute_async("ends in any case")
+    client.get_job_execution_result().result(60)
+    assert client.get_job_status().result() is JobStatus.FINISHED
+    assert broken.is_set()
+
+
+def test_a_job_whose_thread_breaks_fails(
+    spark: Any,
+    small_epochs: StreamExecutionEnvironment,
+    parent: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(self: Any, attempt: int) -> None:
+        raise Broken("unexpectedly")
+
+    monkeypatch.setattr("holdfast.spark.job.SparkJob._end_sources", fails)
+    small_epochs.from_collection([1, 2, 3]).map(lambda n: n + 1)
+    client = small_epochs.execute_async("breaks")
+    with pytest.raises(JobExecutionError, match="job 'breaks' cannot go on: unexpectedly"):
+        client.get_job_execution_result().result(60)
+    assert client.get_job_status().result() is JobStatus.FAILED
+    assert leftovers(spark, parent) == []
+
+
+def test_a_job_that_gets_no_thread_is_not_started(
+    spark: Any,
+    small_epochs: StreamExecutionEnvironment,
+    parent: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*given: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("holdfast.spark.job.supervise", fails)
+    small_epochs.from_collection([1, 2, 3]).map(lambda n: n + 1)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        small_epochs.execute_async("has no thread")
     assert leftovers(spark, parent) == []
 
 

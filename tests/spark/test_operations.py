@@ -97,7 +97,8 @@ def test_a_job_is_seen_rescaled_and_stopped(
     epochs = job.ask("/epochs")["total"]
     until(lambda: job.ask("/epochs")["total"] > epochs + 1)
     assert job.ask("/state/value?operator=totals&state=count&key=3")["value"] > before
-    assert [attempt["checkpoint"] for attempt in job.ask("/attempts")["attempts"]] == [None, 2]
+    begun = [(one["checkpoint"], one["origin"]) for one in job.ask("/attempts")["attempts"]]
+    assert begun == [(None, "from the start"), (2, "from checkpoint 2")]
     assert job.ask("/exceptions")["exceptionHistory"]["entries"] == []
 
     location = job.do("/stop", "/savepoints", {"drain": False})["location"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from holdfast.datastream.functions import (
 )
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.errors import UserFunctionError
+from holdfast.rest.site import Files
 
 pytestmark = pytest.mark.spark
 
@@ -153,6 +155,28 @@ def test_a_failed_function_is_restarted_from_the_last_checkpoint(
     # Records that were collected after the checkpoint are collected again; state counts them once.
     assert last_counts(records) == dict.fromkeys(range(10), 400)
     assert set(records) == {(k, n) for k in range(10) for n in range(1, 401)}
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_the_log_and_the_history_say_where_an_attempt_begins(
+    spark: Any, tmp_path: Path, taken: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "checkpoints"
+    env = environment(directory, epoch=100).set_parallelism(1)
+    if not taken:
+        env.enable_checkpointing(3_600_000)
+    failing = env.from_source(NumberSequenceSource(0, 999)).map(FailOnce(tmp_path / "failed", 777))
+    records = list(failing.execute_and_collect("job"))
+    assert set(records) == set(range(1000))
+    (warning,) = [text for text in caplog.messages if "it starts again in" in text]
+    message, _, origin = warning.partition("; it starts again in 0.0 s, ")
+    assert message == "job 'job' failed: RuntimeError: simulated failure at record 777"
+    if taken:
+        assert re.fullmatch(r"from checkpoint \d+", origin)
+    else:
+        assert origin == "from the start: no checkpoint had completed"
+    (ended,) = Files([directory]).jobs()
+    assert [begun.origin for begun in ended.history.attempts] == ["from the start", origin]
 
 
 class CountFromState(MapFunction, CheckpointedFunction):

@@ -46,10 +46,19 @@ class DirectoryLock:
             except LockedError as error:
                 raise self._in_use(_decode(error.holder)) from None
 
-    def check(self) -> None:
-        """Raise a DirectoryInUseError if the lock was taken, and is not this one's any more."""
+    def check(self, ask: bool = True) -> None:
+        """Raise a DirectoryInUseError if the lock was lost.
+
+        ``ask``: look at the file, which another job may have taken.
+        """
+        if self._lock is not None and self._lock.is_lost:
+            raise DirectoryInUseError(
+                f"this job has not renewed its lock of the checkpoint directory '{self._where}' "
+                "in time, and another one may have taken it; this one must not go on. Start it "
+                "again when the file system can be written to"
+            )
         with disk.errors(self._files, "lock checkpoint directory", self._directory):
-            if self._lock is not None and not self._lock.is_held():
+            if ask and self._lock is not None and not self._lock.is_held():
                 raise DirectoryInUseError(
                     f"another job has taken the checkpoint directory '{self._where}' from this "
                     "one, which had not renewed its lock in time; this one must not go on"

@@ -106,9 +106,12 @@ class CheckpointStore:
         """Let go of the lock; the process's end does that too."""
         self._lock.release()
 
-    def check_lock(self) -> None:
-        """Raise a DirectoryInUseError if another job has taken the directory from this one."""
-        self._lock.check()
+    def check_lock(self, ask: bool = True) -> None:
+        """Raise a DirectoryInUseError if another job has taken the directory from this one.
+
+        ``ask``: ask the file system, which takes a call; otherwise what is known already counts.
+        """
+        self._lock.check(ask)
 
     # Writing
 

@@ -59,9 +59,10 @@ from holdfast.common.time import wall_clock
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.driver.start import Start, check_pickles, fit, operator_images
-from holdfast.errors import JobExecutionError
+from holdfast.errors import JobExecutionError, SparkLostError
 from holdfast.filesystem import FileSystem, FileSystemError, check_scheme
 from holdfast.filesystem.local import LOCAL
+from holdfast.history.events import origin_of
 from holdfast.plan.model import Plan
 from holdfast.runtime.context import Clock
 from holdfast.runtime.epochs import Barrier, EpochBook
@@ -205,7 +206,19 @@ class JobCheckpoints:
         """Whether the job is started again after a failure, and when."""
         if isinstance(failure, StateMigrationError | PickledStateError):
             return GiveUp("the state that the job begins with will not be readable the next time")
+        if isinstance(failure, SparkLostError):
+            return GiveUp("there is no Spark in this process to start the job again on")
         return self._policy.on_failure(self._clock())
+
+    @property
+    def next_origin(self) -> str:
+        """Where the job would begin after a failure now, in words."""
+        if self._coordinator.completed:
+            return origin_of(self._coordinator.completed[-1], savepoint=False, again=True)
+        metadata = None if self._start is None else self._start.metadata
+        if metadata is None:
+            return origin_of(None, savepoint=False, again=True)
+        return origin_of(metadata.id, metadata.savepoint, again=True)
 
     def restart(self) -> Start | None:
         """Where the next attempt begins: the last whole checkpoint, or where this job began."""
@@ -268,6 +281,7 @@ class JobCheckpoints:
 
     def epoch_starting(self, epoch: int, forced: bool = False, closing: bool = False) -> Barrier:
         """What the epoch carries: a checkpoint perhaps, and what listeners are told (step 1)."""
+        self.store.check_lock(ask=False)
         self._take_requests()
         self._unnoted = ()
         forced = forced or not self._asked.empty()

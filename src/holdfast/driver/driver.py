@@ -121,6 +121,14 @@ class JobDriver:
             self.book.begin_attempt(number, start.origin, start.continues(self.plan))
         return start
 
+    def abandon(self, failure: BaseException) -> None:
+        """Let go of an epoch that cannot be completed; from any thread.
+
+        It may wait for a program that reads its results. The epoch fails then, and the program
+        gets this failure.
+        """
+        self._delivery.end(failure)
+
     def close(self) -> None:
         """Let go of connections; no epoch follows."""
         self._planners.close()

@@ -17,7 +17,7 @@ from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.start import Start
-from holdfast.errors import UserFunctionError
+from holdfast.errors import UserFunctionError, first_line
 from holdfast.history.events import (
     AttemptBegan,
     AttemptFailed,
@@ -194,7 +194,7 @@ def failure_event(number: int, failure: BaseException) -> AttemptFailed:
         number=number,
         time=_now(),
         error=type(failure).__name__,
-        message=message.splitlines()[0],
+        message=first_line(failure),
         trace=message[-_LONGEST_TRACE:],
     )
     if isinstance(failure, UserFunctionError):

@@ -48,6 +48,10 @@ class LockedError(FileSystemError, BlockingIOError):
 class FileLock(Protocol):
     """A file that this process has locked."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether this process knows that it has lost the lock; asks nobody."""
+
     def is_held(self) -> bool:
         """Whether nobody else has taken it meanwhile; asks the file system, if that can happen."""
 

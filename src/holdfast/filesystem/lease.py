@@ -15,6 +15,7 @@ that the second time is noticed.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -47,6 +48,7 @@ class Pace:
 
 
 _PACE: Final = Pace()
+_logger = logging.getLogger(__name__)
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -95,6 +97,11 @@ class Lease:
         thread = threading.Thread(target=self._keep, name="holdfast-lease", daemon=True)
         thread.start()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was not renewed in time, or was found in another's name."""
+        return self._lost
+
     def is_held(self) -> bool:
         """Whether the file is still in this one's name."""
         with self._at_work:
@@ -121,14 +128,21 @@ class Lease:
                 self._write()
 
     def _keep(self) -> None:
-        """Renew until it is over; a file system that does not answer may do so the next time."""
+        """Renew until it is over; a file system that does not answer may do so the next time.
+
+        Whatever goes wrong here: a lease that nobody renews is lost.
+        """
         renewed = time.monotonic()
         while not self._over.wait(self._pace.renewal) and not self._lost:
             try:
                 self.renew()
                 renewed = time.monotonic()
-            except FileSystemError:
-                self._lost = time.monotonic() - renewed > self._pace.lease
+            except BaseException as error:
+                late = time.monotonic() - renewed > self._pace.lease
+                self._lost = late or not isinstance(error, Exception)
+                if self._lost:
+                    where = self._files.uri(self._path)
+                    _logger.warning("the lock '%s' is lost: cannot renew it: %r", where, error)
 
     def _wait_for_others(self, sleep: Callable[[float], None]) -> None:
         first = self._read()

@@ -145,6 +145,10 @@ class _Lock:
     def __init__(self, file: int) -> None:
         self._file: int | None = file
 
+    @property
+    def is_lost(self) -> bool:
+        return False
+
     def is_held(self) -> bool:
         return self._file is not None
 

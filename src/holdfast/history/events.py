@@ -26,6 +26,7 @@ __all__ = [
     "SubtaskCheckpoint",
     "SubtaskFigures",
     "SubtasksSeen",
+    "origin_of",
 ]
 
 
@@ -64,13 +65,25 @@ class StatusChanged(_Event, frozen=True, tag="status"):
 
 
 class AttemptBegan(_Event, frozen=True, tag="attempt"):
-    """A start of the job, from a checkpoint or from the beginning."""
+    """A start of the job, from a checkpoint or from the start."""
 
     number: int
     time: int
     checkpoint: int | None = None
     path: str | None = None
     savepoint: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Where it begins, in words."""
+        return origin_of(self.checkpoint, self.savepoint, again=self.number > 0)
+
+
+def origin_of(checkpoint: int | None, savepoint: bool, again: bool) -> str:
+    """Return where an attempt begins, in words; ``again``: it is not the first one."""
+    if checkpoint is not None:
+        return f"from {'savepoint' if savepoint else 'checkpoint'} {checkpoint}"
+    return "from the start: no checkpoint had completed" if again else "from the start"
 
 
 class AttemptFailed(_Event, frozen=True, tag="failure"):

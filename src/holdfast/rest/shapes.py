@@ -252,13 +252,14 @@ class JobExceptions(Shape, frozen=True):
 
 
 class AttemptEntry(Kebab, frozen=True):
-    """One start of the job; Holdfast's own."""
+    """One start of the job; Holdfast's own. ``origin`` says in words where it began."""
 
     number: int
     start_time: int
     checkpoint: int | None
     path: str | None
     is_savepoint: bool
+    origin: str
 
 
 class Attempts(Shape, frozen=True):

@@ -346,7 +346,14 @@ def _task_name(history: JobHistory, operator: str | None, subtask: int | None) -
 def attempts(history: JobHistory) -> shapes.Attempts:
     """The starts of the job, oldest first."""
     entries = [
-        shapes.AttemptEntry(begun.number, begun.time, begun.checkpoint, begun.path, begun.savepoint)
+        shapes.AttemptEntry(
+            number=begun.number,
+            start_time=begun.time,
+            checkpoint=begun.checkpoint,
+            path=begun.path,
+            is_savepoint=begun.savepoint,
+            origin=begun.origin,
+        )
         for begun in history.attempts
     ]
     return shapes.Attempts(entries, history.counts.attempts, history.counts.failures)

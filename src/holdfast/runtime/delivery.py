@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import queue
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from holdfast.errors import JobExecutionError
 from holdfast.graph.nodes import ResultKind, ResultOperation
 from holdfast.plan.model import Plan
 from holdfast.runtime.blocks import Block, decode_records
-
-_END = object()
 
 
 class CollectedRecords:
@@ -20,34 +19,58 @@ class CollectedRecords:
 
     def __init__(self, capacity: int = 64) -> None:
         """Hold at most this many blocks; the job waits while the program is behind."""
-        self._blocks: queue.Queue[Any] = queue.Queue(capacity)
-        self._closed = threading.Event()
+        self._capacity = capacity
+        self._blocks: deque[list[Any]] = deque()
+        self._changed = threading.Condition()
+        self._ended = self._closed = False
+        self._error: BaseException | None = None
 
     def put(self, records: list[Any]) -> None:
-        """Add records; waits for space unless nobody reads any more."""
-        while not self._closed.is_set():
-            try:
-                self._blocks.put(records, timeout=0.2)
-            except queue.Full:
-                continue
-            return
+        """Add records; waits for space unless nobody reads any more.
+
+        Raises:
+            JobExecutionError: when the job has ended, and the records cannot be handed out.
+        """
+        with self._changed:
+            self._changed.wait_for(self._takes)
+            if self._closed:
+                return
+            if self._ended:
+                raise JobExecutionError("the job has ended before its records were read")
+            self._blocks.append(records)
+            self._changed.notify_all()
 
     def end(self, error: BaseException | None = None) -> None:
         """No more records will come; ``error`` is raised to the reader after the last one."""
-        self.put([_END, error])
+        with self._changed:
+            if not self._ended:
+                self._ended, self._error = True, error
+                self._changed.notify_all()
 
     def close(self) -> None:
         """The reader has gone; the job need not wait for it."""
-        self._closed.set()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
     def __iter__(self) -> Iterator[Any]:
-        while True:
-            records = self._blocks.get()
-            if records and records[0] is _END:
-                if records[1] is not None:
-                    raise records[1]
-                return
+        while (records := self._next()) is not None:
             yield from records
+
+    def _takes(self) -> bool:
+        return len(self._blocks) < self._capacity or self._ended or self._closed
+
+    def _next(self) -> list[Any] | None:
+        """The next block; None after the last one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._blocks or self._ended)
+            if self._blocks:
+                records = self._blocks.popleft()
+                self._changed.notify_all()
+                return records
+        if self._error is not None:
+            raise self._error
+        return None
 
 
 class Delivery:
@@ -70,6 +93,11 @@ class Delivery:
             elif block.header.exchange in self._collected:
                 self._collected[block.header.exchange].put(decode_records(block.data))
         return others
+
+    def end(self, error: BaseException) -> None:
+        """Hand out nothing any more; those who read get the error."""
+        for records in self._collected.values():
+            records.end(error)
 
 
 def _print(lines: list[str]) -> None:

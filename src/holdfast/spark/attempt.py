@@ -13,21 +13,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyspark import Broadcast
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.driver.driver import JobDriver
-from holdfast.errors import HoldfastError, JobExecutionError
+from holdfast.errors import SparkLostError
 from holdfast.runtime.epochs import EpochReport
 from holdfast.runtime.outcome import EpochOutcome
 from holdfast.runtime.protocol import EpochTask
 from holdfast.spark.epoch import run_epoch
+from holdfast.spark.jvm import DriverJvm
 from holdfast.spark.offsets import OffsetLog
 from holdfast.spark.rows import RowSources
 from holdfast.spark.writer import Writers
 
 _KEPT_REPORTS = 10_000
+#: between two looks at the query, in seconds
+_LOOK = 0.02
 
 
 @dataclass
@@ -45,6 +47,7 @@ class Machinery:
     rows: RowSources
     writers: Writers
     broadcast: Broadcast[bytes]
+    jvm: DriverJvm
     reports: list[EpochReport] = field(default_factory=list)
     last_epoch: int = -1
 
@@ -59,6 +62,9 @@ class Attempt:
         self._first_epoch = job.last_epoch + 1
         self._first_batch = first_batch
         self._over = threading.Event()
+        self._given_up = False
+        #: held while an epoch runs
+        self._running = threading.Lock()
         self._error: BaseException | None = None
 
     def start(self) -> None:
@@ -75,15 +81,36 @@ class Attempt:
 
     def wait(self) -> BaseException | None:
         """Wait until the last epoch is done or the query has failed; returns why it failed."""
-        while not self._over.wait(0.02):
-            if not self._query.isActive:
-                break
-        failure = self._stop_query()
-        if self._error is not None:
-            self._error.__cause__ = self._error.__cause__ or failure
-        elif failure is not None and not self._over.is_set():
-            self._error = _explain(failure)
-        return self._error
+        problem = self._watch()
+        self._given_up = True
+        if isinstance(problem, SparkLostError):
+            self._job.driver.abandon(problem)
+        elif not isinstance(self._error, SparkLostError):
+            problem = self._stop_query() or problem
+        # NB: an epoch may still run although its query has ended; no other may begin before its end
+        with self._running:
+            if self._error is not None and self._error is not problem:
+                self._error.__cause__ = self._error.__cause__ or problem
+            elif problem is not None and not self._over.is_set():
+                self._error = self._job.jvm.explain(problem)
+            return self._error
+
+    def stop(self) -> None:
+        """End an attempt that nobody has waited for."""
+        self._over.set()
+        self._stop_query()
+
+    def _watch(self) -> BaseException | None:
+        """Wait for the end of the query; returns why nobody can know of it, if that is so."""
+        jvm = self._job.jvm
+        try:
+            while not self._over.wait(_LOOK):
+                jvm.check()
+                if not self._query.isActive:
+                    break
+        except Exception as error:
+            return jvm.explain(error)
+        return None
 
     def _stop_query(self) -> Exception | None:
         """Stop the query; returns the exception that it ended with."""
@@ -97,17 +124,18 @@ class Attempt:
 
     def _run_epoch(self, batch: DataFrame, number: int) -> None:
         """Called by Spark for every micro-batch."""
-        if self._over.is_set():
-            return
-        epoch = self._first_epoch + number - self._first_batch
-        self._log.batch = number
-        self._job.last_epoch = epoch
-        try:
-            self._epoch(batch, epoch)
-        except BaseException as error:
-            self._error = self._error or _explain(error)
-            self._over.set()
-            raise
+        with self._running:
+            if self._over.is_set() or self._given_up:
+                return
+            epoch = self._first_epoch + number - self._first_batch
+            self._log.batch = number
+            self._job.last_epoch = epoch
+            try:
+                self._epoch(batch, epoch)
+            except BaseException as error:
+                self._error = self._job.jvm.explain(error)
+                self._over.set()
+                raise
 
     def _epoch(self, batch: DataFrame, epoch: int) -> None:
         job, session = self._job, batch.sparkSession
@@ -124,15 +152,3 @@ class Attempt:
         del job.reports[:-_KEPT_REPORTS]
         if job.driver.over:
             self._over.set()
-
-
-def _explain(error: BaseException) -> BaseException:
-    """Our own exceptions as they are; Spark's with what it says, without its stack."""
-    if isinstance(error, HoldfastError):
-        return error
-    text = str(error)
-    if isinstance(error, PySparkException) or "py4j" in type(error).__module__:
-        text = text.split("\n\tat ")[0].strip()
-    explained = JobExecutionError(f"Spark could not run an epoch: {text[:2000]}")
-    explained.__cause__ = error
-    return explained

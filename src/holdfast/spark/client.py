@@ -20,6 +20,7 @@ from holdfast.plan.model import Plan
 from holdfast.runtime.delivery import CollectedRecords
 from holdfast.runtime.epochs import AttemptReport, EpochReport
 from holdfast.spark.job import JobSettings, SparkJob
+from holdfast.spark.jvm import death_named
 from holdfast.spark.session import get_session
 
 
@@ -33,17 +34,17 @@ def start_job(
     """Start a plan as a job."""
     settings = configuration.to_dict()
     spark_settings = {key: value for key, value in settings.items() if key.startswith("spark.")}
-    session = get_session(plan.name, spark_settings)
-    client = SparkJobClient(
-        SparkJob(
-            session,
-            plan,
-            JobID.generate().to_hex_string(),
-            JobSettings(configuration, interval_ms, shipment),
-            collected,
+    with death_named():
+        client = SparkJobClient(
+            SparkJob(
+                get_session(plan.name, spark_settings),
+                plan,
+                JobID.generate().to_hex_string(),
+                JobSettings(configuration, interval_ms, shipment),
+                collected,
+            )
         )
-    )
-    client.start()
+        client.start()
     return client
 
 
@@ -157,7 +158,7 @@ class SparkJobClient(JobClient):
         def read() -> None:
             try:
                 answer.set_result(self._job.query_state(operator, state, key, window))
-            except Exception as error:
+            except BaseException as error:
                 answer.set_exception(error)
 
         threading.Thread(target=read, name="holdfast-query", daemon=True).start()

@@ -24,6 +24,8 @@ _SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager"
     ),
+    # a query whose call to this process is never answered cannot be stopped: do not wait for ever
+    "spark.sql.streaming.stopTimeout": "30s",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     # The agreement of step 8 does this, and lets an epoch run again where Spark would fail it: two

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -22,7 +23,7 @@ from holdfast.driver.driver import JobDriver
 from holdfast.driver.queries import query_state
 from holdfast.driver.recording import Recorder
 from holdfast.driver.rescaling import rescaled
-from holdfast.errors import HoldfastError, JobCancelledError, JobExecutionError
+from holdfast.errors import HoldfastError, JobCancelledError, JobExecutionError, first_line
 from holdfast.filesystem import configure, hadoop_options
 from holdfast.history.job import JobHistory
 from holdfast.history.journal import open_journal
@@ -36,16 +37,20 @@ from holdfast.spark.attempt import Attempt, Machinery
 from holdfast.spark.directory import JobDirectory
 from holdfast.spark.epoch import query_session
 from holdfast.spark.hadoop import hadoop_settings
+from holdfast.spark.jvm import DriverJvm
 from holdfast.spark.offsets import OffsetLog
 from holdfast.spark.rows import RowSources
 from holdfast.spark.session import is_local
 from holdfast.spark.shipping import deliver_shipment
+from holdfast.spark.supervisor import Steps, supervise
 from holdfast.spark.writer import Writers
 from holdfast.state.errors import StateError, StateStorageError
 from holdfast.state.settings import sweep
 
 _logger = logging.getLogger(__name__)
 _DIRECTORY = "holdfast.directory"
+#: between two looks at the JVM while nothing runs, in seconds
+_LOOK = 0.1
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ class SparkJob:
         self._stop_serving: Callable[[], None] = lambda: None
         self._set_status(JobStatus.CREATED)
         self.error: BaseException | None = None
+        #: of the last attempt, as the history has it
+        self._failure: BaseException | None = None
         self.on_end: Callable[[], None] | None = None
         self.attempts: list[AttemptReport] = []
         self._collected = collected or {}
@@ -91,6 +98,7 @@ class SparkJob:
         self._state = state_settings(configuration)
         self._session, self._settings = session, settings
         self._rescaling: _Rescaling | None = None
+        self._jvm = DriverJvm(session.sparkContext)
         self._directory = JobDirectory(configuration.to_dict().get(_DIRECTORY))
         try:
             context = session.sparkContext
@@ -98,7 +106,6 @@ class SparkJob:
             self._file_systems = hadoop_options(hadoop_settings(context) | configuration.to_dict())
             configure(self._file_systems)
             self._job = self._prepare(plan)
-            self._keep_history()
         except BaseException:
             self._directory.remove()
             raise
@@ -136,7 +143,7 @@ class SparkJob:
             driver.checkpoints.store.release()
             raise
         interval = self._settings.interval_ms
-        return Machinery(driver, name, interval, rows, writers, broadcast)
+        return Machinery(driver, name, interval, rows, writers, broadcast, self._jvm)
 
     def _keep_history(self) -> None:
         if self._checkpoints.kept:
@@ -146,22 +153,32 @@ class SparkJob:
             self._recorder.keep_in(journal)
 
     def start(self) -> None:
-        """Start the first attempt, and the thread that watches over the job's end."""
-        self._started = time.time()
+        """Start the first attempt, and the thread in which the job lives."""
+        self._started = self._stopped = time.time()
         try:
+            self._keep_history()
             self._stop_serving = serve(self, self._rest)
             attempt = self._begin(0)
+            self._set_status(JobStatus.RUNNING)
+            self._supervise(attempt)
         except BaseException:
-            self._recorder.status(JobStatus.FAILED)
-            self._recorder.close()
-            self._stop_serving()
-            self._checkpoints.store.release()
-            self._clean_up()
+            self._undo_start()
             raise
-        self._set_status(JobStatus.RUNNING)
-        threading.Thread(
-            target=self._watch, args=(attempt,), name="holdfast-job", daemon=True
-        ).start()
+
+    def _supervise(self, attempt: Attempt) -> None:
+        try:
+            supervise(lambda: self._live(attempt), self._finish)
+        except BaseException:
+            attempt.stop()
+            raise
+
+    def _undo_start(self) -> None:
+        steps = Steps(self.plan.name)
+        steps.take("note its end", lambda: self._recorder.status(JobStatus.FAILED))
+        steps.take("close its history", self._recorder.close)
+        steps.take("stop its REST server", self._stop_serving)
+        steps.take("unlock its checkpoints", self._checkpoints.store.release)
+        self._clean_up(steps)
 
     def cancel(self) -> None:
         """Ask the job to end now, after the epoch that runs."""
@@ -282,34 +299,32 @@ class SparkJob:
         attempt.start()
         return attempt
 
-    def _watch(self, attempt: Attempt) -> None:
-        """Run attempts until the job is over; then leave nothing behind."""
+    def _live(self, attempt: Attempt) -> BaseException | None:
+        """Run attempts until the job is over; returns what it failed with."""
         number = 0
         while True:
             failure = attempt.wait()
             self._end_sources(number)
             if failure is not None:
-                self._recorder.failure(number, failure)
-                self.attempts[-1] = replace(
-                    self.attempts[-1], failure=str(failure), failed=time.time()
-                )
+                self._note_failure(failure)
             leaves = failure is None and self._leaves
             if failure is not None and self._job.driver.leaving:
                 self._end_rescaling(failure)
             if not leaves and (failure is None or self._cancelled or self._gives_up(failure)):
-                break
+                return failure
             number += 1
-            try:
-                if leaves:
-                    self._change_plan()
-                attempt = self._begin(number)
-            except BaseException as error:
-                failure = error
-                break
+            if leaves:
+                self._change_plan()
+            attempt = self._begin(number)
             self._set_status(JobStatus.RUNNING)
             if leaves:
                 self._end_rescaling(None)
-        self._finish(failure)
+
+    def _note_failure(self, failure: BaseException) -> None:
+        number = self.attempts[-1].number
+        self._failure = failure
+        self._recorder.failure(number, failure)
+        self.attempts[-1] = replace(self.attempts[-1], failure=str(failure), failed=time.time())
 
     @property
     def _leaves(self) -> bool:
@@ -355,12 +370,26 @@ class SparkJob:
             return True
         self._set_status(JobStatus.RESTARTING)
         _logger.warning(
-            "job '%s' failed and starts again in %.1f s: %s",
+            "job '%s' failed: %s; it starts again in %.1f s, %s",
             self.plan.name,
+            first_line(failure),
             decision.after_ms / 1000,
-            str(failure).splitlines()[0],
+            self._checkpoints.next_origin,
         )
-        return self._job.driver.cancel_asked.wait(decision.after_ms / 1000)
+        return self._pause(decision.after_ms / 1000)
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait; return True if the job is cancelled meanwhile.
+
+        Raises:
+            SparkLostError: when the JVM dies meanwhile.
+        """
+        end = time.monotonic() + seconds
+        while not self._job.driver.cancel_asked.wait(min(_LOOK, max(0, end - time.monotonic()))):
+            self._jvm.check()
+            if time.monotonic() >= end:
+                return False
+        return True
 
     def _end_sources(self, attempt: int) -> None:
         """The processes of source functions watch their registration; without it they end."""
@@ -368,47 +397,57 @@ class SparkJob:
             registration.unlink(missing_ok=True)
 
     def _finish(self, failure: BaseException | None) -> None:
+        """End the job: leave nothing behind, and release all who wait for it."""
+        steps = Steps(self.plan.name)
         self._stopped = time.time()
         self.error = failure
-        if failure is None and self._cancelled:
-            self.error = JobCancelledError(f"job '{self.plan.name}' was cancelled")
-            status, outcome = JobStatus.CANCELED, Outcome.CANCELLED
-        elif failure is not None:
-            status, outcome = JobStatus.FAILED, Outcome.FAILED
-        elif self._job.driver.stopped:
-            status, outcome = JobStatus.FINISHED, Outcome.STOPPED
-        else:
-            status, outcome = JobStatus.FINISHED, Outcome.FINISHED
-        try:
-            self._checkpoints.end(outcome)
-        except Exception as error:
-            _logger.warning("the job's checkpoints could not be closed: %s", error)
-        self._recorder.status(status)
+        if failure is not None and failure is not self._failure:
+            steps.take("note its failure", lambda: self._note_unexpected(failure))
+        status, outcome = self._outcome()
+        steps.take("close its checkpoints", lambda: self._checkpoints.end(outcome))
+        steps.take("note its end", lambda: self._recorder.status(status))
         # NB: before the directory goes, where the history may be
-        self._recorder.close()
-        self._clean_up()
+        steps.take("close its history", self._recorder.close)
+        self._clean_up(steps)
         self.status = status
         self._ended.set()
-        self._checkpoints.refuse_savepoints()
-        ended = f"job '{self.plan.name}' has ended before it had another parallelism"
-        self._end_rescaling(JobExecutionError(ended))
-        self._stop_serving()
+        steps.take("refuse savepoints", self._checkpoints.refuse_savepoints)
+        ended = JobExecutionError(
+            f"job '{self.plan.name}' has ended before it had another parallelism"
+        )
+        steps.take("end its rescaling", lambda: self._end_rescaling(ended))
+        steps.take("stop its REST server", self._stop_serving)
         for collected in self._collected.values():
-            collected.end(self.error)
+            steps.take("end its results", partial(collected.end, self.error))
         if self.on_end is not None:
-            self.on_end()
+            steps.take("release its callers", self.on_end)
 
-    def _clean_up(self) -> None:
-        self._job.driver.close()
-        self._directory.remove()
+    def _note_unexpected(self, failure: BaseException) -> None:
+        """Take what ended the thread for the failure of the last attempt."""
+        self.error = self._jvm.explain(failure, f"job '{self.plan.name}' cannot go on")
+        self._note_failure(self.error)
+
+    def _outcome(self) -> tuple[JobStatus, Outcome]:
+        if self.error is not None:
+            return JobStatus.FAILED, Outcome.FAILED
+        if self._cancelled:
+            self.error = JobCancelledError(f"job '{self.plan.name}' was cancelled")
+            return JobStatus.CANCELED, Outcome.CANCELLED
+        stopped = self._job.driver.stopped
+        return JobStatus.FINISHED, Outcome.STOPPED if stopped else Outcome.FINISHED
+
+    def _clean_up(self, steps: Steps) -> None:
+        steps.take("close its connections", self._job.driver.close)
+        steps.take("remove its directory", self._directory.remove)
         if self._state.rocksdb:
             for root in self._state.roots():
-                sweep(root)
+                steps.take("remove local databases", partial(sweep, root))
         _destroy(self._job)
 
 
 def _destroy(job: Machinery) -> None:
     try:
+        job.jvm.check()
         job.broadcast.destroy()
     except Exception as error:
         _logger.debug("the job's broadcast could not be destroyed: %s", error)

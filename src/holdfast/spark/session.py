@@ -17,6 +17,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import holdfast
+from holdfast.spark.jvm import death_named
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _LOCAL_ATTEMPTS = 4
@@ -53,9 +54,10 @@ def _quieten_bridge() -> None:
 
 def _existing() -> SparkSession | None:
     """The session of this thread, or the one that the program made in another thread."""
-    known = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    stopped = known is not None and known.sparkContext._jsc is None
-    return None if stopped else known
+    with death_named():
+        known = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+        stopped = known is not None and known.sparkContext._jsc is None
+        return None if stopped else known
 
 
 def _make_local(app_name: str, settings: dict[str, str]) -> SparkSession:

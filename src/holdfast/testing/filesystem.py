@@ -252,6 +252,10 @@ class _Lock:
         self._locked = locked
         self._path = path
 
+    @property
+    def is_lost(self) -> bool:
+        return False
+
     def is_held(self) -> bool:
         return self._locked.get(self._path) is self
 

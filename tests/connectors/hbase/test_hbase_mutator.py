@@ -28,7 +28,7 @@ class Server:
 
     def __init__(self) -> None:
         self.sent: queue.Queue[Batch] = queue.Queue()
-        self.problems: list[Exception] = []
+        self.problems: list[BaseException] = []
         self.here = threading.Event()
         self.here.set()
 
@@ -59,6 +59,17 @@ def test_it_sends_at_a_number_of_mutations() -> None:
         first, second = server.sent.get(timeout=LONGEST), server.sent.get(timeout=LONGEST)
         assert [[*first.rows], [*second.rows]] == [[b"0", b"1", b"2"], [b"3", b"4", b"5"]]
         assert [batch.mutations for batch in buffer.unsent()] == [1]
+
+
+def test_whatever_ends_a_call_is_raised_to_who_waits_for_it() -> None:
+    server = Server()
+    server.problems.append(SystemExit("ended"))
+    with mutator(server) as buffer:
+        buffer.mutate(b"a", {b"f:q": b"x"})
+        with pytest.raises(SystemExit, match="ended"):
+            buffer.flush()
+        buffer.flush()
+        assert [[*batch.rows] for batch in server.received()] == [[b"a"]]
 
 
 def test_it_sends_at_a_size() -> None:

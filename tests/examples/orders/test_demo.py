@@ -49,8 +49,9 @@ def test_the_demonstration(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_tables_that_spark_writes(tmp_path: Path) -> None:
+def test_tables_that_spark_writes_and_a_fault_that_is_never_reached(tmp_path: Path) -> None:
     arguments = ["--events", "1500", "--disorder", "--sink", "parquet", "--parallelism", "2"]
+    arguments += ["--fail-at", "1000000"]
     done = subprocess.run(
         [sys.executable, "-m", "examples.orders", *arguments, "--directory", str(tmp_path)],
         cwd=ROOT,
@@ -60,7 +61,8 @@ def test_tables_that_spark_writes(tmp_path: Path) -> None:
         timeout=240,
         env={**os.environ, "TERM": "dumb"},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "--fail-at 1000000 was never reached" in done.stderr
     shop = Shop(disorder=True)
     expected = expect(all_deliveries(replace(shop, slices=shop.slices_for(1500))))
     found = pq.read_table(tmp_path / "output" / "statuses").to_pylist()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import examples.orders.__main__ as program
+from examples.orders.faults import SimulatedFailure
 from examples.orders.job import JobSettings
 from examples.orders.reference import expect, purchases
 from examples.orders.shop import all_deliveries, deliveries
@@ -163,6 +166,28 @@ def test_the_exit_code_tells_whether_anything_differs(
     said = capsys.readouterr().out
     assert ("nothing lost, nothing twice" in said) is not planted
     assert ("DIFFERS" in said) is planted
+
+
+@pytest.mark.parametrize("reached", [False, True])
+def test_a_fault_that_never_happened_is_told(
+    reached: bool,
+    output: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The command as it is, but for Spark: the outputs are there already."""
+
+    def run(settings: JobSettings, tell: object) -> None:
+        fault = settings.pipeline.fault
+        assert fault is not None
+        with pytest.raises(SimulatedFailure) if reached else nullcontext():
+            for event in islice(all_deliveries(settings.shop), 7 if reached else 6):
+                fault.map(event)
+
+    monkeypatch.setattr(program, "run", run)
+    code = program.main([*options(output.parent), "--fail-at", "7"])
+    assert code == (0 if reached else 2)
+    assert ("--fail-at 7 was never reached" in capsys.readouterr().err) is not reached
 
 
 def test_a_rescaled_job_may_have_an_incomplete_batch_of_each_subtask(done: JobSettings) -> None:

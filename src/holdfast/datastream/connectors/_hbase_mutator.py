@@ -69,7 +69,7 @@ class BufferedMutator:
         self._filling_since = 0.0
         #: of the latest batch; the next one is later, even if the clock was put back
         self.last_timestamp = 0
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._sender: threading.Thread | None = None
 
@@ -151,15 +151,16 @@ class BufferedMutator:
         """See that somebody sends what is due."""
         self._changed.notify_all()
         if self._sender is None:
-            self._sender = threading.Thread(target=self._run, name="hbase-sender", daemon=True)
-            self._sender.start()
+            sender = threading.Thread(target=self._run, name="hbase-sender", daemon=True)
+            sender.start()
+            self._sender = sender
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:
-            error: Exception | None = None
+            error: BaseException | None = None
             try:
                 self._send(batch)
-            except Exception as problem:
+            except BaseException as problem:  # whatever it is: somebody waits for this thread
                 error = problem
             with self._changed:
                 # NB: it is another one if all were replaced meanwhile.

@@ -35,7 +35,6 @@ function exception(entry) {
 const COLUMNS = [
   ["Start", (one) => one.number + 1],
   ["At", (one) => time(one["start-time"]), "when"],
-  ["From", (one) => (one.checkpoint === null ? "the beginning"
-    : `${one["is-savepoint"] ? "savepoint" : "checkpoint"} ${one.checkpoint}`)],
+  ["Began", (one) => one.origin],
   ["Path", (one) => (one.path ? h("code", null, one.path) : "")],
 ];

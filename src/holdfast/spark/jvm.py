@@ -1,0 +1,224 @@
+"""The JVM of the Spark driver, as this process sees it: whether it lives, and can call back.
+
+PySpark starts the JVM as a child process and talks to it over sockets (Py4J). Spark calls this
+process as well, once per epoch, over connections that a thread of Py4J accepts. Either can end
+while a job runs: the JVM is killed when memory is short, and the thread ends for good when the
+process has no file descriptor left.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import resource
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+from holdfast.errors import HoldfastError, JobExecutionError, SparkLostError, UserFunctionError
+
+__all__ = ["DriverJvm", "death_named"]
+
+#: how long a JVM whose sockets are closed may take to end, in seconds
+_LAST_BREATH: Final = 5.0
+#: between two attempts to accept calls again, in seconds
+_REVIVAL: Final = 1.0
+#: for how long that is tried, in seconds
+_PATIENCE: Final = 10.0
+#: characters of what Spark says
+_LONGEST: Final = 2000
+
+_logger = logging.getLogger(__name__)
+
+
+class DriverJvm:
+    """Watches the JVM of a Spark driver."""
+
+    def __init__(self, context: SparkContext) -> None:
+        """Watch the JVM of a context."""
+        self._context = context
+        gateway = context._gateway
+        # NB: vars: the gateway looks for other names in the JVM
+        self._gateway: dict[str, Any] = {} if gateway is None else vars(gateway)
+        self._calls = _Calls()
+
+    def check(self) -> None:
+        """Raise an error if no epoch can run any more; cheap enough to be called all the time.
+
+        Raises:
+            SparkLostError: when the JVM has died.
+            JobExecutionError: when Spark cannot call this process.
+        """
+        process = self._process
+        code = None if process is None else process.poll()
+        if code is not None:
+            raise _lost(_exit(code)) from None
+        self._calls.check(self._gateway.get("_callback_server"))
+
+    def lost(self) -> SparkLostError | None:
+        """Return the death of the JVM, if it has died."""
+        try:
+            self._ask()
+        except SparkLostError as lost:
+            return lost
+        except JobExecutionError:
+            pass  # the JVM lives; the given error came first
+        return None
+
+    def explain(
+        self, error: BaseException, what: str = "Spark could not run an epoch"
+    ) -> BaseException:
+        """Return the error to report for one that has ended an attempt.
+
+        A dead JVM is the cause of whatever else went wrong, except in a user's function. Errors of
+        Holdfast stay as they are, and Spark's lose their Java stack.
+        """
+        if isinstance(error, UserFunctionError | SparkLostError):
+            return error
+        lost = self.lost()
+        if lost is not None:
+            return lost
+        if isinstance(error, HoldfastError):
+            return error
+        explained = JobExecutionError(f"{what}: {_text(error)}")
+        explained.__cause__ = error
+        return explained
+
+    def _ask(self) -> None:
+        """Ask the JVM for an answer; raise a SparkLostError if there is none."""
+        self.check()
+        try:
+            self._context._jsc.sc().isStopped()
+        except Exception as error:
+            how = self._death(error)
+            if how is not None:
+                raise _lost(how) from None
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes] | None:
+        """The JVM, if this process has started it; under spark-submit it is the other way."""
+        return self._gateway.get("proc")
+
+    def _death(self, error: Exception) -> str | None:
+        """How the JVM died, if that is why it gave no answer."""
+        answered = isinstance(error, Py4JJavaError) or not isinstance(error, Py4JError | OSError)
+        if answered or _is_out_of_descriptors(error):
+            return None
+        if self._process is None:
+            return "its connections are closed"
+        try:
+            return _exit(self._process.wait(_LAST_BREATH))
+        except subprocess.TimeoutExpired:
+            return None
+
+
+@contextmanager
+def death_named() -> Iterator[None]:
+    """Raise a SparkLostError in place of what follows from the death of the JVM."""
+    try:
+        yield
+    except Exception as error:
+        context = SparkContext._active_spark_context
+        lost = None if context is None else DriverJvm(context).lost()
+        if lost is None or isinstance(error, SparkLostError):
+            raise
+        raise lost from None
+
+
+class _Calls:
+    """Keeps alive the thread of Py4J that accepts Spark's calls.
+
+    The thread ends when it cannot accept a connection. Spark then waits for an answer for ever.
+    """
+
+    def __init__(self) -> None:
+        self._ended: float | None = None
+        self._revived = 0.0
+
+    def check(self, server: Any) -> None:
+        """Start the thread again if it has ended; raise an error if that does not help."""
+        now = time.monotonic()
+        thread = None if server is None else server.thread
+        if thread is None or server.is_shutdown:
+            return
+        if thread.is_alive():
+            if now - self._revived > _REVIVAL:
+                self._ended = None
+            return
+        self._ended = self._ended or now
+        if now - self._ended > _PATIENCE:
+            raise JobExecutionError(
+                "Spark cannot call this process: Py4J accepts no connection. Mostly this is so "
+                f"when a process has {_no_descriptors()}"
+            )
+        if now - self._revived > _REVIVAL:
+            self._revived = now
+            _revive(server)
+
+
+def _text(error: BaseException) -> str:
+    """What a foreign error says, or what it follows from."""
+    if _is_out_of_descriptors(error) or not _has_descriptors():
+        return f"the process has {_no_descriptors()}"
+    text = str(error) or type(error).__name__
+    if isinstance(error, PySparkException) or "py4j" in type(error).__module__:
+        text = text.split("\n\tat ")[0].strip()
+    return text[:_LONGEST]
+
+
+def _revive(server: Any) -> None:
+    _logger.warning("Py4J had stopped accepting Spark's calls; it is started again")
+    server.thread = threading.Thread(target=server.run, name="py4j-callbacks", daemon=True)
+    server.thread.start()
+
+
+def _is_out_of_descriptors(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _has_descriptors() -> bool:
+    """Whether this process can open a file; PySpark does not always say that it could not."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return False
+    return True
+
+
+def _no_descriptors() -> str:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return (
+        f"no file descriptors left (too many open files; its limit is {limit}); raise the limit "
+        "('ulimit -n'), or close files that the program does not need"
+    )
+
+
+def _exit(code: int) -> str:
+    """An exit code of a process, for people."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def _lost(how: str) -> SparkLostError:
+    return SparkLostError(
+        f"the JVM of the Spark driver has died ({how}); look for the reason in its output and in "
+        "the system's log, such as a lack of memory. Start the program again: with a checkpoint "
+        "directory the job goes on from its last completed checkpoint"
+    )

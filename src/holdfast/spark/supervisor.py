@@ -1,0 +1,44 @@
+"""The thread in which a job lives, and how a job ends: completely, whatever goes wrong on the way.
+
+A thread that ends by an exception ends in silence: nobody waits for it. Here it ends the job.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+__all__ = ["Steps", "supervise"]
+
+_logger = logging.getLogger(__name__)
+
+
+def supervise(
+    live: Callable[[], BaseException | None], end: Callable[[BaseException | None], None]
+) -> None:
+    """Start a thread that calls `live`, and then `end` with what that returned or raised."""
+
+    def run() -> None:
+        try:
+            failure = live()
+        except BaseException as error:
+            failure = error
+        end(failure)
+
+    threading.Thread(target=run, name="holdfast-job", daemon=True).start()
+
+
+class Steps:
+    """The steps of an end, each of which is taken even if an earlier one has failed."""
+
+    def __init__(self, job: str) -> None:
+        """Name the job in warnings."""
+        self._job = job
+
+    def take(self, what: str, step: Callable[[], object]) -> None:
+        """Take a step; if it fails, warn and go on."""
+        try:
+            step()
+        except BaseException as error:
+            _logger.warning("at the end of job '%s': cannot %s: %s", self._job, what, error)

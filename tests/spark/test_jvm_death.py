@@ -1,0 +1,84 @@
+"""The JVM of a driver is killed at seeded moments; the job ends, and goes on when started again.
+
+Here a few kills, one of each kind, stand for a series of any length: ``HOLDFAST_KILLS=20`` makes it
+as long as one likes, and ``HOLDFAST_SEED`` makes another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.recovery.verifying import Settings, progress, verify
+
+ROOT = Path(__file__).parents[2]
+SEED = int(os.environ.get("HOLDFAST_SEED", "14"))
+KINDS = ("record", "step", "begin", "delay")
+#: of a run, in seconds, on a machine that is slow and busy; a job that hangs takes longer
+LONGEST = 240
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(0)]
+
+
+def test_a_job_whose_jvm_is_killed_fails_and_goes_on_when_it_is_started_again(
+    tmp_path: Path,
+) -> None:
+    choose = random.Random(SEED)
+    asked = int(os.environ.get("HOLDFAST_KILLS", len(KINDS)))
+    job = Settings(tmp_path, numbers=300 * asked)
+    for number in range(asked):
+        moment = moment_of(KINDS[number % len(KINDS)], choose, tmp_path)
+        check_failed(run(job, moment), moment)
+        assert list((tmp_path / "run").iterdir()) == [], moment
+    last = run(job, "never")
+    assert last.returncode == 0, last.stderr
+    assert "goes on from checkpoint" in last.stderr
+    verify(job)
+
+
+def moment_of(kind: str, choose: random.Random, folder: Path) -> str:
+    match kind:
+        case "record" | "delay":
+            return f"{kind}:{progress(folder) + choose.randrange(10, 200)}"
+        case "step":
+            return f"step:{choose.choice((1, 8, 9, 10))}:{choose.randrange(1, 4)}"
+        case _:
+            return kind
+
+
+def check_failed(start: subprocess.CompletedProcess[str], moment: str) -> None:
+    """The program ended by itself, said why, and left nothing behind."""
+    assert start.returncode == 1, (moment, start.stderr)
+    message = "holdfast.errors.SparkLostError: the JVM of the Spark driver has died (killed by SIG"
+    assert message in start.stderr, (moment, start.stderr)
+    if moment == "begin":  # execute() itself has failed, and there is no client to ask
+        return
+    left = json.loads(start.stdout)
+    failures = left.pop("attempts")
+    assert "has died (killed by SIGKILL)" in failures[-1]
+    assert len(failures) == 1
+    assert left == {
+        "status": "FAILED",
+        "savepoint": "there is no savepoint: the job has ended",
+        "cancelled": None,
+        "threads": [],
+    }, moment
+
+
+def run(job: Settings, moment: str) -> subprocess.CompletedProcess[str]:
+    """Run the job in a process of its own, to its end or the death of its JVM."""
+    command = [sys.executable, "-m", "tests.spark.jvm_death", str(job.folder)]
+    return subprocess.run(
+        [*command, str(job.numbers), moment],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST,
+    )
