@@ -158,7 +158,7 @@ class Changes:
         sections: list[Section] = []
         if number == 0:
             if chain.tables:
-                _, _, file = index_of(file)
+                _, _, file = index_of(file, chain)
                 sections += self._from_tables(chain)
             sections += self._new_values(chain)
         kept = (s for s in file.sections if self._is_kept(s) and _id(s) not in self._mapped)

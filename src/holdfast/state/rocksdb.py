@@ -311,7 +311,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         file = read_file(storage, base.name, base.size)
         read = base.size
         if chain.tables:
-            index, _, file = index_of(file)
+            index, _, file = index_of(file, chain)
             read += self._lay_out(storage, chain, index)
             self._attach(LocalState(self._taken_slot().path, self._budget))
             self._table_names = index.tables
