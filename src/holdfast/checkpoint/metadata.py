@@ -24,8 +24,10 @@ from holdfast.checkpoint.errors import CheckpointCorruptionError
 from holdfast.common.plain_names import plain_path
 from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
+from holdfast.state.file_header import check_kind_of_state
 from holdfast.state.key_groups import MOST_KEY_GROUPS
-from holdfast.state.schema import Schema
+from holdfast.state.operator_state import MODES
+from holdfast.state.schema import Schema, check_schema
 
 __all__ = ["VERSION", "CheckpointMetadata", "LevelImage", "OperatorImage", "decode", "encode"]
 
@@ -156,6 +158,13 @@ def _check_operator(uid: str, image: OperatorImage, levels: tuple[LevelImage, ..
             "there is not, or which has fewer"
         )
         raise ValueError(message)
+    check_schema(image.key_type)
+    for state in image.states:
+        if state.kind in MODES:
+            (schema,) = state.types
+            check_schema(schema)
+        else:
+            check_kind_of_state(state.kind, state.types)
 
 
 def _check(data: bytes, name: str) -> None:

@@ -143,9 +143,8 @@ class Changes:
     def _rewrite(self, chain: Chain, target: StateStorage) -> Chain:
         refs = []
         for number, ref in enumerate(chain.files):
-            file = self._changed(chain, number)
-            data = encode_file(file)
             name = f"made-{uuid.uuid4().hex}.state"
+            data = encode_file(self._changed(chain, number), name)
             target.write(name, data)
             refs.append(FileRef(name, len(data), ref.since, ref.until))
         return Chain(tuple(refs), chain.lineage)

@@ -171,7 +171,8 @@ class _Machine:
         if not isinstance(kwargs, Pairs):
             message = "the named arguments of a call are no dict"
             raise TypeError(message)
-        self.stack.append(Call(*self._two(), kwargs))
+        callee, args = self._two()
+        self.stack.append(Call(callee, args, kwargs))
 
     def call_named(self, both: str) -> None:
         args = tuple(self.since_mark())

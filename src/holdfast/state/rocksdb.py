@@ -469,6 +469,6 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
 def _write(
     storage: StateStorage, name: str, file: StateFile, durable: bool, since: int, until: int
 ) -> FileRef:
-    data = encode_file(file)
+    data = encode_file(file, name)
     storage.write(name, data, durable=durable)
     return FileRef(name, len(data), since, until)

@@ -115,7 +115,7 @@ def index_of(file: StateFile, chain: Chain) -> tuple[TableIndex, Sequence[Sectio
 
 def write_table(storage: StateStorage, name: str, table: Path, durable: bool) -> int:
     """Write a table of a database as a state file; return its size."""
-    data = encode_file(StateFile((), {_TABLE: table.read_bytes()}), compress=False)
+    data = encode_file(StateFile((), {_TABLE: table.read_bytes()}), name, compress=False)
     storage.write(name, data, durable=durable)
     return len(data)
 
