@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,28 +18,43 @@ from holdfast.checkpoint.metadata import (
 )
 from holdfast.errors import HoldfastError
 from holdfast.state.chain import Chain, FileRef
+from tests.forging import metadata_of
 
 TEXT = st.text(max_size=8)
 INTS = st.integers(0, 2**62)
-FILE_REFS = st.builds(FileRef, TEXT, INTS, st.integers(-1, 99), st.integers(0, 99))
-CHAINS = st.builds(
-    Chain, st.lists(FILE_REFS, max_size=3).map(tuple), st.lists(TEXT, max_size=3).map(tuple)
-)
-LEVELS = st.builds(LevelImage, st.integers(1, 9), st.lists(CHAINS, max_size=3).map(tuple))
-OPERATORS = st.builds(
-    OperatorImage, TEXT, TEXT, st.integers(1, 9), st.integers(1, 128), st.integers(-1, 9)
-)
-METADATA = st.builds(
-    CheckpointMetadata,
-    id=INTS,
-    timestamp=INTS,
-    epoch=INTS,
-    job_name=TEXT,
-    savepoint=st.booleans(),
-    levels=st.lists(LEVELS, max_size=3).map(tuple),
-    operators=st.dictionaries(TEXT, OPERATORS, max_size=3),
-    spark=st.dictionaries(TEXT, st.binary(max_size=30), max_size=3),
-)
+NAMES = st.from_regex(r"[a-z0-9.-]{1,8}[a-z]", fullmatch=True)
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> Chain:
+    untils = sorted(draw(st.sets(st.integers(0, 99), max_size=3)))
+    refs = [
+        FileRef(draw(NAMES), draw(st.integers(1, 2**62)), since, until)
+        for since, until in zip([-1, *untils], untils, strict=False)
+    ]
+    return Chain(tuple(refs), tuple(ref.name for ref in refs))
+
+
+@st.composite
+def images(draw: st.DrawFn) -> CheckpointMetadata:
+    found = draw(st.lists(st.lists(chains(), min_size=1, max_size=3), min_size=1, max_size=3))
+    places = st.integers(0, len(found) - 1)
+    operators = {
+        uid: OperatorImage(draw(TEXT), draw(TEXT), 1, draw(st.integers(1, 128)), draw(places))
+        for uid in draw(st.sets(TEXT, max_size=3))
+    }
+    return CheckpointMetadata(
+        id=draw(INTS),
+        timestamp=draw(INTS),
+        epoch=draw(INTS),
+        job_name=draw(TEXT),
+        savepoint=draw(st.booleans()),
+        levels=tuple(LevelImage(len(level), tuple(level)) for level in found),
+        operators=operators,
+        spark=draw(st.dictionaries(NAMES, st.binary(max_size=30), max_size=3)),
+    )
+
+
 SMALL = CheckpointMetadata(
     id=7,
     timestamp=1_700_000_000_000,
@@ -57,7 +76,7 @@ SMALL = CheckpointMetadata(
 )
 
 
-@given(METADATA)
+@given(images())
 def test_round_trip(metadata: CheckpointMetadata) -> None:
     assert decode(encode(metadata), "x") == metadata
 
@@ -117,3 +136,36 @@ def test_the_format_is_kept() -> None:
     )
     assert encode(minimal).hex() == golden
     assert decode(bytes.fromhex(golden), "x") == minimal
+
+
+def _level(metadata: dict[str, Any], number: int = 0) -> Any:
+    metadata["operators"]["count"]["level"] = number
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: _level(m, 2), "operator 'count' with 2 subtasks in level 2"),
+        (lambda m: _level(m, -1), "operator 'count' with 2 subtasks in level -1"),
+        (lambda m: _level(m, 0), "in level 0, which there is not, or which has fewer"),
+        (lambda m: m["operators"]["count"].update(parallelism=0), "with parallelism 0 and"),
+        (lambda m: m["operators"]["count"].update(max_parallelism=1 << 40), "max parallelism 1099"),
+        (lambda m: m["levels"][1].update(parallelism=3), "level 1 of 3 subtasks with 2"),
+        (lambda m: m["levels"][1]["chains"][0][0].reverse(), "'c.state' begins after epoch 3, not"),
+        (lambda m: m["levels"][0]["chains"][0][0].clear(), "tables or stamps, and no file"),
+        (lambda m: m["levels"][0]["chains"][0][0][0].__setitem__(1, 0), "has no size"),
+        (lambda m: m.update(levels=7), r"Expected `array`, got `int` - at `\$.levels`"),
+        (lambda m: m.pop("epoch"), "missing required field `epoch`"),
+    ],
+)
+def test_parts_that_do_not_fit_together(change: Callable[[Any], object], message: str) -> None:
+    content = msgspec.msgpack.decode(encode(SMALL)[16:-4])
+    change(content)
+    with pytest.raises(CheckpointCorruptionError, match=f"file 'x' cannot be used: .*{message}"):
+        decode(metadata_of(msgspec.msgpack.encode(content)), "x")
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91" * 100_000, b"\xdf" + b"\xff" * 4])
+def test_what_is_no_metadata(body: bytes) -> None:
+    with pytest.raises(CheckpointCorruptionError, match="expected the metadata of a checkpoint"):
+        decode(metadata_of(body), "x")

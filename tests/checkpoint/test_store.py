@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -259,10 +259,10 @@ def test_storage_that_does_not_answer_is_no_damage(
     save(store, 1, "a")
     save(store, 2, "a")
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: str) -> BinaryIO:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr("holdfast.filesystem.local._open_regular", refuse)
     with pytest.raises(
         CheckpointStorageError, match="chk-2/_metadata': PermissionError: Permission"
     ):

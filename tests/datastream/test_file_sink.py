@@ -19,7 +19,13 @@ from hypothesis import strategies as st
 from holdfast.common import Configuration, Encoder
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors._file_sink import FileSinkFunction
-from holdfast.datastream.connectors._part_files import FileTransaction, Part, PartFiles, Place
+from holdfast.datastream.connectors._part_files import (
+    FileTransaction,
+    Part,
+    PartFiles,
+    Place,
+    Segment,
+)
 from holdfast.datastream.connectors.file_system import (
     BucketAssigner,
     FileSink,
@@ -36,6 +42,7 @@ from holdfast.filesystem import (
     join,
 )
 from holdfast.runtime.failures import OperatorFailed
+from holdfast.state.errors import StateCorruptionError
 from holdfast.testing import EndOfEpoch, LocalExecutor, ScriptedSource
 from tests.datastream.sink_engine import Failed, Killed, Lost, SinkEngine
 
@@ -714,3 +721,47 @@ def test_a_sweep_that_fails_is_told_and_does_not_fail_the_job(
     assert records(local) == [0, 1]
     assert "hidden files of an earlier run stay in" in caplog.text
     assert caplog.records[0].levelno == logging.WARNING
+
+
+@pytest.mark.parametrize(
+    ("place", "bucket", "segment", "name"),
+    [
+        ("../sink", "b", ".0-0-a", "part"),
+        ("sink", "../..", ".0-0-a", "part"),
+        ("sink", "b", "../../secret", "part"),
+        ("sink", "b", ".0-0-a", "../part"),
+        ("sink", "b", ".0-0-a", "a\0b"),
+    ],
+)
+def test_saved_names_lead_nowhere_else(
+    local: str, place: str, bucket: str, segment: str, name: str
+) -> None:
+    secret = Path(local).parent / "secret"
+    secret.write_text("stays")
+    files = PartFiles(Place(local, "sink"), attempt=1, subtask=0)
+    forged = FileTransaction(Place(local, place), [Part(bucket, (Segment(segment, 5, 0),), name)])
+    with pytest.raises(StateCorruptionError, match=r"saved state of a sink .* cannot be used"):
+        files.publish(forged, may_be_gone=True)
+    if name == "part" and bucket == "b":
+        with pytest.raises(StateCorruptionError, match=r"saved state of a sink .* cannot be used"):
+            files.discard(forged)
+    assert secret.read_text() == "stays"
+    assert [path.name for path in secret.parent.iterdir()] == ["secret"]
+
+
+class Elsewhere(BucketAssigner):
+    def __init__(self, bucket: str) -> None:
+        self._bucket = bucket
+
+    def bucket(self, record: Any, now_ms: int) -> str:
+        return self._bucket
+
+
+@pytest.mark.parametrize("bucket", ["../elsewhere", "a/../../b", ".", "line\nbreak"])
+def test_a_record_cannot_choose_a_bucket_elsewhere(local: str, bucket: str) -> None:
+    job = SinkEngine(sink(local, buckets=Elsewhere(bucket)))
+    with pytest.raises(
+        ValueError, match=r"a record has the bucket .* not the plain name of a file"
+    ):
+        job.epoch(1)
+    assert not Path(local).exists()

@@ -299,3 +299,14 @@ def test_many_calls(place: Place) -> None:
 def fail_from_three_on(number: int) -> None:
     if number >= 3:
         raise ValueError(number)
+
+
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe would block for ever, and a device has no end."""
+    system, pipe = LocalFileSystem(), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    for path in (pipe, tmp_path / "zeros"):
+        for read in (system.read, system.open_input):
+            with pytest.raises(FileSystemError, match=r"cannot read .*: it is not a regular file"):
+                read(str(path))

@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,31 +15,45 @@ from holdfast.state.errors import StateCorruptionError
 from holdfast.state.files import Chunk, Op, Section, StateFile, decode_file, encode_file
 from holdfast.state.schema_of import schema_of
 from holdfast.state.serializers import Codec, Column
+from tests.forging import state_file_of
 from tests.state.type_strategies import SCHEMAS
 
 COLUMNS = st.builds(Column, st.sampled_from(Codec), st.binary(max_size=50))
-CHUNKS = st.builds(
-    Chunk,
-    op=st.sampled_from(Op),
-    first=st.integers(0, 10),
-    last=st.integers(0, 10),
-    clipped=st.booleans(),
-    count=st.integers(0, 99),
-    columns=st.lists(COLUMNS, max_size=4).map(tuple),
-)
-SECTIONS = st.builds(
-    Section,
-    operator=st.text(max_size=5),
-    state=st.text(max_size=5),
-    kind=st.sampled_from(["value", "list", "map"]),
-    namespaced=st.booleans(),
-    types=st.lists(st.none() | SCHEMAS, max_size=2).map(tuple),
-    max_parallelism=st.integers(1, 1 << 15),
-    chunks=st.lists(CHUNKS, max_size=3).map(tuple),
-)
+#: by kind: its operations, each with how many columns it has after the keys
+OPERATIONS = {
+    "value": {Op.PUT: 1, Op.DELETE: 0},
+    "list": {Op.LIST_REPLACE: 2, Op.LIST_APPEND: 3, Op.DELETE: 0},
+    "map": {Op.MAP_REPLACE: 3, Op.MAP_PUT: 3, Op.MAP_REMOVE: 2, Op.DELETE: 0},
+}
+
+
+@st.composite
+def chunks(draw: st.DrawFn, kind: str, namespaced: bool) -> Chunk:
+    op, columns = draw(st.sampled_from(sorted(OPERATIONS[kind].items())))
+    count = columns + 1 + namespaced
+    first, last = sorted(draw(st.tuples(st.integers(0, 10), st.integers(0, 10))))
+    found = draw(st.lists(COLUMNS, min_size=count, max_size=count))
+    return Chunk(op, first, last, draw(st.booleans()), draw(st.integers(0, 99)), tuple(found))
+
+
+@st.composite
+def sections(draw: st.DrawFn) -> Section:
+    kind, namespaced = draw(st.sampled_from(sorted(OPERATIONS))), draw(st.booleans())
+    types = draw(st.tuples(st.none() | SCHEMAS, st.none() | SCHEMAS))
+    return Section(
+        operator=draw(st.text(max_size=5)),
+        state=draw(st.text(max_size=5)),
+        kind=kind,
+        namespaced=namespaced,
+        types=types if kind == "map" else types[:1],
+        max_parallelism=draw(st.integers(11, 1 << 15)),
+        chunks=tuple(draw(st.lists(chunks(kind, namespaced), max_size=3))),
+    )
+
+
 FILES = st.builds(
     StateFile,
-    sections=st.lists(SECTIONS, max_size=3),
+    sections=st.lists(sections(), max_size=3),
     blobs=st.dictionaries(
         st.tuples(st.text(max_size=3), st.text(max_size=3)),
         st.none() | st.binary(max_size=2000),
@@ -49,7 +69,7 @@ SMALL = StateFile(
             False,
             (schema_of(Types.LONG()),),
             128,
-            (Chunk(Op.PUT, 3, 7, False, 2, (Column(Codec.PLAIN, b"keys" * 200),)),),
+            (Chunk(Op.PUT, 3, 7, False, 2, (Column(Codec.PLAIN, b"keys" * 200),) * 2),),
         )
     ],
     {("op", "fields"): b"blob", ("op", "gone"): None},
@@ -118,3 +138,103 @@ def test_clipping() -> None:
     assert section.clip(range(8, 128)).chunks == ()
     (clipped,) = section.clip(range(5, 6)).chunks
     assert (clipped.first, clipped.last, clipped.clipped) == (5, 5, True)
+
+
+def forged(change: Callable[[list[Any]], object], body: bytes | None = None) -> bytes:
+    """The bytes of a file whose header says something else, with a right checksum."""
+    plain = encode_file(SMALL, "f", compress=False)
+    end = 28 + int.from_bytes(plain[8:12], "little")
+    header = msgspec.msgpack.decode(plain[28:end])
+    change(header)
+    stored = plain[end:-4] if body is None else body
+    return state_file_of(msgspec.msgpack.encode(header), stored)
+
+
+def nested(depth: int) -> Any:
+    schema: Any = {"type": "plain", "kind": "long"}
+    for _ in range(depth):
+        schema = {"type": "list", "item": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda h: h.clear(), "Expected `array` of at least length 2"),
+        (lambda h: h.__setitem__(2, "other"), "it is the file 'other', and was put in this one's"),
+        (lambda h: h[0][0].__setitem__(2, "queue"), "no 'queue' state of 1 types"),
+        (lambda h: h[0][0].__setitem__(2, "map"), "no 'map' state of 1 types"),
+        (lambda h: h[0][0].__setitem__(2, "list"), "the operation PUT on a list state"),
+        (lambda h: h[0][0].__setitem__(3, True), "2 columns for PUT, not 3"),
+        (lambda h: h[0][0].__setitem__(5, 0), "max parallelism 0"),
+        (lambda h: h[0][0].__setitem__(5, 1 << 40), "max parallelism 1099511627776"),
+        (lambda h: h[0][0].__setitem__(4, [{"type": "reference", "up": 1}]), "1 records up, of 0"),
+        (lambda h: h[0][0].__setitem__(4, [{"type": "plain", "kind": "x"}]), "of the kind 'x'"),
+        (lambda h: h[0][0].__setitem__(4, [nested(100)]), "nested deeper than 64"),
+        (lambda h: h[0][0][6][0].__setitem__(0, 7), "Invalid enum value 7"),
+        (lambda h: h[0][0][6][0].__setitem__(1, -1), "Expected `int` >= 0"),
+        (lambda h: h[0][0][6][0].__setitem__(1, 9), "key groups 9 to 7 of 128"),
+        (lambda h: h[0][0][6][0].__setitem__(2, 128), "key groups 3 to 128 of 128"),
+        (lambda h: h[0][0][6][0].__setitem__(4, -1), "Expected `int` >= 0"),
+        (lambda h: h[0][0][6][0][5][0].__setitem__(1, -1), "Expected `int` >= 0"),
+        (lambda h: h[0][0][6][0][5][0].__setitem__(1, 1 << 40), "expected a body of 1099511628"),
+        (lambda h: h[0][0][6][0][5].pop(), "1 columns for PUT, not 2"),
+        (lambda h: h[1][0].__setitem__(2, 5), "expected a body of 1605 bytes, found 1604"),
+    ],
+)
+def test_a_forged_header_is_an_error(change: Callable[[list[Any]], object], message: str) -> None:
+    assert decode_file(forged(lambda header: None), "f").count == 4
+    with pytest.raises(StateCorruptionError, match=f"state file 'f' cannot be used: .*{message}"):
+        decode_file(forged(change), "f")
+
+
+def lz4(size: int) -> bytes:
+    packed: bytes = pa.compress(bytes(size), codec="lz4", asbytes=True)
+    return packed
+
+
+BLOB = msgspec.msgpack.encode([[], [["op", "blob", 1000]]])
+LARGE = msgspec.msgpack.encode([[], [["op", "blob", 1 << 40]]])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (state_file_of(BLOB, bytes(999)), "expected a body of 1000 bytes, found 999"),
+        (state_file_of(BLOB, bytes(999), 0, 1000), "compression 0 makes no 1000 bytes of 999"),
+        (state_file_of(BLOB, bytes(999), 2, 1000), "compression 2 makes no 1000 bytes of 999"),
+        (state_file_of(BLOB, b"", 1, 1000), "compression 1 makes no 1000 bytes of 0"),
+        (state_file_of(LARGE, bytes(99), 1, 1 << 40), "makes no 1099511627776 bytes of 99"),
+        (state_file_of(BLOB, bytes(99), 1, 1000), "does not hold what Holdfast writes"),
+        (state_file_of(BLOB, lz4(999), 1, 1000), "more or less than 1000 bytes"),
+        (state_file_of(BLOB, lz4(1001), 1, 1000), "more or less than 1000 bytes"),
+        (
+            state_file_of(BLOB, lz4(1000)[:-9], 1, 1000),
+            "more or less than 1000 bytes|does not hold",
+        ),
+    ],
+)
+def test_sizes_are_checked_before_memory_is_taken(data: bytes, message: str) -> None:
+    tracemalloc.start()
+    before = pa.total_allocated_bytes()
+    try:
+        with pytest.raises(StateCorruptionError, match=message):
+            decode_file(data, "f")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        assert pa.default_memory_pool().max_memory() - before < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_is_refused_under_another_name() -> None:
+    data = encode_file(SMALL, "3-0-1-abc.state")
+    assert decode_file(data, "3-0-1-abc.state").count == 4
+    with pytest.raises(
+        StateCorruptionError,
+        match=r"state file '4-0-0-def.state' cannot be used: it is the file '3-0-1-abc.state'",
+    ):
+        decode_file(data, "4-0-0-def.state")
+
+
+def test_a_file_of_the_first_version_has_no_name() -> None:
+    assert decode_file(forged(lambda header: header.pop()), "any").count == 4

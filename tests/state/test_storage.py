@@ -4,6 +4,7 @@ import errno
 import os
 import pickle
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -58,9 +59,9 @@ def test_a_full_disk_leaves_nothing_behind(
 
 
 def test_no_permission(storage: DirectoryStateStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(self: Path) -> bytes:
+    def forbidden(path: str) -> BinaryIO:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    monkeypatch.setattr("holdfast.filesystem.local._open_regular", forbidden)
     with pytest.raises(StateStorageError, match="PermissionError: Permission denied"):
         storage.read("a.state")

@@ -21,9 +21,13 @@ from zlib import crc32
 import msgspec
 
 from holdfast.checkpoint.errors import CheckpointCorruptionError
+from holdfast.common.plain_names import plain_path
 from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
-from holdfast.state.schema import Schema
+from holdfast.state.file_header import check_kind_of_state
+from holdfast.state.key_groups import MOST_KEY_GROUPS
+from holdfast.state.operator_state import MODES
+from holdfast.state.schema import Schema, check_schema
 
 __all__ = ["VERSION", "CheckpointMetadata", "LevelImage", "OperatorImage", "decode", "encode"]
 
@@ -81,6 +85,10 @@ class CheckpointMetadata(msgspec.Struct, frozen=True):
     operators: dict[str, OperatorImage]
     spark: dict[str, bytes] = {}
 
+    def __post_init__(self) -> None:
+        for name in self.spark:
+            plain_path(name)
+
     def files(self) -> frozenset[str]:
         """Return the names of all state files that it needs."""
         return frozenset(self.file_sizes())
@@ -118,9 +126,45 @@ def decode(data: bytes, name: str) -> CheckpointMetadata:
     """
     _check(data, name)
     try:
-        return _decode(memoryview(data)[_FIXED.size : -_CHECKSUM_SIZE])
-    except msgspec.MsgspecError as error:
+        metadata = _decode(memoryview(data)[_FIXED.size : -_CHECKSUM_SIZE])
+        _check_parts(metadata)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _unusable(name, f"expected the metadata of a checkpoint, found {error}") from error
+    return metadata
+
+
+def _check_parts(metadata: CheckpointMetadata) -> None:
+    """Check that the parts of the metadata fit together."""
+    for number, level in enumerate(metadata.levels):
+        if len(level.chains) != level.parallelism:
+            message = f"level {number} of {level.parallelism} subtasks with {len(level.chains)}"
+            raise ValueError(message)
+        for chain in level.chains:
+            chain.check()
+    for uid, image in metadata.operators.items():
+        _check_operator(uid, image, metadata.levels)
+
+
+def _check_operator(uid: str, image: OperatorImage, levels: tuple[LevelImage, ...]) -> None:
+    if not 1 <= image.parallelism <= image.max_parallelism <= MOST_KEY_GROUPS:
+        message = (
+            f"operator {uid!r} with parallelism {image.parallelism} and max parallelism "
+            f"{image.max_parallelism}"
+        )
+        raise ValueError(message)
+    if not 0 <= image.level < len(levels) or image.parallelism > levels[image.level].parallelism:
+        message = (
+            f"operator {uid!r} with {image.parallelism} subtasks in level {image.level}, which "
+            "there is not, or which has fewer"
+        )
+        raise ValueError(message)
+    check_schema(image.key_type)
+    for state in image.states:
+        if state.kind in MODES:
+            (schema,) = state.types
+            check_schema(schema)
+        else:
+            check_kind_of_state(state.kind, state.types)
 
 
 def _check(data: bytes, name: str) -> None:

@@ -53,6 +53,7 @@ _STAGED: Final = "staged"
 _FINISHED: Final = "finished"
 _TOLD: Final = "told"
 _NAME: Final = re.compile(r"chk-(\d+)")
+_SAVEPOINT_NAME: Final = re.compile(r"savepoint-.*-(\d+)-[0-9a-f]{8}", re.DOTALL)
 
 _logger = logging.getLogger(__name__)
 
@@ -162,11 +163,6 @@ class CheckpointStore:
     def read(self, checkpoint: int) -> CheckpointMetadata:
         """Return a complete checkpoint's metadata."""
         metadata = read_metadata(self._directory_of(checkpoint) / METADATA, self._system)
-        if metadata.id != checkpoint:
-            what = f"expected checkpoint {checkpoint}, found checkpoint {metadata.id}"
-            path = self._system.uri(str(self._directory_of(checkpoint) / METADATA))
-            message = f"checkpoint file '{path}' cannot be used: {what}"
-            raise CheckpointCorruptionError(message)
         self._files[checkpoint] = metadata.files()
         return metadata
 
@@ -367,10 +363,21 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 def read_metadata(path: PurePosixPath, files: FileSystem) -> CheckpointMetadata:
-    """Return what a metadata file holds."""
+    """Return what a metadata file holds.
+
+    Raises:
+        CheckpointCorruptionError: when it is damaged, or its directory is that of another
+            checkpoint. (A savepoint may have a directory of any name.)
+    """
     with disk.errors(files, "read checkpoint", path):
         data = files.read(str(path))
-    return decode(data, files.uri(str(path)))
+    where = files.uri(str(path))
+    metadata = decode(data, where)
+    named = _NAME.fullmatch(path.parent.name) or _SAVEPOINT_NAME.fullmatch(path.parent.name)
+    if named is not None and int(named.group(1)) != metadata.id:
+        what = f"expected checkpoint {named.group(1)}, found checkpoint {metadata.id}"
+        raise CheckpointCorruptionError(f"checkpoint file '{where}' cannot be used: {what}")
+    return metadata
 
 
 def verify_files(metadata: CheckpointMetadata, state: DirectoryStateStorage, deep: bool) -> None:

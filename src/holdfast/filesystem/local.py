@@ -37,12 +37,12 @@ class LocalFileSystem(FileSystem):
     def open_input(self, path: str) -> BinaryIO:
         """A buffered stream."""
         with self.errors("read", path):
-            return open(path, "rb")
+            return _open_regular(path)
 
     def read(self, path: str) -> bytes:
         """The contents of a file."""
-        with self.errors("read", path):
-            return Path(path).read_bytes()
+        with self.errors("read", path), _open_regular(path) as file:
+            return file.read()
 
     def write(self, path: str, data: bytes, durable: bool = False) -> None:
         """Write under a hidden name, and rename."""
@@ -169,6 +169,17 @@ def _into(path: str, call: Callable[[], _T], has_source: Callable[[], bool] = la
             with contextlib.suppress(FileNotFoundError):
                 _make_directories(Path(path).parent)
     return call()
+
+
+def _open_regular(path: str) -> BinaryIO:
+    """Open a file to read it; a pipe would block, and a device may have no end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(number, "it is not a regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 def _names(path: str) -> list[str]:

@@ -143,9 +143,8 @@ class Changes:
     def _rewrite(self, chain: Chain, target: StateStorage) -> Chain:
         refs = []
         for number, ref in enumerate(chain.files):
-            file = self._changed(chain, number)
-            data = encode_file(file)
             name = f"made-{uuid.uuid4().hex}.state"
+            data = encode_file(self._changed(chain, number), name)
             target.write(name, data)
             refs.append(FileRef(name, len(data), ref.since, ref.until))
         return Chain(tuple(refs), chain.lineage)
@@ -158,7 +157,7 @@ class Changes:
         sections: list[Section] = []
         if number == 0:
             if chain.tables:
-                _, _, file = index_of(file)
+                _, _, file = index_of(file, chain)
                 sections += self._from_tables(chain)
             sections += self._new_values(chain)
         kept = (s for s in file.sections if self._is_kept(s) and _id(s) not in self._mapped)

@@ -217,8 +217,8 @@ class PartWriter:
         """Write the file."""
         self._encode()
         section = replace(section_of(self._layout, {}), chunks=tuple(self._chunks))
-        data = encode_file(StateFile((section,)))
         name = f"made-{uuid.uuid4().hex}.state"
+        data = encode_file(StateFile((section,)), name)
         storage.write(name, data)
         return WrittenPart(self._part, name, len(data), len(self._keys), section.pickled)
 

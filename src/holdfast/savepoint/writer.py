@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -227,8 +228,9 @@ def _write_operator(
     images = _images(operator, parts)
     for number, image in enumerate(images):
         if image:
-            data = encode_file(StateFile((), {(operator.uid, OPERATOR_STATE): encode_image(image)}))
-            name = f"made-{operator.uid.encode().hex()}-{number}.state"
+            name = f"made-{uuid.uuid4().hex}.state"
+            blobs = {(operator.uid, OPERATOR_STATE): encode_image(image)}
+            data = encode_file(StateFile((), blobs), name)
             storage.write(name, data)
             files[number].append((name, len(data)))
             states += saved_states(image)

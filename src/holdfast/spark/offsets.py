@@ -10,7 +10,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.checkpoint.errors import CheckpointCorruptionError
+
 _BATCH = "batch"
+#: a number of 64 bits has no more
+_DIGITS = 19
 _NO_COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 
 
@@ -38,10 +42,16 @@ class OffsetLog:
         return {**kept, _BATCH: str(self.batch).encode()}
 
     def start_from(self, entries: dict[str, bytes]) -> int:
-        """Begin with a checkpoint's entries; returns the number of the first batch."""
+        """Begin with a checkpoint's entries; returns the number of the first batch.
+
+        Their names are plain paths: `CheckpointMetadata` has no others.
+
+        Raises:
+            CheckpointCorruptionError: when the entries are not those of a log.
+        """
         if not self._needed or _BATCH not in entries:
             return 0
-        batch = int(entries[_BATCH])
+        batch = _number(entries[_BATCH])
         for name, data in entries.items():
             if name != _BATCH:
                 self._write(name, data)
@@ -52,3 +62,13 @@ class OffsetLog:
         path = self.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+
+
+def _number(batch: bytes) -> int:
+    if not batch.isdigit() or len(batch) > _DIGITS:
+        message = (
+            "the checkpoint cannot be used: expected the number of a batch in its entry "
+            f"{_BATCH!r}, found {batch[: 2 * _DIGITS]!r}; start from another checkpoint"
+        )
+        raise CheckpointCorruptionError(message)
+    return int(batch)

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from holdfast.common.plain_names import plain_name
+
 __all__ = ["LINEAGE", "Chain", "FileRef", "files_to_fold"]
 
 #: how many stamps a chain remembers; a worker that missed more epochs rebuilds from the base
@@ -30,12 +32,17 @@ class FileRef(msgspec.Struct, frozen=True, array_like=True):
     state already has are set to what they were set to anyway, or to what came after.)
 
     A base has ``since == -1``: it holds everything, and is applied to nothing.
+
+    Invariant: the name is a plain one, so that it stays in the directory that it is looked for in.
     """
 
     name: str
     size: int
     since: int
     until: int
+
+    def __post_init__(self) -> None:
+        plain_name(self.name)
 
 
 class Chain(msgspec.Struct, frozen=True, array_like=True):
@@ -67,6 +74,25 @@ class Chain(msgspec.Struct, frozen=True, array_like=True):
     tables: tuple[FileRef, ...] = ()
     overwritten: int = 0
     swept: int = 0
+
+    def check(self) -> None:
+        """Check what the files must be to one another, if the chain was read from somewhere.
+
+        Raises:
+            ValueError: when they are no base with the deltas after it, or a size is not possible.
+        """
+        reached = -1
+        for file in self.files:
+            if file.since != reached or file.until <= reached:
+                message = f"file {file.name!r} begins after epoch {file.since}, not {reached}"
+                raise ValueError(message)
+            reached = file.until
+        if (self.tables or self.lineage) and not self.files:
+            message = "a chain has tables or stamps, and no file"
+            raise ValueError(message)
+        if any(file.size <= 0 for file in self.all_files):
+            message = "a file of a chain has no size"
+            raise ValueError(message)
 
     @property
     def stamp(self) -> str | None:

@@ -13,6 +13,9 @@ StateError
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from holdfast.errors import HoldfastError
 
 
@@ -50,3 +53,20 @@ class StateTypeError(StateError, TypeError):
 
 class StateLookupError(StateError, LookupError):
     """There is no such operator or state."""
+
+
+@contextmanager
+def decoding(what: str) -> Iterator[None]:
+    """Turn any error of decoding saved bytes into a StateCorruptionError that names them.
+
+    Only code that decodes belongs inside: whatever it raises is a property of the bytes. Errors of
+    Holdfast's own pass, since they say more.
+    """
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        problem = str(error) or type(error).__name__
+        message = f"{what} cannot be used: it does not hold what Holdfast writes: {problem}"
+        raise StateCorruptionError(message) from error

@@ -3,7 +3,7 @@
     offset  size  what
          0     4  magic, b"HFST"
          4     1  version of this layout, 3
-         5     1  compression of the body: 0 none, 1 lz4, 2 zstd
+         5     1  compression of the body: 0 none, 1 lz4
          6     2  zero
          8     4  length of the header
         12     8  length of the body as it stands in the file
@@ -12,31 +12,45 @@
                   body
        end     4  crc32 of everything before it
 
-All numbers are little-endian. The header lists the sections, one or more for each state of each
-operator, and the chunks of each section. A chunk is one operation on some keys, all of whose key
-groups are in ``first..last``; it has one column for the keys and as many more as the operation
-needs. The columns stand in the body one after another, in the order of the header. Chunks are
-sorted by key group and decoded only when asked for, so a reader that owns other key groups than
-the writer pays for what it needs. Behind the columns come the blobs: bytes of an operator that
-belong to no key.
+All numbers are little-endian. The header (`holdfast.state.file_header`) lists the sections, one or
+more for each state of each operator, and the chunks of each section. A chunk is one operation on
+some keys, all of whose key groups are in ``first..last``; it has one column for the keys and as
+many more as the operation needs. The columns stand in the body one after another, in the order of
+the header. Chunks are sorted by key group and decoded only when asked for, so a reader that owns
+other key groups than the writer pays for what it needs. Behind the columns come the blobs: bytes of
+an operator that belong to no key.
 
 **A file is read as a whole and only if its checksum is right**: a damaged file is an error, never
-other data. This module knows nothing of Python values; see `holdfast.state.sections` for that.
+other data. A checksum says that nothing was changed since, not that all is as it should be: what
+the parts of a file say of each other is checked as well, before memory is taken for it.
+
+**A file has its own name in its header**, and is refused under another one: a name has the epoch,
+level and subtask of the writer and a random part, so no two files of any jobs share one.
+
+This module knows nothing of Python values; see `holdfast.state.sections` for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from struct import Struct, pack
 from typing import Final
 from zlib import crc32
 
-import msgspec
 import pyarrow as pa
 
-from holdfast.state.errors import StateCorruptionError
+from holdfast.state.errors import StateCorruptionError, decoding
+from holdfast.state.file_header import (
+    BlobHead,
+    ChunkHead,
+    ColumnHead,
+    Header,
+    Op,
+    SectionHead,
+    decode_header,
+    encode_header,
+)
 from holdfast.state.schema import Schema
 from holdfast.state.serializers import Codec, Column
 
@@ -46,27 +60,14 @@ VERSION: Final = 3
 _MAGIC: Final = b"HFST"
 _FIXED: Final = Struct("<4sBBHIQQ")
 _CHECKSUM_SIZE: Final = 4
-_CODECS: Final = {0: None, 1: "lz4", 2: "zstd"}
+_PLAIN: Final = 0
 _LZ4: Final = 1
+#: lz4 makes nothing smaller than this part of it
+_LARGEST_RATIO: Final = 255
 #: below this a body is not worth compressing; above, lz4 cannot
 _COMPRESSIBLE: Final = range(512, 1 << 30)
 
 BlobId = tuple[str, str]
-
-
-class Op(IntEnum):
-    """What a chunk does to its keys; the numbers are part of the format.
-
-    Each sets what it names, whatever was there before, so doing it twice is doing it once.
-    """
-
-    PUT = 0  # values
-    DELETE = 1
-    LIST_REPLACE = 2  # lengths; elements
-    LIST_APPEND = 3  # lengths before, lengths of what is appended; elements
-    MAP_REPLACE = 4  # lengths; map keys, map values
-    MAP_PUT = 5  # lengths; map keys, map values
-    MAP_REMOVE = 6  # lengths; map keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,79 +147,51 @@ class StateFile:
         return sum(c.count for s in self.sections for c in s.chunks) + len(self.blobs)
 
 
-class _ColumnHead(msgspec.Struct, array_like=True, frozen=True):
-    codec: Codec
-    length: int
+def encode_file(file: StateFile, name: str = "", compress: bool = True) -> bytes:
+    """Return the bytes of a file, which will have that name.
 
-
-class _ChunkHead(msgspec.Struct, array_like=True, frozen=True):
-    op: Op
-    first: int
-    last: int
-    clipped: bool
-    count: int
-    columns: tuple[_ColumnHead, ...]
-
-
-class _SectionHead(msgspec.Struct, array_like=True, frozen=True):
-    operator: str
-    state: str
-    kind: str
-    namespaced: bool
-    types: tuple[Schema | None, ...]
-    max_parallelism: int
-    chunks: tuple[_ChunkHead, ...]
-    expires: bool = False
-
-
-class _BlobHead(msgspec.Struct, array_like=True, frozen=True):
-    operator: str
-    name: str
-    length: int | None
-
-
-class _Header(msgspec.Struct, array_like=True, frozen=True):
-    sections: tuple[_SectionHead, ...]
-    blobs: tuple[_BlobHead, ...]
-
-
-_encode_header: Final = msgspec.msgpack.Encoder().encode
-_decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
-
-
-def encode_file(file: StateFile, compress: bool = True) -> bytes:
-    """Return the bytes of a file; not compressed if it holds what is compressed already."""
-    header = _encode_header(_header(file))
+    ``compress``: not if it holds what is compressed already.
+    """
+    header = encode_header(_header(file, name))
     body = b"".join(_parts(file))
-    compression, stored = _compress(body) if compress else (0, body)
+    compression, stored = _compress(body) if compress else (_PLAIN, body)
     fixed = _FIXED.pack(_MAGIC, VERSION, compression, 0, len(header), len(stored), len(body))
     checksum = crc32(stored, crc32(header, crc32(fixed)))
     return b"".join((fixed, header, stored, pack("<I", checksum)))
 
 
 def decode_file(data: bytes, name: str) -> StateFile:
-    """Return what a file holds; ``name`` is for errors.
+    """Return what the file of that name holds.
 
-    Raise a StateCorruptionError if these are not exactly the bytes that `encode_file` returned.
+    Raises:
+        StateCorruptionError: when these are not exactly the bytes that `encode_file` returned, or
+            it returned them for another name.
     """
     header_length, stored_length, body_length, compression = _check(data, name)
     end = _FIXED.size + header_length
-    header = _decode_header(data[_FIXED.size : end])
-    stored = memoryview(data)[end : end + stored_length]
-    return _read(header, _Body(_decompress(stored, compression, body_length)))
+    with decoding(f"state file {name!r}"):
+        header = decode_header(memoryview(data)[_FIXED.size : end])
+        if header.name not in ("", name):
+            problem = f"it is the file {header.name!r}, and was put in this one's place"
+            raise _damaged(name, f"{problem}; put both files back to where they were")
+        if header.body_length != body_length:
+            problem = f"expected a body of {header.body_length} bytes, found {body_length}"
+            raise _damaged(name, problem)
+        stored = memoryview(data)[end : end + stored_length]
+        return _read(header, _Body(_decompress(stored, compression, body_length)))
 
 
-def _header(file: StateFile) -> _Header:
+def _header(file: StateFile, name: str) -> Header:
     sections = tuple(_section_head(section) for section in file.sections)
     blobs = tuple(
-        _BlobHead(operator, name, None if blob is None else len(blob))
+        BlobHead(operator, name, None if blob is None else len(blob))
         for (operator, name), blob in file.blobs.items()
     )
-    return _Header(sections, blobs)
+    return Header(sections, blobs, name)
 
 
-def _section_head(section: Section) -> _SectionHead:
-    return _SectionHead(
+def _section_head(section: Section) -> SectionHead:
+    return SectionHead(
         section.operator,
         section.state,
         section.kind,
@@ -230,15 +203,15 @@ def _section_head(section: Section) -> _SectionHead:
     )
 
 
-def _chunk_heads(section: Section) -> tuple[_ChunkHead, ...]:
+def _chunk_heads(section: Section) -> tuple[ChunkHead, ...]:
     return tuple(
-        _ChunkHead(c.op, c.first, c.last, c.clipped, c.count, _column_heads(c))
+        ChunkHead(c.op, c.first, c.last, c.clipped, c.count, _column_heads(c))
         for c in section.chunks
     )
 
 
-def _column_heads(chunk: Chunk) -> tuple[_ColumnHead, ...]:
-    return tuple(_ColumnHead(c.codec, len(c.data)) for c in chunk.columns)
+def _column_heads(chunk: Chunk) -> tuple[ColumnHead, ...]:
+    return tuple(ColumnHead(c.codec, len(c.data)) for c in chunk.columns)
 
 
 def _parts(file: StateFile) -> Iterator[bytes | memoryview]:
@@ -250,17 +223,25 @@ def _parts(file: StateFile) -> Iterator[bytes | memoryview]:
 
 def _compress(body: bytes) -> tuple[int, bytes]:
     if len(body) in _COMPRESSIBLE:
-        small: bytes = pa.compress(body, codec=_CODECS[_LZ4], asbytes=True)
+        small: bytes = pa.compress(body, codec="lz4", asbytes=True)
         if len(small) < len(body) * 7 // 8:
             return _LZ4, small
-    return 0, body
+    return _PLAIN, body
 
 
 def _decompress(stored: memoryview, compression: int, size: int) -> memoryview:
-    codec = _CODECS[compression]
-    if codec is None:
+    if compression == _PLAIN and size == len(stored):
         return stored
-    return memoryview(pa.decompress(stored, decompressed_size=size, codec=codec))
+    if compression != _LZ4 or size > len(stored) * _LARGEST_RATIO:
+        message = f"compression {compression} makes no {size} bytes of {len(stored)}"
+        raise ValueError(message)
+    # NB: `pa.decompress` does not say if there was less than it has made room for
+    with pa.CompressedInputStream(pa.BufferReader(stored), "lz4") as stream:
+        body = stream.read_buffer(size + 1)
+    if body.size != size:
+        message = f"the body has more or less than {size} bytes"
+        raise ValueError(message)
+    return memoryview(body)
 
 
 def _check(data: bytes, name: str) -> tuple[int, int, int, int]:
@@ -302,7 +283,7 @@ class _Body:
         return self._data[start : self._position]
 
 
-def _read(header: _Header, body: _Body) -> StateFile:
+def _read(header: Header, body: _Body) -> StateFile:
     sections = [_read_section(head, body) for head in header.sections]
     blobs = {
         (b.operator, b.name): None if b.length is None else body.take(b.length)
@@ -311,7 +292,7 @@ def _read(header: _Header, body: _Body) -> StateFile:
     return StateFile(sections, blobs)
 
 
-def _read_section(head: _SectionHead, body: _Body) -> Section:
+def _read_section(head: SectionHead, body: _Body) -> Section:
     chunks = tuple(_read_chunk(chunk, body) for chunk in head.chunks)
     return Section(
         head.operator,
@@ -325,6 +306,6 @@ def _read_section(head: _SectionHead, body: _Body) -> Section:
     )
 
 
-def _read_chunk(head: _ChunkHead, body: _Body) -> Chunk:
+def _read_chunk(head: ChunkHead, body: _Body) -> Chunk:
     columns = tuple(Column(c.codec, body.take(c.length)) for c in head.columns)
     return Chunk(head.op, head.first, head.last, head.clipped, head.count, columns)

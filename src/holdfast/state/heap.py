@@ -136,8 +136,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             raise ValueError(message)
         step = None if fold == len(chain.files) else self._marks_since(chain.since(fold))
         file = self._export(step, chain.since(fold))
-        data = encode_file(file)
-        ref = FileRef(f"{stamp}.state", len(data), chain.since(fold), epoch)
+        name = f"{stamp}.state"
+        data = encode_file(file, name)
+        ref = FileRef(name, len(data), chain.since(fold), epoch)
         storage.write(ref.name, data, durable=durable)
         # NB: nothing is taken for written before this line.
         self._chain = chain.extended(ref, stamp, self._swept(step is None), fold)

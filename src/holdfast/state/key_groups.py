@@ -40,6 +40,7 @@ from holdfast.common.types import Row
 
 __all__ = [
     "DEFAULT_MAX_PARALLELISM",
+    "MOST_KEY_GROUPS",
     "KeyRouter",
     "key_group",
     "key_group_range",
@@ -50,6 +51,8 @@ __all__ = [
 ]
 
 DEFAULT_MAX_PARALLELISM: Final = 128
+#: the largest max parallelism
+MOST_KEY_GROUPS: Final = 1 << 15
 
 #: how many keys a router remembers, and how many of those whose hashes are computed together:
 #: these take less time to compute than to look up in what the processor's cache cannot hold
@@ -177,7 +180,7 @@ def unusable_key(key: Any) -> TypeError | None:
 
 
 def _check_parallelism(parallelism: int, max_parallelism: int) -> None:
-    if not 1 <= parallelism <= max_parallelism <= 1 << 15:
+    if not 1 <= parallelism <= max_parallelism <= MOST_KEY_GROUPS:
         message = (
             "parallelism must be at least 1 and at most the max parallelism, and that at most "
             f"32768; got parallelism {parallelism} and max parallelism {max_parallelism}"

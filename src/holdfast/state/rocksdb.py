@@ -313,7 +313,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         file = read_file(storage, base.name, base.size)
         read = base.size
         if chain.tables:
-            index, _, file = index_of(file)
+            index, _, file = index_of(file, chain)
             read += self._lay_out(storage, chain, index)
             self._attach(LocalState(self._taken_slot().path, self._budget))
             self._table_names = index.tables
@@ -471,6 +471,6 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
 def _write(
     storage: StateStorage, name: str, file: StateFile, durable: bool, since: int, until: int
 ) -> FileRef:
-    data = encode_file(file)
+    data = encode_file(file, name)
     storage.write(name, data, durable=durable)
     return FileRef(name, len(data), since, until)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from itertools import chain
 from numbers import Number
 from operator import itemgetter
@@ -62,6 +63,8 @@ _MAP: Final = Struct("<BBII")
 #: the one first byte that MessagePack never writes
 _HASHED: Final = 0xC1
 _BUCKET: Final = 0xFF
+#: MessagePack holds no integer of more
+_DIGITS: Final = 20
 _ONE: Final = b"\x91"
 #: how the keys of these types come back is how they were, and what equals them is of their type
 _EXACT: Final = frozenset({str, bytes, int, type(None)})
@@ -325,6 +328,10 @@ def _canonical(key: Any) -> Any:
 
 
 def _canonical_number(key: Any) -> int | float:
+    if isinstance(key, Decimal) and key.adjusted() > _DIGITS:
+        # NB: the integer that equals it could be too long to be made
+        message = f"no plain number equals {key!r}"
+        raise OverflowError(message)
     for kind in (int, float):
         try:
             number = kind(key.real if isinstance(key, complex) else key)

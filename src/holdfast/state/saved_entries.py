@@ -195,7 +195,7 @@ def table_sections(
     """Yield what is in the tables below the files of a chain, in sections of bounded size."""
     if chain.tables:
         base = chain.files[0]
-        index, states, _ = index_of(read_file(storage, base.name, base.size))
+        index, states, _ = index_of(read_file(storage, base.name, base.size), chain)
         numbered = [pair for pair in enumerate(states) if wanted(pair[1])]
         if numbered:
             yield from read_tables(storage, chain, index, numbered, key_groups, loads)

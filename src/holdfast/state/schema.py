@@ -44,6 +44,7 @@ __all__ = [
     "Reference",
     "Schema",
     "TupleOf",
+    "check_schema",
     "describe",
     "is_written_as",
 ]
@@ -276,3 +277,42 @@ def describe(schema: Schema | None) -> str:
 def _describe_field(field: Field, optional: bool) -> str:
     none = " | None" if optional and field.schema.nullable else ""
     return f"{field.name}: {describe(field.schema)}{none}"
+
+
+#: types in types; there are none that anybody would write
+_DEEPEST: Final = 64
+
+
+def check_schema(schema: Schema | None, records: int = 0, depth: int = 0) -> None:
+    """Refuse a schema that no type has; ``records`` are around it.
+
+    Raises:
+        ValueError: when a kind is not known, a reference leads nowhere, or it is too deep.
+    """
+    if isinstance(schema, Plain) and schema.kind not in PLAIN:
+        message = f"there are no plain values of the kind {schema.kind!r}"
+        raise ValueError(message)
+    if isinstance(schema, Reference) and not 1 <= schema.up <= records:
+        message = f"a type refers to what is {schema.up} records up, of {records}"
+        raise ValueError(message)
+    if depth > _DEEPEST:
+        message = f"types are nested deeper than {_DEEPEST}"
+        raise ValueError(message)
+    inner = records + isinstance(schema, Record)
+    for part in _parts(schema):
+        check_schema(part, inner, depth + 1)
+
+
+def _parts(schema: Schema | None) -> tuple[Schema, ...]:
+    match schema:
+        case ListOf(item=item):
+            return (item,)
+        case MapOf(key=key, value=value):
+            return key, value
+        case TupleOf(items=items):
+            return items
+        case Record(fields=fields):
+            return tuple(field.schema for field in fields)
+        case OneOf(options=options):
+            return options
+    return ()

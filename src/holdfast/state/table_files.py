@@ -17,6 +17,7 @@ A backend that keeps state elsewhere reads the tables as sections: `read_chain`.
 from __future__ import annotations
 
 import pickle
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +27,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import InternalError
 from holdfast.state.chain import Chain, FileRef
+from holdfast.state.errors import StateCorruptionError, decoding
 from holdfast.state.files import BlobId, Section, StateFile, encode_file
 from holdfast.state.interface import read_file
 from holdfast.state.serializers import Loads
@@ -46,6 +47,9 @@ __all__ = [
 #: no operator has such a uid
 _INDEX: Final[BlobId] = ("\0tables", "index")
 _TABLE: Final[BlobId] = ("\0tables", "table")
+#: RocksDB's names: of a table, and of what lists all tables
+_TABLE_NAME: Final = re.compile(r"\d{1,20}\.sst", re.ASCII)
+_LIST_NAME: Final = re.compile(r"CURRENT|MANIFEST-\d{1,20}", re.ASCII)
 
 
 class TableIndex(msgspec.Struct, frozen=True):
@@ -56,12 +60,28 @@ class TableIndex(msgspec.Struct, frozen=True):
         files: the other files of the database, by name.
         states: how many states there are.
         pickled: in which of them there is something pickled, by number.
+
+    Invariant: the names are those of RocksDB's tables and of its list of tables, each once. So a
+    database that is made of it has no other file, and RocksDB reads no other directory.
     """
 
     tables: tuple[str, ...]
     files: dict[str, bytes]
     states: int
     pickled: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        strange = [name for name in self.tables if not _TABLE_NAME.fullmatch(name)]
+        strange += [name for name in self.files if not _LIST_NAME.fullmatch(name)]
+        if strange or len(set(self.tables)) < len(self.tables):
+            message = f"{strange or self.tables!r} are not the names of a database's files"
+            raise ValueError(message)
+        if self.files.get("CURRENT", b"").removesuffix(b"\n").decode() not in self.files:
+            message = f"the database's file 'CURRENT' names no other file: {self.files.keys()}"
+            raise ValueError(message)
+        if not all(0 <= number < self.states for number in self.pickled):
+            message = f"there are {self.states} states, and {self.pickled} are said to be pickled"
+            raise ValueError(message)
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -73,13 +93,21 @@ def with_index(file: StateFile, index: TableIndex) -> StateFile:
     return replace(file, blobs={**file.blobs, _INDEX: _encode(index)})
 
 
-def index_of(file: StateFile) -> tuple[TableIndex, Sequence[Section], StateFile]:
-    """Return the index of a base that lies on tables, its states, and the base without both."""
+def index_of(file: StateFile, chain: Chain) -> tuple[TableIndex, Sequence[Section], StateFile]:
+    """Return the index of a base that lies on tables, its states, and the base without both.
+
+    Raises:
+        StateCorruptionError: when it has none, or one of other tables than the chain's.
+    """
     data = file.blobs.get(_INDEX)
-    if data is None:
-        message = "a base lies on tables and has no index of them"
-        raise InternalError(message)
-    index = _decode(data)
+    with decoding(f"state file {chain.files[0].name!r}"):
+        index = _decode(b"" if data is None else data)
+        if len(index.tables) != len(chain.tables) or not 0 <= index.states <= len(file.sections):
+            message = (
+                f"it is of {len(index.tables)} tables and {index.states} states; the chain has "
+                f"{len(chain.tables)} tables, and the file {len(file.sections)} sections"
+            )
+            raise ValueError(message)
     blobs = {blob_id: blob for blob_id, blob in file.blobs.items() if blob_id != _INDEX}
     states, others = file.sections[: index.states], file.sections[index.states :]
     return index, states, StateFile(others, blobs)
@@ -87,7 +115,7 @@ def index_of(file: StateFile) -> tuple[TableIndex, Sequence[Section], StateFile]
 
 def write_table(storage: StateStorage, name: str, table: Path, durable: bool) -> int:
     """Write a table of a database as a state file; return its size."""
-    data = encode_file(StateFile((), {_TABLE: table.read_bytes()}), compress=False)
+    data = encode_file(StateFile((), {_TABLE: table.read_bytes()}), name, compress=False)
     storage.write(name, data, durable=durable)
     return len(data)
 
@@ -96,8 +124,8 @@ def read_table(storage: ReadableStorage, ref: FileRef) -> bytes | memoryview:
     """Return a table as the database wrote it."""
     data = read_file(storage, ref.name, ref.size).blobs.get(_TABLE)
     if data is None:
-        message = f"state file {ref.name!r} is not the table of a database"
-        raise InternalError(message)
+        message = f"state file {ref.name!r} cannot be used: it is not the table of a database"
+        raise StateCorruptionError(message)
     return data
 
 
@@ -128,7 +156,7 @@ def read_chain(
     for ref in chain.files[start:]:
         file = read_file(storage, ref.name, ref.size)
         if ref.since < 0 and chain.tables:
-            index, states, file = index_of(file)
+            index, states, file = index_of(file, chain)
             for section in read_tables(storage, chain, index, enumerate(states)):
                 yield ref, StateFile((section,))
         yield ref, file

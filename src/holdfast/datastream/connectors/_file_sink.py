@@ -12,6 +12,7 @@ from holdfast.datastream.connectors._part_files import (
     PartFiles,
     Place,
     Segment,
+    check_bucket,
 )
 from holdfast.datastream.functions import (
     FunctionInitializationContext,
@@ -83,6 +84,7 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         data = self._encode(value)
         segment = transaction.writing.get(bucket)
         if segment is None:
+            check_bucket(bucket)  # or a record could choose any directory
             segment = self._files.open_segment(context.current_processing_time())
             transaction.writing[bucket] = segment
         try:

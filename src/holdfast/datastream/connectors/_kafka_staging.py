@@ -25,8 +25,14 @@ from zlib import crc32
 import msgspec
 
 from holdfast.datastream.connectors._kafka_records import ProducerRecord
-from holdfast.datastream.connectors._part_files import FileTransaction, Part, PartFiles, Place
-from holdfast.filesystem import FileSystem, FileSystemError, join
+from holdfast.datastream.connectors._part_files import (
+    FileTransaction,
+    Part,
+    PartFiles,
+    Place,
+    path_below,
+)
+from holdfast.filesystem import FileSystem, FileSystemError
 
 _HEAD = struct.Struct("<II")
 #: a chunk is written when it has so many records, or so many bytes
@@ -107,24 +113,24 @@ class StagedRecords:
     def is_begun(self, transaction: KafkaTransaction) -> bool:
         """Whether somebody has begun to commit it."""
         system, directory = _home(transaction)
-        return system.exists(join(directory, _begun(transaction.name)))
+        return system.exists(path_below(directory, _begun(transaction.name)))
 
     def begin(self, transaction: KafkaTransaction) -> None:
         """Say that somebody has."""
         system, directory = _home(transaction)
-        system.write(join(directory, _begun(transaction.name)), b"", durable=True)
+        system.write(path_below(directory, _begun(transaction.name)), b"", durable=True)
 
     def is_there(self, transaction: KafkaTransaction) -> bool:
         """Whether the records have not gone."""
         system, directory = _home(transaction)
-        return system.exists(join(directory, transaction.name))
+        return system.exists(path_below(directory, transaction.name))
 
     def read(self, transaction: KafkaTransaction) -> Iterator[list[ProducerRecord]]:
         """The records, chunk by chunk, in the order in which they came."""
         system, directory = _home(transaction)
         for part in transaction.staged.parts:
             for segment in part.segments:
-                path = join(directory, segment.name)
+                path = path_below(directory, segment.name)
                 with system.open_input(path) as file:
                     yield from _chunks(system, path, file)
 
@@ -135,7 +141,7 @@ class StagedRecords:
     def forget(self, transaction: KafkaTransaction) -> None:
         """Delete what says that a commit was begun, when nobody will ask."""
         system, directory = _home(transaction)
-        system.delete(join(directory, _begun(transaction.name)))
+        system.delete(path_below(directory, _begun(transaction.name)))
 
     def _write(self, transaction: KafkaTransaction, now: int) -> None:
         writing = transaction.staged.writing

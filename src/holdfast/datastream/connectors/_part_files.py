@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import BinaryIO, NamedTuple
 
+from holdfast.common.plain_names import plain_name
 from holdfast.filesystem import (
     FileStatus,
     FileSystem,
@@ -31,6 +32,7 @@ from holdfast.filesystem import (
     file_system_of,
     join,
 )
+from holdfast.state.errors import StateCorruptionError
 
 _COPY_BYTES = 1024 * 1024
 _logger = logging.getLogger(__name__)
@@ -94,7 +96,7 @@ class Place(NamedTuple):
     def resolve(self) -> tuple[FileSystem, str, str]:
         """The file system, and in it the paths of the directory and of the hidden one."""
         system, base = file_system_of(self.base)
-        return system, base, join(base, _hidden(self.sink))
+        return system, base, path_below(base, _hidden(self.sink))
 
 
 @dataclass
@@ -170,7 +172,10 @@ class PartFiles:
         """
         system, base, directory = transaction.place.resolve()
         for part in transaction.parts:
-            paths, final = _paths(directory, part), join(base, part.bucket, part.name)
+            paths, final = (
+                _paths(directory, part),
+                path_below(base, *_names(f"{part.bucket}/{part.name}")),
+            )
             try:
                 self._publish(system, base, part, paths, final)
             except MissingFileError:
@@ -223,7 +228,7 @@ class PartFiles:
             return
         if found.size != part.size:
             # NB: in this program's own directory, since an earlier one's is swept now
-            whole = join(base, _hidden(self._place.sink), self._new_name())
+            whole = path_below(base, _hidden(self._place.sink), self._new_name())
             _concatenate(system, part, paths, whole)
         for path in others:
             system.delete(path)
@@ -234,12 +239,51 @@ class PartFiles:
         return f"{self._own}{uuid.uuid4().hex}"
 
 
+def check_bucket(bucket: str) -> None:
+    """Refuse a bucket that would lead out of the sink's directory.
+
+    Raises:
+        ValueError: when a part of it is not a plain name.
+    """
+    try:
+        for name in _names(bucket):
+            plain_name(name)
+    except ValueError as error:
+        message = (
+            f"a record has the bucket {bucket!r}, and {error}; the bucket assigner must return the "
+            "relative path of a directory, or replace what it takes from records"
+        )
+        raise ValueError(message) from error
+
+
+def path_below(directory: str, *names: str) -> str:
+    """Return the path of what restored state names: it is in the directory, or below it.
+
+    Raises:
+        StateCorruptionError: when a name would lead elsewhere.
+    """
+    try:
+        for name in names:
+            plain_name(name)
+    except ValueError as error:
+        message = (
+            f"the saved state of a sink that writes to '{directory}' cannot be used: {error}; "
+            "start from another checkpoint or savepoint"
+        )
+        raise StateCorruptionError(message) from error
+    return join(directory, *names)
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name]
+
+
 def _hidden(sink: str) -> str:
     return f".holdfast-{sink}"
 
 
 def _paths(directory: str, part: Part) -> list[str]:
-    return [join(directory, segment.name) for segment in part.segments]
+    return [path_below(directory, segment.name) for segment in part.segments]
 
 
 def _concatenate(system: FileSystem, part: Part, paths: list[str], whole: str) -> None:
