@@ -86,7 +86,7 @@ class Stranger:
 
 def main() -> None:
     """Attack the server of the command line."""
-    address, count = urlsplit(sys.argv[1]), int(sys.argv[2])
+    address, count = urlsplit(sys.argv[1]), int(sys.argv[-1])
     assert address.hostname is not None
     assert address.port is not None
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

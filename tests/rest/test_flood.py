@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import pytest
+
 from holdfast.rest.client import Client
 
 ROOT = Path(__file__).parents[2]
@@ -71,3 +73,53 @@ def test_half_open_connections_cost_a_job_nothing(tmp_path: Path) -> None:
     told = (tmp_path / "log").read_text().splitlines()
     assert len(told) <= 2, told
     assert "connections, which is the limit" in told[0]
+
+
+#: a client connects while the process has no descriptors left; prints the answer and the log
+EXHAUSTED = """
+import logging, resource, socket, sys, threading, urllib.request
+from holdfast.rest.options import RestOptions
+from holdfast.rest.serving import RestServer
+from holdfast.rest.site import LiveJobs
+
+class Log(logging.Handler):
+    def emit(self, record):
+        lines.append(record.getMessage().splitlines()[0])
+        told.set()
+
+lines, told = [], threading.Event()
+logging.getLogger().addHandler(Log())
+server = RestServer(LiveJobs(), RestOptions(port=0))
+server.start()
+if sys.argv[1] == "later":
+    urllib.request.urlopen(server.url + "/overview").close()
+host, port = server.url.removeprefix("http://").split(":")
+client = socket.socket()
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+client.connect((host, int(port)))
+client.sendall(b"GET /overview HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
+assert told.wait(30)
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+print(client.recv(65536).split(b"\\r\\n")[0].decode())
+print(*lines, sep="\\n")
+client.close()
+server.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "line"),
+    [
+        ("first", "the REST server at http://127.0.0.1:"),
+        ("later", "the REST server cannot accept a connection: [Errno 24] Too many open files"),
+    ],
+)
+def test_a_server_waits_for_descriptors(moment: str, line: str) -> None:
+    command = [sys.executable, "-c", EXHAUSTED, moment]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    answer, *log = done.stdout.splitlines()
+    assert answer == "HTTP/1.1 200 OK"
+    assert len(log) == 1
+    assert log[0].startswith(line)
