@@ -149,7 +149,7 @@ class Listener:
         self._lock = threading.Lock()
         #: peers that have not proved to have the key, in the order in which they came
         self._strangers: deque[socket.socket] = deque()
-        threading.Thread(target=self._accept, name="holdfast-peers", daemon=True).start()
+        threading.Thread(target=self._accept, name="peers-of-this-process", daemon=True).start()
 
     def close(self) -> None:
         """Let nobody in any more; lines that are open stay open."""

@@ -25,7 +25,6 @@ _FOLDER: Final = "sockets"
 _LONGEST: Final = 103
 #: the longest name that `listen_here` gives a socket
 _NAME: Final = len("4294967295-01234567")
-_BACKLOG: Final = 64
 #: an address of no host, to which packets would leave through the interface to other hosts
 _ELSEWHERE: Final = ("192.0.2.1", 9)
 
@@ -43,7 +42,7 @@ def listen_here() -> tuple[socket.socket, str]:
     try:
         listener.bind(str(path))
         path.chmod(0o600)
-        listener.listen(_BACKLOG)
+        listener.listen(socket.SOMAXCONN)
     except BaseException:
         listener.close()
         raise
@@ -53,7 +52,7 @@ def listen_here() -> tuple[socket.socket, str]:
 def listen_at(host: str) -> socket.socket:
     """Return a socket that listens at an IP address of this host, at a free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, 0), family=family, backlog=_BACKLOG)
+    return socket.create_server((host, 0), family=family, backlog=socket.SOMAXCONN)
 
 
 def socket_path(name: str) -> Path:
