@@ -14,7 +14,7 @@ from holdfast.runtime.addresses import Address
 from holdfast.runtime.sockets import socket_path
 
 #: longer than any test may take, so that it is never what decides one
-PATIENCE = 120.0
+PATIENCE = 60.0
 
 
 def knock(address: Address) -> socket.socket:

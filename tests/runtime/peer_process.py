@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
+from holdfast.runtime import peers
 from holdfast.runtime.peers import Line, listen
 
 _held: list[int] = []
@@ -36,6 +37,8 @@ def _take_all_descriptors() -> None:
 
 def main() -> None:
     """Listen until standard input ends."""
+    # NB: no deadline helps those who wait behind a stranger
+    peers._DEADLINE = 1e6  # type: ignore[misc]
     listener = listen(_echo, sys.argv[1])
     _answer(msgspec.json.encode(listener.address).decode())
     for order in sys.stdin:

@@ -6,7 +6,6 @@ import decimal
 import multiprocessing
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
