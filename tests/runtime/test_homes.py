@@ -8,17 +8,20 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.errors import InternalError
+from holdfast.runtime import homes
+from holdfast.runtime.addresses import read_address
 from holdfast.runtime.blocks import Block, Header, Kind
 from holdfast.runtime.homes import Homes, Place
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.task import FailedRun
+from tests.strangers import STRANGERS, knock
 
 PLACE = Place("job", 0, 1, 0)
 
@@ -153,15 +156,54 @@ def test_without_the_process_it_lived_in_a_subtask_is_made_anew(tmp_path: Path) 
 
 def test_a_process_that_dies_with_a_subtask_at_work(tmp_path: Path) -> None:
     worker = Worker(tmp_path)
-    process = _spawn(_dies_at_the_second, tmp_path)
-    (tmp_path / "homes").mkdir(exist_ok=True)
-    while not list((tmp_path / "homes").iterdir()):
-        assert process.is_alive()
+    process, _ = _living(tmp_path, _dies_at_the_second)
     with pytest.raises(InternalError, match="process in which a subtask lived has ended"):
         list(worker.run([block(0), block(1), block(2)]))
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
+
+
+def test_strangers_at_its_socket_do_not_hold_up_the_process_of_a_subtask(tmp_path: Path) -> None:
+    worker = Worker(tmp_path)
+    process, registration = _living(tmp_path)
+    address = read_address(registration)
+    assert address is not None
+    with ExitStack() as open_ones:
+        for behave in STRANGERS * 2:
+            behave(open_ones.enter_context(knock(address)))
+            assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
+    assert not worker.made, "it still lives there"
+    process.kill()
+    process.join()
+
+
+def test_a_process_that_stands_still_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "_PATIENCE", 0.2)
+    worker = Worker(tmp_path)
+    process, _ = _living(tmp_path)
+    os.kill(process.pid, signal.SIGSTOP)
+    assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
+    assert len(worker.made) == 1
+    process.kill()
+    process.join()
+
+
+@pytest.mark.parametrize("damage", [os.mkfifo, Path.mkdir, Path.touch], ids=lambda f: f.__name__)
+def test_a_registration_that_is_none_is_not_believed(
+    workers: Workers, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], object]
+) -> None:
+    first, second = workers
+    list(first.run())
+    (registration,) = Path(first.directory, "homes").iterdir()
+    assert registration.stat().st_mode & 0o777 == 0o600
+    registration.unlink()
+    damage(registration)
+    assert [bytes(b.data) for b in second.run([block(0, b"a")])] == [b"aa"]
+    assert len(second.made) == 1
+    assert f"'{registration}' is" in caplog.text
 
 
 def test_workers_of_different_executors_have_nothing_to_do_with_each_other(
@@ -187,6 +229,21 @@ def _spawn(target: Callable[[str, int], None], directory: Path) -> Any:
     process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
     process.start()
     return process
+
+
+def _living(directory: Path, target: Callable[[str, int], None] | None = None) -> tuple[Any, Path]:
+    """A process in which a subtask lives, and the file that says so."""
+    process = _spawn(target or _lives, directory)
+    (directory / "homes").mkdir(exist_ok=True)
+    while not (found := [p for p in (directory / "homes").iterdir() if p.name[0] != "."]):
+        process.join(0.01)
+        assert process.is_alive()
+    return process, found[0]
+
+
+def _lives(directory: str, parent: int) -> None:
+    _ran_once(directory, parent)
+    threading.Event().wait()
 
 
 def _ran_once(directory: str, parent: int) -> None:

@@ -19,28 +19,24 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import json
+import logging
 import os
 import pickle
-import secrets
 import socket
-import struct
-import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from holdfast.errors import InternalError
+from holdfast.runtime.addresses import Address, BadAddressError, read_address, write_address
 from holdfast.runtime.blocks import Block, decode_header, encode_header
 from holdfast.runtime.logs import begin_subtask, spill
+from holdfast.runtime.peers import GONE, Line, Listener, PeerError, connect, listen
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.task import FailedRun, Subtask
 
@@ -48,15 +44,10 @@ __all__ = ["Homes", "Place"]
 
 #: blocks that wait for Spark to take them, while the subtask goes on
 _AHEAD = 4
-#: in seconds: how long the answer to a question may take that costs nothing
+#: how long another process may take to let this one in, and then to answer, in seconds
 _PATIENCE = 5.0
-#: in seconds: how long one waits who could not take a call
-_BREATH = 0.05
 
-#: the length of a block's data
-_SIZE = struct.Struct("<Q")
-#: what is wrong with a connection whose other end has gone
-_GONE = (EOFError, OSError)
+_logger = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
@@ -77,7 +68,7 @@ class Homes:
         #: the places of subtasks that are at work in this process
         self._at_work: set[Place] = set()
         self._lock = threading.Lock()
-        self._server: _Server | None = None
+        self._server: Listener | None = None
 
     def run(
         self,
@@ -121,7 +112,7 @@ class Homes:
             self._at_work.add(place)
             return self._homes.pop(place)
 
-    def serve(self, line: _Line) -> None:
+    def serve(self, line: Line) -> None:
         """Run a subtask for another process."""
         place, task = line.hear()
         home = self.lend(place)
@@ -130,11 +121,11 @@ class Homes:
             return
         failure = None
         try:
-            with closing(self._run_here(home, place, task, line.receive())) as run:
-                line.send(run)
+            with closing(self._run_here(home, place, task, _receive(line))) as run:
+                _send(line, run)
         except Exception as error:
             failure = _portable(error)
-        line.end()
+            line.send()
         line.say(failure)
         line.wait()
 
@@ -170,9 +161,9 @@ class Homes:
                 if lives:
                     self._homes[place] = home
 
-    def _address(self) -> _Address:
+    def _address(self) -> Address:
         if self._server is None:
-            self._server = _Server(self.serve)
+            self._server = listen(self.serve)
         return self._server.address
 
 
@@ -253,13 +244,6 @@ class _NobodyTakesError(Exception):
     """Raised in the thread of a subtask whose task was ended by Spark."""
 
 
-class _Address(NamedTuple):
-    """Where a process can be asked for its subtasks, and the key to prove that one may."""
-
-    path: str
-    key: str
-
-
 def _executor() -> tuple[str, int]:
     """What this process and the other workers of the executor have in common: who started them.
 
@@ -268,61 +252,32 @@ def _executor() -> tuple[str, int]:
     return socket.gethostname(), os.getppid()
 
 
-class _Server:
-    """Lets the other workers run the subtasks that live here."""
-
-    def __init__(self, serve: Callable[[_Line], None]) -> None:
-        key = secrets.token_hex(32)
-        # NB: a name that is no file, where there are such names: nobody has to clean up
-        path = f"\0holdfast-{secrets.token_hex(16)}" if sys.platform == "linux" else None
-        self._listener = Listener(path, "AF_UNIX", backlog=64, authkey=bytes.fromhex(key))
-        self.address = _Address(path or str(self._listener.address), key)
-        self._serve = serve
-        threading.Thread(target=self._accept, name="homes-of-subtasks", daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection = self._listener.accept()
-            except OSError:  # as when there is no file descriptor left
-                time.sleep(_BREATH)
-                continue
-            except (EOFError, AuthenticationError):
-                continue
-            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
-
-    def _answer(self, connection: Connection) -> None:
-        with suppress(*_GONE), closing(_Line(connection)) as line:
-            self._serve(line)
-
-
-def _read(registration: Path) -> _Address | None:
+def _read(registration: Path) -> Address | None:
+    """Return where a subtask lives; a file that does not say it is not believed."""
     try:
-        return _Address(*json.loads(registration.read_text()))
-    except OSError:
+        return read_address(registration)
+    except BadAddressError as error:
+        _logger.warning("%s", error)
         return None
 
 
-def _write(registration: Path, address: _Address) -> None:
-    """Say where a subtask lives: at once for all who look, and for nobody else.
+def _write(registration: Path, address: Address) -> None:
+    """Say where a subtask lives.
 
     Where there is no such directory, as on another host, nobody gets to know.
     """
-    draft = registration.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         registration.parent.mkdir(exist_ok=True)
-        draft.touch(mode=0o600)
-        draft.write_text(json.dumps(address))
-        draft.replace(registration)
+        write_address(registration, address, replace=True)
 
 
-def _ask(address: _Address, place: Place, task: EpochTask) -> _Line | None:
+def _ask(address: Address, place: Place, task: EpochTask) -> Line | None:
     """A line to the process at an address, if it runs the subtask now."""
     try:
-        line = _Line(Client(address.path, "AF_UNIX", authkey=bytes.fromhex(address.key)))
-    except (*_GONE, AuthenticationError):
+        line = connect(address, _PATIENCE)
+    except PeerError:
         return None
-    with suppress(*_GONE):
+    with suppress(*GONE):
         line.say((place, task))
         if line.hear(_PATIENCE):
             return line
@@ -330,16 +285,16 @@ def _ask(address: _Address, place: Place, task: EpochTask) -> _Line | None:
     return None
 
 
-def _carry(line: _Line, blocks: Iterable[Block]) -> Iterator[Block]:
+def _carry(line: Line, blocks: Iterable[Block]) -> Iterator[Block]:
     """Bring blocks to a subtask in another process, and give those that come from it."""
     problems: list[BaseException] = []
     carrier = threading.Thread(target=_bring, args=(line, blocks, problems), daemon=True)
     with closing(line):
         carrier.start()
         try:
-            yield from line.receive()
+            yield from _receive(line)
             failure = line.hear()
-        except _GONE as error:
+        except GONE as error:
             raise _lost(problems) from error
         finally:
             line.hang_up()
@@ -348,77 +303,31 @@ def _carry(line: _Line, blocks: Iterable[Block]) -> Iterator[Block]:
         raise failure
 
 
-def _bring(line: _Line, blocks: Iterable[Block], problems: list[BaseException]) -> None:
+def _bring(line: Line, blocks: Iterable[Block], problems: list[BaseException]) -> None:
     try:
-        line.send(blocks)
-        line.end()
+        _send(line, blocks)
     except BaseException as error:
         problems.append(error)
         line.hang_up()
 
 
 def _lost(problems: list[BaseException]) -> BaseException:
-    own = [problem for problem in problems if not isinstance(problem, _GONE)]
+    own = [problem for problem in problems if not isinstance(problem, GONE)]
     message = "the worker process in which a subtask lived has ended; look for what ended it"
     return own[0] if own else InternalError(message)
 
 
-class _Line:
-    """A connection between two workers, for objects and for blocks.
+def _send(line: Line, blocks: Iterable[Block]) -> None:
+    """Send blocks, and that there are no more."""
+    for block in blocks:
+        line.send(encode_header(block.header), block.data)
+    line.send()
 
-    One thread may send while another one receives.
-    """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        # for the data of blocks: a connection would copy it two times more
-        self._socket = socket.socket(fileno=os.dup(connection.fileno()))
-
-    def say(self, message: Any) -> None:
-        """Send an object."""
-        self._connection.send(message)
-
-    def hear(self, patience: float | None = None) -> Any:
-        """The next object; None if it does not come in that time."""
-        return self._connection.recv() if self._connection.poll(patience) else None
-
-    def send(self, blocks: Iterable[Block]) -> None:
-        """Send blocks."""
-        for block in blocks:
-            self._connection.send_bytes(_SIZE.pack(len(block.data)) + encode_header(block.header))
-            self._socket.sendall(block.data)
-
-    def end(self) -> None:
-        """Say that there are no more blocks."""
-        self._connection.send_bytes(b"")
-
-    def receive(self) -> Iterator[Block]:
-        """Blocks, until there are no more."""
-        while head := self._connection.recv_bytes():
-            data = memoryview(bytearray(*_SIZE.unpack_from(head)))
-            filled = 0
-            while filled < len(data):
-                filled += self._socket.recv_into(data[filled:]) or self._fail()
-            yield Block(decode_header(head[_SIZE.size :]), data)
-
-    def wait(self) -> None:
-        """Wait until the other side hangs up; what it still sends is lost."""
-        while self._socket.recv(1 << 16):
-            pass
-
-    def hang_up(self) -> None:
-        """End it, also for threads of both sides that wait at it, which closing would not."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Let go of it."""
-        self._socket.close()
-        self._connection.close()
-
-    @staticmethod
-    def _fail() -> NoReturn:
-        raise EOFError
+def _receive(line: Line) -> Iterator[Block]:
+    """Blocks, until there are no more."""
+    while (message := line.receive()).head:
+        yield Block(decode_header(message.head), message.data)
 
 
 def _portable(error: Exception) -> Exception:

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import pickle
-import secrets
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from multiprocessing.connection import Client, Connection, Listener
+from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +28,16 @@ import cloudpickle
 from holdfast.common._cloudpickle import dumps
 from holdfast.errors import InternalError
 from holdfast.plan.model import PlannedOperator
+from holdfast.runtime.addresses import BadAddressError, read_address, write_address
 from holdfast.runtime.blocks import decode_records
 from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.event_time import Watermark
 from holdfast.runtime.failures import FailureReporter, OperatorFailed
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.logs import capture, pass_on, set_levels, spill, take
+from holdfast.runtime.peers import GONE, Line, PeerError, connect, listen
 from holdfast.runtime.protocol import Failure, decode_failure, encode
+from holdfast.runtime.sockets import is_alive, own_ip
 from holdfast.runtime.source_thread import SourceThread
 from holdfast.runtime.sources import (
     Beginning,
@@ -48,6 +49,8 @@ from holdfast.runtime.sources import (
 )
 
 _START_SECONDS = 60.0
+#: how long a source process may take to let a worker in, which its loop may delay, in seconds
+_CONNECT_SECONDS = 60.0
 _WATCH_SECONDS = 0.5
 
 
@@ -64,27 +67,28 @@ class HostedSources(SourceAccess):
         """Connect to the process of a subtask; start it if there is none."""
         folder = Path(job.directory) / "sources"
         folder.mkdir(parents=True, exist_ok=True)
-        registration = folder / f"{operator.uid}-{subtask}-{self._attempt}.json"
+        # NB: not by its uid, which may have any characters
+        registration = folder / f"{operator.id}-{subtask}-{self._attempt}.json"
         if not registration.exists():
             _start(registration, job, operator, subtask, self._attempt, beginning)
-        return HostedSource(registration)
+        return HostedSource(_connect(registration, operator.name, subtask))
 
 
 class HostedSource(LiveSource):
     """A connection to a source process."""
 
-    def __init__(self, registration: Path) -> None:
-        """Connect to the process that registered itself there."""
+    def __init__(self, line: Line) -> None:
+        """Talk to the process over this line."""
         self._finished = False
-        self._connection = _connect(registration)
+        self._line = line
 
     def read(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
         """Decoded batches; a loop's exception is raised here as an operator's failure."""
         with _watched():
-            self._connection.send(request)
-            while data := self._connection.recv_bytes():
+            self._line.say(request)
+            while data := self._line.receive().data:
                 yield decode_records(data)
-            self._finished, failure, self.watermark, lines = self._connection.recv()
+            self._finished, failure, self.watermark, lines = self._line.hear()
             pass_on(lines)
         if failure is not None:
             raise OperatorFailed(decode_failure(failure))
@@ -92,8 +96,8 @@ class HostedSource(LiveSource):
     def snapshot(self, request: SnapshotRequest) -> Snapshot:
         """The function's state after a read with a barrier."""
         with _watched():
-            self._connection.send(request)
-            snapshot, lines = self._connection.recv()
+            self._line.say(request)
+            snapshot, lines = self._line.hear()
             pass_on(lines)
             return Snapshot(*snapshot)
 
@@ -104,28 +108,29 @@ class HostedSource(LiveSource):
 
     def close(self) -> None:
         """Hang up; the process goes on."""
-        self._connection.close()
+        self._line.close()
 
 
 @contextlib.contextmanager
 def _watched() -> Iterator[None]:
     try:
         yield
-    except (EOFError, OSError) as error:
+    except GONE as error:
         raise InternalError(
             "the process of a source function has died; the job has to go back to its last "
             "checkpoint, or start again"
         ) from error
 
 
-def _connect(registration: Path) -> Connection:
-    found = json.loads(registration.read_text())
+def _connect(registration: Path, operator: str, subtask: int) -> Line:
     try:
-        address = (found["host"], found["port"])
-        return Client(address, authkey=bytes.fromhex(found["key"]))
-    except (OSError, EOFError) as error:
+        address = read_address(registration)
+        if address is None:
+            raise PeerError(f"there is no '{registration}' any more")
+        return connect(address, _CONNECT_SECONDS)
+    except (PeerError, BadAddressError) as error:
         raise InternalError(
-            f"the source process at {found['host']}:{found['port']} cannot be reached: {error}"
+            f"the process of source '{operator}', subtask {subtask}, cannot be reached: {error}"
         ) from error
 
 
@@ -140,7 +145,8 @@ def _start(
     order = dumps(
         (operator, subtask, attempt, dict(job.parameters), beginning, dict(job.log_levels))
     )
-    host = "127.0.0.1" if job.one_host else socket.gethostname()
+    # a socket that only this user can connect to, if no task will run on another host
+    host = "" if job.one_host else own_ip()
     process = subprocess.Popen(
         [
             sys.executable,
@@ -186,31 +192,30 @@ class _Host:
         except OperatorFailed as failed:
             self._failure = failed.failure
 
-    def serve(self, connection: Connection) -> None:
+    def serve(self, line: Line) -> None:
         """Answer one worker until it hangs up."""
-        with contextlib.suppress(EOFError, OSError), connection:
-            while True:
-                request = connection.recv()
-                with self._lock:
-                    if isinstance(request, SnapshotRequest):
-                        thread = self._thread
-                        snapshot = thread.snapshot(request) if thread else Snapshot()
-                        connection.send((tuple(snapshot), take()))
-                    else:
-                        self._answer(connection, request)
+        while True:
+            request = line.hear()
+            with self._lock:
+                if isinstance(request, SnapshotRequest):
+                    thread = self._thread
+                    snapshot = thread.snapshot(request) if thread else Snapshot()
+                    line.say((tuple(snapshot), take()))
+                else:
+                    self._answer(line, request)
 
-    def _answer(self, connection: Connection, request: ReadRequest) -> None:
+    def _answer(self, line: Line, request: ReadRequest) -> None:
         failure = self._failure
         try:
             for data in self._thread.read(request) if self._thread else ():
-                connection.send_bytes(data)
+                line.send(data=data)
         except OperatorFailed as failed:
             failure = failed.failure
-        connection.send_bytes(b"")
+        line.send()
         thread = self._thread
         finished = thread is not None and thread.finished
         watermark = thread.watermark if thread is not None else Watermark()
-        connection.send((finished, encode(failure) if failure else None, watermark, take()))
+        line.say((finished, encode(failure) if failure else None, watermark, take()))
 
     def stop(self) -> None:
         """Cancel the loop."""
@@ -218,56 +223,21 @@ class _Host:
             self._thread.stop()
 
 
-def _register(registration: Path, host: str, port: int, key: bytes) -> bool:
-    """Become the source of this subtask; False if another process is already."""
-    text = json.dumps({"host": host, "port": port, "key": key.hex(), "pid": os.getpid()})
-    draft = registration.with_suffix(f".{os.getpid()}")
-    draft.touch(mode=0o600)
-    draft.write_text(text)
-    try:
-        os.link(draft, registration)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink()
-    return True
-
-
-def _accept(listener: Listener, host: _Host) -> None:
-    while True:
-        try:
-            connection = listener.accept()
-        except (OSError, EOFError):
-            return
-        threading.Thread(target=host.serve, args=(connection,), daemon=True).start()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def main() -> None:
     """Run the loop that standard input describes until the job is over."""
-    registration, anchor, host_name = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    registration, anchor, host_ip = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     capture()
     atexit.register(spill)
     classes, order = pickle.loads(sys.stdin.buffer.read())
     vars(sys.modules["__main__"]).update(cloudpickle.loads(classes))
-    key = secrets.token_bytes(32)
-    with Listener((host_name, 0), backlog=16, authkey=key) as listener:
-        if not _register(registration, host_name, listener.address[1], key):
-            return
-        host = _Host(order)
-        threading.Thread(target=_accept, args=(listener, host), daemon=True).start()
-        while registration.exists() and _is_alive(anchor):
+    host: Future[_Host] = Future()
+    with closing(listen(lambda line: host.result().serve(line), host_ip)) as listener:
+        if not write_address(registration, listener.address, replace=False):
+            return  # another process is the source of this subtask
+        host.set_result(_Host(order))
+        while registration.exists() and is_alive(anchor):
             time.sleep(_WATCH_SECONDS)
-        host.stop()
+        host.result().stop()
 
 
 if __name__ == "__main__":

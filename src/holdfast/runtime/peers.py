@@ -1,0 +1,280 @@
+"""Connections between processes of one job, between which objects and data go both ways.
+
+Anybody who reaches the socket can connect, so both sides first prove that they have the key, which
+they know from a file that nobody else can read (`addresses`, `handshake`). A peer that has not done
+so within the deadline is dropped, and so is the one that has waited longest when there are too many
+of them; none keeps others from connecting, and nothing of theirs is unpickled.
+
+A message is ``head size (4 bytes) | data size (8 bytes) | head | data``.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import secrets
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing, suppress
+from typing import Any, Final, NamedTuple
+
+from holdfast.runtime.addresses import Address
+from holdfast.runtime.handshake import PeerError, admit, fail, introduce, left
+from holdfast.runtime.sockets import listen_at, listen_here, socket_path
+
+__all__ = ["GONE", "Line", "Listener", "PeerError", "connect", "listen"]
+
+#: what is wrong with a connection whose other end has gone
+GONE: Final = (EOFError, OSError)
+
+#: how long a peer has to prove that it has the key, in seconds
+_DEADLINE: Final = 10.0
+#: how many peers at a time may not have proved it yet
+_STRANGERS: Final = 64
+#: pause after a failed `accept()` or `connect()`, in seconds
+_PAUSE: Final = 0.05
+
+_SIZES: Final = struct.Struct("<IQ")
+#: the largest head of a message, in bytes
+_LARGEST_HEAD: Final = 1 << 20
+#: data below this size are sent with the head, in bytes
+_SMALL: Final = 1 << 14
+#: how many bytes are allocated before any of them has come
+_STEP: Final = 1 << 26
+
+_logger = logging.getLogger(__name__)
+
+
+class Message(NamedTuple):
+    """What is sent at once."""
+
+    head: memoryview
+    data: memoryview
+
+
+class Line:
+    """A connection between two processes that have proved to belong together.
+
+    One thread may send while another one receives.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Take over a connection."""
+        connection.settimeout(None)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connection
+
+    def say(self, message: Any) -> None:
+        """Send an object."""
+        self.send(data=pickle.dumps(message, 5))
+
+    def hear(self, patience: float | None = None) -> Any:
+        """Return the next object.
+
+        Raises:
+            TimeoutError: when it does not come within that many seconds.
+        """
+        if patience is not None:
+            self._socket.settimeout(patience)
+        data = self.receive().data
+        if patience is not None:
+            self._socket.settimeout(None)
+        return pickle.loads(data)
+
+    def send(self, head: bytes = b"", data: bytes | memoryview = b"") -> None:
+        """Send a message."""
+        sizes = _SIZES.pack(len(head), len(data))
+        if len(data) < _SMALL:
+            self._socket.sendall(b"".join((sizes, head, data)))
+        else:
+            self._socket.sendall(sizes + head)
+            self._socket.sendall(data)
+
+    def receive(self) -> Message:
+        """Return the next message.
+
+        Raises:
+            EOFError, OSError: when there is none, since the other side has gone.
+        """
+        head_size, data_size = _SIZES.unpack(self._take(_SIZES.size))
+        if head_size > _LARGEST_HEAD:
+            raise ConnectionError(f"a message has a head of {head_size} bytes")
+        return Message(self._take(head_size), self._take(data_size))
+
+    def wait(self) -> None:
+        """Wait until the other side hangs up; what it still sends is lost."""
+        while self._socket.recv(1 << 16):
+            pass
+
+    def hang_up(self) -> None:
+        """End it, also for threads of both sides that wait at it, which closing would not."""
+        _hang_up(self._socket)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._socket.close()
+
+    def _take(self, size: int) -> memoryview:
+        """Return so many bytes; memory is taken as they come."""
+        data, filled = bytearray(min(size, _STEP)), 0
+        while filled < size:
+            if filled == len(data):
+                data.extend(bytes(min(size - filled, filled)))
+            with memoryview(data) as whole, whole[filled:] as rest:
+                filled += self._socket.recv_into(rest) or fail()
+        return memoryview(data)
+
+
+class Listener:
+    """A thread that lets peers in that have the key, each of which is served in its own thread.
+
+    Attributes:
+        address: for peers to connect to.
+    """
+
+    def __init__(
+        self, listener: socket.socket, address: Address, serve: Callable[[Line], None]
+    ) -> None:
+        """Begin to accept."""
+        self.address = address
+        self._socket = listener
+        self._serve = serve
+        self._key = bytes.fromhex(address.key)
+        self._closed = self._told = False
+        self._lock = threading.Lock()
+        #: peers that have not proved to have the key, in the order in which they came
+        self._strangers: deque[socket.socket] = deque()
+        threading.Thread(target=self._accept, name="peers-of-this-process", daemon=True).start()
+
+    def close(self) -> None:
+        """Let nobody in any more; lines that are open stay open."""
+        self._closed = True
+        _hang_up(self._socket)
+        self._socket.close()
+        if self.address.socket:
+            socket_path(self.address.socket).unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        """Accept peers; nothing that they do takes time here, or ends this."""
+        while not self._closed:
+            try:
+                stranger, _ = self._socket.accept()
+                self._meet(stranger)
+            except (OSError, RuntimeError) as error:  # no file descriptor or no thread is left
+                self._pause(error)
+
+    def _meet(self, stranger: socket.socket) -> None:
+        with self._lock:
+            self._strangers.append(stranger)
+            if len(self._strangers) > _STRANGERS:
+                _hang_up(self._strangers.popleft())
+        try:
+            threading.Thread(target=self._greet, args=(stranger,), daemon=True).start()
+        except RuntimeError:
+            self._forget(stranger)
+            stranger.close()
+            raise
+
+    def _greet(self, stranger: socket.socket) -> None:
+        with closing(stranger), suppress(*GONE, PeerError):
+            try:
+                proof = admit(stranger, self._key, time.monotonic() + _DEADLINE)
+            finally:
+                known = self._forget(stranger)
+            if known:
+                stranger.sendall(proof)
+                self._serve(Line(stranger))
+
+    def _forget(self, stranger: socket.socket) -> bool:
+        """Return whether it had not been dropped."""
+        with self._lock:
+            known = stranger in self._strangers
+            if known:
+                self._strangers.remove(stranger)
+            return known
+
+    def _pause(self, error: Exception) -> None:
+        if self._closed:
+            return
+        if not self._told:
+            self._told = True
+            message = "cannot accept connections at %s, will try again (said once): %s"
+            _logger.warning(message, self.address, error)
+        time.sleep(_PAUSE)
+
+
+def listen(serve: Callable[[Line], None], host: str = "") -> Listener:
+    """Let other processes of the job connect.
+
+    Args:
+        serve: called with each line, in a thread of its own; the line is closed afterwards.
+        host: the IP address to listen at; empty for a Unix socket.
+    """
+    key = secrets.token_hex(32)
+    if host:
+        listener = listen_at(host)
+        address = Address(key, host=host, port=listener.getsockname()[1])
+    else:
+        listener, name = listen_here()
+        address = Address(key, socket=name)
+    return Listener(listener, address, serve)
+
+
+def connect(address: Address, patience: float) -> Line:
+    """Connect to a process of the job.
+
+    Raises:
+        PeerError: when nobody listens there, or does not prove within so many seconds to have the
+            key.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return _connect(address, deadline)
+        except _BUSY as error:
+            if time.monotonic() + _PAUSE > deadline:
+                raise PeerError(f"no process answers at {address}: it hung up") from error
+            time.sleep(_PAUSE)
+        except TimeoutError as error:
+            message = f"no process answers at {address} within {patience:g} seconds"
+            raise PeerError(message) from error
+        except OSError as error:
+            problem = error.strerror or error
+            raise PeerError(f"no process can be reached at {address}: {problem}") from error
+
+
+#: the other side has no room now: it drops strangers, or has not accepted those before
+_BUSY: Final = (EOFError, ConnectionResetError, BrokenPipeError, BlockingIOError)
+
+
+def _connect(address: Address, deadline: float) -> Line:
+    connection = _open(address, deadline)
+    try:
+        introduce(connection, bytes.fromhex(address.key), deadline)
+    except BaseException:
+        connection.close()
+        raise
+    return Line(connection)
+
+
+def _open(address: Address, deadline: float) -> socket.socket:
+    if not address.socket:
+        return socket.create_connection((address.host, address.port), left(deadline))
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(left(deadline))
+        connection.connect(str(socket_path(address.socket)))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

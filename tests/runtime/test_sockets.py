@@ -1,0 +1,107 @@
+"""Where sockets are, who can reach them, and when they go."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.common.private import NotPrivateError, user_directory
+from holdfast.runtime.peers import connect, listen
+from holdfast.runtime.sockets import own_ip, socket_path, sweep_sockets
+from tests.strangers import PATIENCE
+
+LISTENS = """
+import sys
+from holdfast.runtime.sockets import listen_here
+listener, name = listen_here()
+print(name, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's directory with nothing in it, and with a short path on every system."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as path:
+        monkeypatch.setenv("HOLDFAST_RUNTIME_DIR", path)
+        yield Path(path)
+
+
+def test_a_socket_is_in_the_users_directory_for_the_user_alone() -> None:
+    with closing(listen(lambda line: None)) as listener:
+        path = socket_path(listener.address.socket)
+        assert path.name.startswith(f"{os.getpid()}-")
+        assert path.parent == user_directory("sockets")
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("depth", [2, 5])
+def test_with_a_long_path_for_temporary_files_it_is_elsewhere(
+    place: Path, monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    monkeypatch.setenv("HOLDFAST_RUNTIME_DIR", str(place.joinpath(*["x" * 50] * depth)))
+    with closing(listen(lambda line: line.say("here"))) as listener:
+        with closing(connect(listener.address, PATIENCE)) as line:
+            assert line.hear(PATIENCE) == "here"
+        directory = socket_path("").parent
+    assert len(str(directory)) < 80
+    assert directory.stat().st_uid == os.getuid()
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_where_others_can_write_there_is_no_socket(place: Path) -> None:
+    (place / "sockets").mkdir()
+    (place / "sockets").chmod(0o777)
+    with pytest.raises(NotPrivateError, match="sockets' has mode 0777"):
+        listen(lambda line: None)
+
+
+def test_the_sockets_of_processes_that_are_gone_are_removed(place: Path) -> None:
+    """And nothing else: not those of the living, and not what is none."""
+    killed, living = (
+        subprocess.Popen(
+            [sys.executable, "-c", LISTENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    )
+    names = []
+    for process in (killed, living):
+        assert process.stdout is not None
+        names.append(process.stdout.readline().decode().strip())
+    (place / "sockets" / "something").touch()
+    # NB: as of a process in another container: not one that is found here, but it listens
+    with socket.socket(socket.AF_UNIX) as elsewhere:
+        elsewhere.bind(str(place / "sockets" / "4294967295-00000000"))
+        elsewhere.listen()
+        killed.kill()
+        killed.communicate()
+        sweep_sockets()
+    left = {path.name for path in (place / "sockets").iterdir()}
+    assert left == {names[1], "something", "4294967295-00000000"}
+    living.send_signal(signal.SIGKILL)
+    living.communicate()
+    with closing(listen(lambda line: None)) as listener:
+        left = {path.name for path in (place / "sockets").iterdir()}
+        assert left == {"something", listener.address.socket}
+
+
+def test_the_address_for_other_hosts_is_one_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(listen(lambda line: line.say("here"), own_ip())) as listener:
+        assert listener._socket.getsockname()[0] == own_ip()
+        with closing(connect(listener.address, PATIENCE)) as line:
+            assert line.hear(PATIENCE) == "here"
+    assert not ipaddress.ip_address(own_ip()).is_unspecified
+    monkeypatch.setenv("SPARK_LOCAL_IP", "10.1.2.3")
+    assert own_ip() == "10.1.2.3"

@@ -1,0 +1,94 @@
+"""Peers that have no business at a socket of a job, or do not behave at one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+from holdfast.runtime.addresses import Address
+from holdfast.runtime.sockets import socket_path
+
+#: longer than any test may take, so that it is never what decides one
+PATIENCE = 60.0
+
+
+def knock(address: Address) -> socket.socket:
+    """Connect, and say nothing."""
+    if address.socket:
+        connection = socket.socket(socket.AF_UNIX)
+        # NB: blocks while the backlog is full, which a timeout would turn into an error
+        connection.connect(str(socket_path(address.socket)))
+    else:
+        connection = socket.create_connection((address.host, address.port))
+    connection.settimeout(PATIENCE)
+    return connection
+
+
+def silent(connection: socket.socket) -> None:
+    """Stay."""
+
+
+def closing(connection: socket.socket) -> None:
+    """Go at once."""
+    connection.close()
+
+
+def resetting(connection: socket.socket) -> None:
+    """Go at once, without a word."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def garbage(connection: socket.socket) -> None:
+    """Speak another language, and stay."""
+    # NB: the other side may hang up in the middle of it
+    with suppress(OSError):
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n" + os.urandom(100_000))
+
+
+def huge_length(connection: socket.socket) -> None:
+    """Begin a message of many exabytes, as if everything before had been said."""
+    with suppress(OSError):
+        connection.sendall(b"\xff" * 64)
+
+
+def half_a_handshake(connection: socket.socket) -> None:
+    """Begin as is right, and stay."""
+    connection.sendall(bytes(32))
+    assert len(connection.recv(32, socket.MSG_WAITALL)) == 32
+
+
+STRANGERS: tuple[Callable[[socket.socket], None], ...] = (
+    silent,
+    closing,
+    resetting,
+    garbage,
+    huge_length,
+    half_a_handshake,
+)
+
+
+def another_user_connects(address: Address) -> bool:
+    """Return whether the user nobody can connect to a Unix socket; asks as root only."""
+    path = str(socket_path(address.socket))
+    done = subprocess.run([sys.executable, "-I", "-c", _AS_NOBODY, path], cwd="/")
+    assert done.returncode in (0, 7)
+    return done.returncode == 0
+
+
+# NB: the program changes its user itself; nobody may not be able to start this Python
+_AS_NOBODY = """
+import os, socket, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+try:
+    socket.socket(socket.AF_UNIX).connect(sys.argv[1])
+except PermissionError:
+    sys.exit(7)
+"""
