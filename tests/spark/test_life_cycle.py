@@ -224,15 +224,15 @@ def test_a_killed_driver_leaves_a_directory_that_the_next_job_removes(tmp_path: 
     """Without Spark: the lock goes with the process, the next job sweeps."""
     code = f"""
         import os, signal
-        from holdfast.spark.directory import JobDirectory
-        JobDirectory({str(tmp_path)!r})
+        from holdfast.spark.directory import make_job_directory
+        made = make_job_directory({str(tmp_path)!r})
         os.kill(os.getpid(), signal.SIGKILL)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert len(list(tmp_path.iterdir())) == 1
-    from holdfast.spark.directory import JobDirectory
+    from holdfast.spark.directory import make_job_directory
 
-    mine = JobDirectory(str(tmp_path))
+    mine = make_job_directory(str(tmp_path))
     assert list(tmp_path.iterdir()) == [mine.path]
     mine.remove()
     assert not list(tmp_path.iterdir())

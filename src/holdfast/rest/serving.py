@@ -19,9 +19,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from holdfast.common.private import NotPrivateError
 from holdfast.errors import JobDefinitionError
 from holdfast.rest.options import RestOptions
-from holdfast.rest.registry import Registration, RegistryError
+from holdfast.rest.registry import Registration
 from holdfast.rest.site import LiveJobs, ServedJob, Site
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class RestServer:
         if self._site.acts:
             try:
                 self._registration = Registration(self.url, self.token)
-            except (OSError, RegistryError) as error:
+            except (OSError, NotPrivateError) as error:
                 _logger.warning("'holdfast list' will not find this job: %s", error)
         self._thread.start()
 

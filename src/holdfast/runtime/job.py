@@ -6,6 +6,7 @@ one that cannot be pickled is found before anything runs, with the member that i
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,11 @@ from holdfast.graph.nodes import FunctionOperation, SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.faults import Faults
 from holdfast.state.settings import StateSettings
+
+
+def new_key() -> bytes:
+    """Return the key of a start of a job."""
+    return secrets.token_bytes(32)
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class JobCode:
         faults: failures on order, for tests.
         file_systems: Hadoop's settings of file systems.
         state: how its subtasks keep their state.
+        key: known to the processes of this start of the job, and to nobody else.
     """
 
     id: str
@@ -54,6 +61,7 @@ class JobCode:
     file_systems: Mapping[str, str] = field(default_factory=dict)
     state: StateSettings = field(default_factory=StateSettings)
     staging_directory: str = ""
+    key: bytes = field(default_factory=new_key, repr=False)
 
     def new_function(self, operator: int) -> Any:
         """A function object of its own for one subtask."""
@@ -84,6 +92,7 @@ def make_job_code(
     file_systems: Mapping[str, str] | None = None,
     state: StateSettings | None = None,
     staging_directory: str = "",
+    key: bytes | None = None,
 ) -> JobCode:
     """Take the functions out of the plan and pickle them.
 
@@ -114,6 +123,7 @@ def make_job_code(
         dict(file_systems or {}),
         state or StateSettings(),
         staging_directory,
+        key or new_key(),
     )
 
 

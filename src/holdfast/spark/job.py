@@ -31,9 +31,9 @@ from holdfast.rest.options import rest_options
 from holdfast.rest.serving import serve
 from holdfast.runtime.delivery import CollectedRecords
 from holdfast.runtime.epochs import AttemptReport, EpochReport
-from holdfast.runtime.job import make_job_code, pack
+from holdfast.runtime.job import make_job_code, new_key, pack
 from holdfast.spark.attempt import Attempt, Machinery
-from holdfast.spark.directory import JobDirectory
+from holdfast.spark.directory import make_job_directory
 from holdfast.spark.epoch import query_session
 from holdfast.spark.hadoop import hadoop_settings
 from holdfast.spark.offsets import OffsetLog
@@ -42,7 +42,6 @@ from holdfast.spark.session import is_local
 from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
 from holdfast.state.errors import StateError, StateStorageError
-from holdfast.state.settings import sweep
 
 _logger = logging.getLogger(__name__)
 _DIRECTORY = "holdfast.directory"
@@ -91,7 +90,8 @@ class SparkJob:
         self._state = state_settings(configuration)
         self._session, self._settings = session, settings
         self._rescaling: _Rescaling | None = None
-        self._directory = JobDirectory(configuration.to_dict().get(_DIRECTORY))
+        self._key = new_key()
+        self._directory = make_job_directory(configuration.to_dict().get(_DIRECTORY))
         try:
             context = session.sparkContext
             self._paths = deliver_shipment(context, settings.shipment, self._directory.path)
@@ -130,6 +130,7 @@ class SparkJob:
                 self._file_systems,
                 self._state,
                 driver.checkpoints.store.staging,
+                self._key,
             )
             broadcast = session.sparkContext.broadcast(pack(code, self._paths))
         except BaseException:
@@ -401,9 +402,7 @@ class SparkJob:
     def _clean_up(self) -> None:
         self._job.driver.close()
         self._directory.remove()
-        if self._state.rocksdb:
-            for root in self._state.roots():
-                sweep(root)
+        self._state.forget(self._key)
         _destroy(self._job)
 
 
