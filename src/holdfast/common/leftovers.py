@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from holdfast.common.private import NotPrivateError, check_private, make_private, open_private
+from holdfast.common.private import check_private, make_private, open_private
 
 __all__ = ["OwnDirectory", "SharedDirectory", "named", "remove_left_over", "sweep"]
 
@@ -104,7 +104,7 @@ def remove_left_over(path: Path) -> None:
     """Delete a directory, unless a process uses it or it is not one of those made here."""
     if not _NAME.fullmatch(path.name):
         return
-    with suppress(OSError, NotPrivateError):
+    with suppress(OSError):
         check_private(path)
         # NB: one without a lock file may be left over, or new: whoever locks it first has it
         lock = open_private(path / _LOCK, os.O_RDWR | os.O_CREAT)

@@ -38,7 +38,7 @@ _WRITING: Final = stat.S_IWGRP | stat.S_IWOTH
 _CAREFUL: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class NotPrivateError(HoldfastError):
+class NotPrivateError(HoldfastError, OSError):
     """Another user could read or change what must be this user's alone."""
 
 
@@ -71,6 +71,8 @@ def make_private(path: Path) -> Path:
                 make_private(path.parent)
             with suppress(FileExistsError):
                 path.mkdir(mode=0o700)
+        except NotPrivateError:
+            raise
         except OSError as error:
             raise _refused(path, f"cannot be made: {error.strerror or error}") from error
         # NB: another process of this user may remove it meanwhile

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from holdfast.common.leftovers import OwnDirectory, sweep
-from holdfast.common.private import NotPrivateError, open_private, read_private, user_directory
+from holdfast.common.private import open_private, read_private, user_directory
 
 __all__ = ["Entry", "Registration", "registered"]
 
@@ -60,6 +60,6 @@ def registered() -> list[Entry]:
     place, found = user_directory(), []
     sweep(place)
     for path in sorted(place.glob(f"holdfast-{_KIND}-*/{_FILE}")):
-        with contextlib.suppress(OSError, NotPrivateError, msgspec.MsgspecError):
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
             found.append(msgspec.json.decode(read_private(path, _LARGEST), type=Entry))
     return found

@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from holdfast.common.private import NotPrivateError
 from holdfast.errors import JobDefinitionError
 from holdfast.rest.options import RestOptions
 from holdfast.rest.registry import Registration
@@ -73,7 +72,7 @@ class RestServer:
         if self._site.acts:
             try:
                 self._registration = Registration(self.url, self.token)
-            except (OSError, NotPrivateError) as error:
+            except OSError as error:
                 _logger.warning("'holdfast list' will not find this job: %s", error)
         self._thread.start()
 

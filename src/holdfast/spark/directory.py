@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.common.leftovers import OwnDirectory
-from holdfast.common.private import NotPrivateError, user_directory
+from holdfast.common.private import user_directory
 from holdfast.errors import JobExecutionError
 
 __all__ = ["make_job_directory"]
@@ -24,7 +24,7 @@ def make_job_directory(parent: str | None = None) -> OwnDirectory:
         base = user_directory() if parent is None else Path(parent)
         base.mkdir(parents=True, exist_ok=True)
         return OwnDirectory(base, "job")
-    except (OSError, NotPrivateError) as error:
+    except OSError as error:
         where = "the user's directory" if parent is None else parent
         raise JobExecutionError(
             f"cannot make a directory for the job below {where}: {error}; set "

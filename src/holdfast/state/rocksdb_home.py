@@ -26,7 +26,7 @@ from itertools import count
 from pathlib import Path
 
 from holdfast.common.leftovers import SharedDirectory, remove_left_over
-from holdfast.common.private import NotPrivateError, is_private_file, make_private, open_private
+from holdfast.common.private import is_private_file, make_private, open_private
 from holdfast.state.errors import StateStorageError
 
 __all__ = ["Home", "Slot"]
@@ -81,10 +81,9 @@ class Home:
                     os.close(lock)
                     continue
                 yield Slot(self.path / str(number), lock)
-        except (OSError, NotPrivateError) as error:
+        except OSError as error:
             message = (
-                f"cannot keep state in {str(self.path)!r}: "
-                f"{getattr(error, 'strerror', None) or error}; set "
+                f"cannot keep state in {str(self.path)!r}: {error.strerror or error}; set "
                 "state.backend.rocksdb.localdir to a directory that can be written to"
             )
             raise StateStorageError(message) from error
