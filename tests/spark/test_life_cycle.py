@@ -10,7 +10,7 @@ import tempfile
 import textwrap
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -31,6 +31,7 @@ from holdfast.errors import (
     JobExecutionError,
     UserFunctionError,
 )
+from holdfast.testing import LocalExecutor
 
 pytestmark = pytest.mark.spark
 
@@ -237,3 +238,21 @@ def test_a_killed_driver_leaves_a_directory_that_the_next_job_removes(tmp_path: 
     mine.remove()
     assert not list(tmp_path.iterdir())
     assert Path(tempfile.gettempdir()).exists()
+
+
+def test_a_worker_without_the_directory_of_the_job_says_so(tmp_path: Path) -> None:
+    """Without Spark: a host that does not share `holdfast.directory` with the driver."""
+    from holdfast.runtime.job import make_job_code, pack
+    from holdfast.spark.worker import known_jobs
+
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection([1]).print()
+    with LocalExecutor(env) as run:
+        code = make_job_code("elsewhere", run.plan, str(tmp_path / "elsewhere"))
+
+    class Sent:
+        value = pack(code)
+
+    with pytest.raises(JobExecutionError, match=r"set 'holdfast.directory' to a place that"):
+        known_jobs.get("elsewhere", cast(Any, Sent()))
+    assert not (tmp_path / "elsewhere").exists()
