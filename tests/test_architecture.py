@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "common": set(),
     "metrics": set(),
     "graph": set(),
-    "filesystem": set(),
+    "filesystem": {"common"},
     "plan": {"graph"},
     "state": {"common", "datastream", "filesystem"},
     "datastream": {"common", "metrics", "graph", "plan", "state", "filesystem"},

@@ -6,6 +6,7 @@ import os
 import pickle
 import random
 import re
+import stat
 import subprocess
 import sys
 import time
@@ -678,3 +679,12 @@ def test_the_mark_of_a_finished_run_does_not_come_back() -> None:
     store.clear_finished()
     files.crash()
     assert not reopened(files).is_finished()
+
+
+def test_others_cannot_read_local_checkpoints_and_savepoints(
+    local_store: CheckpointStore, tmp_path: Path
+) -> None:
+    kept = save(local_store, 1, "a")
+    saved = copy_savepoint(kept, local_store.storage, tmp_path / "savepoints")
+    for path in (local_store.directory, saved):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o700

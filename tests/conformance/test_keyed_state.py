@@ -46,7 +46,7 @@ def make_rocksdb(
 ) -> KeyedStateBackend:
     """Keep state in that directory; otherwise in a new one, which goes with the process."""
     home = home or Path(_homes.name) / str(next(_count))
-    return RocksDBKeyedStateBackend(key_groups, max_parallelism, Home(home), 16 << 20)
+    return RocksDBKeyedStateBackend(key_groups, max_parallelism, Home(home, b"key"), 16 << 20)
 
 
 _homes = tempfile.TemporaryDirectory(prefix="holdfast-conformance-")

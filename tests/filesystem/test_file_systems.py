@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import stat
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from holdfast.filesystem import (
     join,
 )
 from holdfast.filesystem.arrow import ArrowFileSystem
+from holdfast.filesystem.local import LOCAL
 from holdfast.testing import MemoryFileSystem
 
 #: a file system and a directory in it that is not there yet
@@ -310,3 +312,60 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
         for read in (system.read, system.open_input):
             with pytest.raises(FileSystemError, match=r"cannot read .*: it is not a regular file"):
                 read(str(path))
+
+
+# What is this user's alone.
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of other users")
+
+
+def test_a_private_directory_is_made_everywhere(place: Place) -> None:
+    system, top = place
+    system.make_private(join(top, "above", "private"))
+    assert names(system, join(top, "above")) == ["private"]
+    system.make_private(join(top, "above", "private"))
+
+
+def test_others_cannot_read_a_private_directory_unless_its_owner_lets_them(tmp_path: Path) -> None:
+    private = tmp_path / "above" / "private"
+    LOCAL.make_private(str(private))
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert stat.S_IMODE(private.parent.stat().st_mode) != 0o700
+    private.chmod(0o750)
+    LOCAL.make_private(str(private))
+    assert stat.S_IMODE(private.stat().st_mode) == 0o750
+
+
+@as_root
+@pytest.mark.parametrize("kind", ["directory", "link"])
+def test_what_a_third_user_has_made_in_a_common_place_is_refused(tmp_path: Path, kind: str) -> None:
+    made = tmp_path / "made"
+    if kind == "link":
+        made.symlink_to(tmp_path)
+    else:
+        made.mkdir()
+    os.chown(made, NOBODY, NOBODY, follow_symlinks=False)
+    with pytest.raises(FileSystemError, match=f"it belongs to user {NOBODY}, not to user 0"):
+        LOCAL.make_private(str(made))
+
+
+@as_root
+def test_the_owner_of_the_place_may_have_made_it(tmp_path: Path) -> None:
+    """As on a network file system that shows all files as those of one user."""
+    (tmp_path / "place" / "made").mkdir(parents=True)
+    for path in (tmp_path / "place", tmp_path / "place" / "made"):
+        os.chown(path, NOBODY, NOBODY)
+    LOCAL.make_private(str(tmp_path / "place" / "made"))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_lock_is_a_regular_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "lock"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileSystemError, match=r"is not a regular file|is a link"):
+        LOCAL.lock(str(path), b"this process")
+    assert not (tmp_path / "elsewhere").exists()

@@ -188,3 +188,28 @@ def test_a_place_that_cannot_be_written_is_a_warning(
     (tmp_path / "history").write_text("in the way")
     write(tmp_path / "history" / "x", EVENTS)
     assert "the history of the job is not kept" in caplog.text
+
+
+def test_a_pipe_in_the_place_of_a_history_does_not_block(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="is not a regular file"):
+        read_journal(path)
+
+
+def test_what_was_being_written_in_a_kill_is_removed_by_the_next_start(tmp_path: Path) -> None:
+    home = tmp_path / "history"
+    home.mkdir()
+    (home / f".{'b' * 32}{SUFFIX}.tmp").touch()
+    open_journal(LOCAL, str(tmp_path), "a" * 32, JobHistory(), tmp_path).close()
+    assert [path.name for path in home.iterdir()] == ["a" * 32 + SUFFIX]
+
+
+def test_a_link_in_the_place_of_a_draft_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("contents")
+    path = tmp_path / f"job{SUFFIX}"
+    journal = Journal(path, JobHistory(), largest=0)
+    (tmp_path / f".{path.name}.tmp").symlink_to(tmp_path / "precious")
+    journal.tell(JOB)
+    journal.close()
+    assert (tmp_path / "precious").read_text() == "contents"

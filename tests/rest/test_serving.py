@@ -17,11 +17,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.common import Configuration, JobStatus
+from holdfast.common.leftovers import OwnDirectory
+from holdfast.common.private import NotPrivateError
 from holdfast.errors import JobDefinitionError
 from holdfast.history.events import JobBegan
 from holdfast.history.job import JobHistory
 from holdfast.rest.options import RestOptions, rest_options
-from holdfast.rest.registry import Registration, RegistryError, registered, runtime_directory
+from holdfast.rest.registry import Registration, registered
 from holdfast.rest.serving import RestServer, serve
 from holdfast.rest.site import EndedJob, Files, LiveJobs
 from tests.serving import JOB_ID, Client, LocalJob
@@ -171,7 +173,7 @@ def test_a_server_of_ended_jobs_is_not_listed(tmp_path: Path) -> None:
 
 def test_a_registration_is_the_user_s_alone(own_registry: Path) -> None:
     registration = Registration("http://127.0.0.1:1", "secret")
-    (file,) = own_registry.iterdir()
+    (file,) = own_registry.glob("*/server.json")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(own_registry.stat().st_mode) == 0o700
     (entry,) = registered()
@@ -188,27 +190,32 @@ kept = Registration("http://127.0.0.1:1", "secret")
 os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", program], check=False)
-    assert len(list(own_registry.iterdir())) == 1
+    assert len(list(own_registry.iterdir())) == 1, "what was left"
     assert registered() == []
     assert list(own_registry.iterdir()) == []
 
 
 def test_garbage_in_the_registry_is_passed_over(own_registry: Path) -> None:
     registration = Registration("http://127.0.0.1:1", "secret")
-    (own_registry / "1-x.json").write_text(json.dumps({"url": 1}))
-    assert len(registered()) == 1
+    with OwnDirectory(own_registry, "server") as other:
+        for garbage in (json.dumps({"url": 1}), "x" * 100_000):
+            (other / "server.json").write_text(garbage)
+            assert len(registered()) == 1
+        (other / "server.json").unlink()
+        os.mkfifo(other / "server.json")
+        assert len(registered()) == 1
     registration.remove()
 
 
 def test_a_directory_that_others_can_write_to_is_refused(own_registry: Path) -> None:
     own_registry.mkdir()
     own_registry.chmod(0o777)
-    with pytest.raises(RegistryError, match="nobody else can write to; remove it"):
-        runtime_directory()
+    with pytest.raises(NotPrivateError, match=r"has mode 0777.*remove it"):
+        registered()
 
 
 def test_a_link_instead_of_the_directory_is_refused(own_registry: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     own_registry.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(RegistryError, match="must be a directory"):
-        runtime_directory()
+    with pytest.raises(NotPrivateError, match="is not a directory"):
+        registered()

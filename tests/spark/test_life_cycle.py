@@ -11,7 +11,7 @@ import textwrap
 import threading
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -32,6 +32,7 @@ from holdfast.errors import (
     JobExecutionError,
     UserFunctionError,
 )
+from holdfast.testing import LocalExecutor
 
 pytestmark = pytest.mark.spark
 
@@ -298,16 +299,34 @@ def test_a_killed_driver_leaves_a_directory_that_the_next_job_removes(tmp_path: 
     """Without Spark: the lock goes with the process, the next job sweeps."""
     code = f"""
         import os, signal
-        from holdfast.spark.directory import JobDirectory
-        JobDirectory({str(tmp_path)!r})
+        from holdfast.spark.directory import make_job_directory
+        made = make_job_directory({str(tmp_path)!r})
         os.kill(os.getpid(), signal.SIGKILL)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert len(list(tmp_path.iterdir())) == 1
-    from holdfast.spark.directory import JobDirectory
+    from holdfast.spark.directory import make_job_directory
 
-    mine = JobDirectory(str(tmp_path))
+    mine = make_job_directory(str(tmp_path))
     assert list(tmp_path.iterdir()) == [mine.path]
     mine.remove()
     assert not list(tmp_path.iterdir())
     assert Path(tempfile.gettempdir()).exists()
+
+
+def test_a_worker_without_the_directory_of_the_job_says_so(tmp_path: Path) -> None:
+    """Without Spark: a host that does not share `holdfast.directory` with the driver."""
+    from holdfast.runtime.job import make_job_code, pack
+    from holdfast.spark.worker import known_jobs
+
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection([1]).print()
+    with LocalExecutor(env) as run:
+        code = make_job_code("elsewhere", run.plan, str(tmp_path / "elsewhere"))
+
+    class Sent:
+        value = pack(code)
+
+    with pytest.raises(JobExecutionError, match=r"set 'holdfast.directory' to a place that"):
+        known_jobs.get("elsewhere", cast(Any, Sent()))
+    assert not (tmp_path / "elsewhere").exists()

@@ -89,9 +89,15 @@ def test_a_job_on_a_master_and_a_worker(tmp_path: Path) -> None:
                 capture_output=True,
                 text=True,
                 timeout=240,
-                env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT / "src"),
+                    "HOLDFAST_RUNTIME_DIR": str(tmp_path / "user"),
+                },
             )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == f"[1617, 1650, 1683] {address}\n"
     # the executors have got the package from the driver
     assert list((tmp_path / "work").rglob("holdfast.zip"))
+    # and nothing is left, of that or of the job
+    assert [*(tmp_path / "user").iterdir(), *(tmp_path / "shared").iterdir()] == []

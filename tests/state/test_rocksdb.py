@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -30,15 +32,19 @@ from holdfast.state.backend import (
     StateStorage,
     make_backend,
 )
-from holdfast.state.errors import StateCorruptionError, StateError, StateMigrationError
+from holdfast.state.errors import (
+    StateCorruptionError,
+    StateError,
+    StateMigrationError,
+    StateStorageError,
+)
 from holdfast.state.rocksdb import RocksDBKeyedStateBackend
 from holdfast.state.rocksdb_entries import CachedEntries
 from holdfast.state.rocksdb_home import Home
-from holdfast.state.settings import sweep
-from holdfast.state.storage import DirectoryStateStorage
 from holdfast.testing.storage import MemoryStateStorage
 
 MEMORY = 16 << 20
+KEY = b"only the job has it"
 COUNT = ValueStateDescriptor("count", Types.LONG())
 
 
@@ -58,7 +64,7 @@ class Worker:
     """A process that runs the subtask, as far as its state can tell."""
 
     def __init__(self, home: Path, storage: StateStorage) -> None:
-        self.backend = RocksDBKeyedStateBackend(range(128), 128, Home(home), MEMORY)
+        self.backend = RocksDBKeyedStateBackend(range(128), 128, Home(home, KEY), MEMORY)
         self.context = KeyContext()
         self.storage = storage
         self.counts: Any = self.backend.keyed_state("op", COUNT, self.context)
@@ -215,24 +221,116 @@ def test_a_damaged_database_is_made_anew(
     assert worker.contents() == {"a": 1}
 
 
-def test_what_a_job_left_goes_with_its_state_files(tmp_path: Path) -> None:
+def test_what_a_job_left_is_removed_when_no_process_uses_it(
+    tmp_path: Path, storage: Watched
+) -> None:
     local = StateSettings(True, (str(tmp_path),))
-    kept, gone = tmp_path / "kept", tmp_path / "gone"
-    for files in (kept, gone):
-        files.mkdir()
-        backend = make_backend(local, str(files), 1, 0)
+
+    def use(key: bytes) -> KeyedStateBackend:
+        backend = make_backend(local, key, 1, 0)
         backend.set_blob("op", "fields", b"something")
-        backend.persist(DirectoryStateStorage(files), "e0", 0)
-        backend.close()
-        assert local.home(str(files), 1, 0).is_dir()
-    for path in gone.iterdir():
-        path.unlink()
-    gone.rmdir()
-    sweep(tmp_path)
-    assert local.home(str(kept), 1, 0).is_dir()
-    assert not local.home(str(gone), 1, 0).parent.exists()
-    make_backend(local, str(kept), 1, 0).close(ended=True)
-    assert not local.home(str(kept), 1, 0).exists()
+        backend.persist(storage, key.decode(), 0)
+        assert local.home(key, 1, 0).is_dir()
+        return backend
+
+    left, used = use(b"left"), use(b"used")
+    left.close()
+    assert local.home(b"left", 1, 0).is_dir(), "another process of the job may use it"
+    use(b"next").close(ended=True)
+    assert not local.home(b"left", 1, 0).parent.exists()
+    assert [path.parent.parent for path in tmp_path.glob("*/*/tables")] == [
+        local.home(b"used", 1, 0).parent
+    ]
+    used.close(ended=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_host_has_of_a_job_goes_when_the_job_has_ended(
+    tmp_path: Path, storage: Watched
+) -> None:
+    local = StateSettings(True, (str(tmp_path),))
+    backend = make_backend(local, KEY, 1, 0)
+    backend.set_blob("op", "fields", b"something")
+    backend.persist(storage, "e0", 0)
+    local.forget(KEY)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Another user.
+
+
+def test_a_database_of_another_job_is_made_anew(
+    hire: Callable[[], Worker], tmp_path: Path, storage: Watched
+) -> None:
+    """Who can write the files, and does not have the key, cannot say what they stand for."""
+    first = hire()
+    chain = first.epoch(0, {"a": 1})
+    first.backend.close()
+    forged = RocksDBKeyedStateBackend(range(128), 128, Home(tmp_path / "home", b"guess"), MEMORY)
+    forged.restore(storage, chain)
+    forged.set_blob("op", "fields", b"forged")
+    forged.persist(MemoryStateStorage(), "e1", 1)
+    forged.restore(storage, chain)
+    forged.close()
+    worker = hire()
+    assert worker.backend.restore(storage, chain).how is RestoredHow.REBUILT
+    assert worker.contents() == {"a": 1}
+    assert worker.backend.get_blob("op", "fields") is None
+
+
+@pytest.mark.parametrize("change", ["mode", "link"])
+def test_a_database_that_others_could_have_changed_is_made_anew(
+    hire: Callable[[], Worker], tmp_path: Path, storage: Watched, change: str
+) -> None:
+    first = hire()
+    chain = first.epoch(0, {"a": 1})
+    first.backend.close()
+    slot = tmp_path / "home" / "0"
+    if change == "mode":
+        (slot / "CURRENT").chmod(0o666)
+    else:
+        (slot / "CURRENT").rename(tmp_path / "elsewhere")
+        (slot / "CURRENT").symlink_to(tmp_path / "elsewhere")
+    worker = hire()
+    assert worker.backend.restore(storage, chain).how is RestoredHow.REBUILT
+    assert worker.contents() == {"a": 1}
+
+
+def test_a_table_that_others_could_have_changed_is_read_again(
+    hire: Callable[[], Worker], tmp_path: Path, storage: Watched
+) -> None:
+    chain = hire().epoch(0, {"a": 1})
+    for table in (tmp_path / "home" / "tables").iterdir():
+        table.chmod(0o666)
+    storage.was_read.clear()
+    worker = hire()
+    worker.backend.restore(storage, chain)
+    assert worker.contents() == {"a": 1}
+    assert storage.was_read == ["e0.state", chain.tables[0].name]
+
+
+def test_databases_are_for_this_user_alone(hire: Callable[[], Worker], tmp_path: Path) -> None:
+    hire().epoch(0, {"a": 1})
+    for path in (tmp_path / "home", tmp_path / "home" / "0", tmp_path / "home" / "tables"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_a_home_that_others_can_write_to_is_refused(
+    hire: Callable[[], Worker], tmp_path: Path
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home").chmod(0o777)
+    with pytest.raises(StateStorageError, match=r"has mode 0777.*rocksdb.localdir"):
+        hire().epoch(0, {"a": 1})
+
+
+def test_a_pipe_in_the_place_of_a_lock_does_not_block(
+    hire: Callable[[], Worker], tmp_path: Path
+) -> None:
+    (tmp_path / "home").mkdir(mode=0o700)
+    os.mkfifo(tmp_path / "home" / "0.lock")
+    with pytest.raises(StateStorageError, match=r"0.lock' is not a regular file"):
+        hire().epoch(0, {"a": 1})
 
 
 # Bases on tables.
@@ -308,12 +406,12 @@ def test_rows_of_an_older_type_are_written_anew(
     first = hire()
     chain = first.epoch(0, numbers(range(3000)))
     for descriptor in (ValueStateDescriptor("count", Types.STRING()), ListStateDescriptor("count")):
-        worker = RocksDBKeyedStateBackend(range(128), 128, Home(tmp_path / "home"), MEMORY)
+        worker = RocksDBKeyedStateBackend(range(128), 128, Home(tmp_path / "home", KEY), MEMORY)
         worker.restore(storage, chain)
         with pytest.raises(StateMigrationError, match="'count' of operator 'op' was saved as"):
             worker.keyed_state("op", descriptor, KeyContext())
         worker.close()
-    widened = RocksDBKeyedStateBackend(range(128), 128, Home(tmp_path / "home"), MEMORY)
+    widened = RocksDBKeyedStateBackend(range(128), 128, Home(tmp_path / "home", KEY), MEMORY)
     widened.restore(storage, chain)
     widened.keyed_state("op", ValueStateDescriptor("count", Types.BIG_INT()), KeyContext())
     found = {key: value for key, _, value in widened.entries("op", "count")}
@@ -373,7 +471,7 @@ def test_keys_are_the_keys_of_a_dict(epochs: list[list[tuple[Any, int]]]) -> Non
 
 
 def _fresh() -> KeyedStateBackend:
-    home = Home(Path(tempfile.mkdtemp(prefix="holdfast-keys-")))
+    home = Home(Path(tempfile.mkdtemp(prefix="holdfast-keys-")) / "home", KEY)
     return RocksDBKeyedStateBackend(range(128), 128, home, MEMORY)
 
 

@@ -13,14 +13,17 @@ from holdfast.filesystem import FileSystem, cause_of
 __all__ = ["errors", "make_home"]
 
 
-def make_home(files: FileSystem, directory: PurePosixPath) -> None:
-    """Make a directory that everything else is in, if it is not there; it is durable then.
+def make_home(files: FileSystem, directory: PurePosixPath, inner: str = "") -> None:
+    """Make a directory that everything else is in, and one in it, if they are not there.
 
-    One that is there may have been made by a process that died before it was durable.
+    They are durable then. On a local file system only this user can read them. One that is there
+    may have been made by a process that died before it was durable.
     """
-    files.make_directories(str(directory))
-    files.sync(str(directory))
-    for above in directory.parents:
+    files.make_private(str(directory))
+    lowest = directory / inner
+    files.make_directories(str(lowest))
+    files.sync(str(lowest))
+    for above in lowest.parents:
         # NB: not all of them are ours to open
         with contextlib.suppress(OSError):
             files.sync(str(above))

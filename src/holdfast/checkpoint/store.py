@@ -90,7 +90,7 @@ class CheckpointStore:
     def acquire(self, job_name: str = "") -> None:
         """Make the directory, if need be, and lock it; raise a DirectoryInUseError if it is."""
         with self._errors("make checkpoint directory", self.directory):
-            disk.make_home(self._system, self.state.directory)
+            disk.make_home(self._system, self.directory, STATE)
             if isinstance(self.storage, StagedStateStorage):
                 self.storage.make()
         self._lock.acquire(job_name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,8 @@ from holdfast.cli.images import located
 from holdfast.cli.options import examples, json_option, properties_option
 from holdfast.cli.text import counted
 from holdfast.common import Configuration
+from holdfast.common.leftovers import OwnDirectory
+from holdfast.common.private import user_directory
 from holdfast.filesystem import FileSystem, join
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.history.journal import SUFFIX
@@ -49,8 +50,10 @@ def command(
     Serves the web page and the API; Ctrl-C ends it. DIR is a checkpoint directory, or that of a
     job in one: jobs keep their history there.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        places = [_local(one, properties, Path(scratch)) for one in directories]
+    with OwnDirectory(user_directory(), "history") as scratch:
+        places = [
+            _local(one, properties, scratch / str(number)) for number, one in enumerate(directories)
+        ]
         _show(Files(places), _options(port, properties), as_json)
 
 
@@ -75,7 +78,7 @@ def _show(site: Files, options: RestOptions, as_json: bool) -> None:
         server.close()
 
 
-def _local(address: str, properties: Mapping[str, str], scratch: Path) -> Path:
+def _local(address: str, properties: Mapping[str, str], copies: Path) -> Path:
     """A directory as it is, or a copy of the histories in one that is on other machines."""
     files, path = located(address, properties)
     status = files.status(path)
@@ -83,7 +86,7 @@ def _local(address: str, properties: Mapping[str, str], scratch: Path) -> Path:
         raise click.ClickException(f"there is no directory '{files.uri(path)}'")
     if isinstance(files, LocalFileSystem):
         return Path(path)
-    copies = Path(tempfile.mkdtemp(dir=scratch))
+    copies.mkdir()
     for place in [path, *_directories(files, path)]:
         for home in (place, join(place, "history")):
             for found in files.list_directory(home):

@@ -14,20 +14,31 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from holdfast.errors import HoldfastError
 
-__all__ = ["NotPrivateError", "make_private", "open_private", "read_private", "user_directory"]
+__all__ = [
+    "NotPrivateError",
+    "check_private",
+    "is_private_file",
+    "make_private",
+    "open_private",
+    "open_regular",
+    "read_private",
+    "user_directory",
+]
 
 _PLACE: Final = "HOLDFAST_RUNTIME_DIR"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_WRITING: Final = stat.S_IWGRP | stat.S_IWOTH
 #: no link is followed, and a pipe does not block
 _CAREFUL: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class NotPrivateError(HoldfastError):
+class NotPrivateError(HoldfastError, OSError):
     """Another user could read or change what must be this user's alone."""
 
 
@@ -49,21 +60,73 @@ def user_directory(*names: str) -> Path:
 def make_private(path: Path) -> Path:
     """Make a directory that only this user can read and write, or check that it is one.
 
+    Directories above it that do not exist are made in the same way.
+
     Raises:
         NotPrivateError: when it belongs to another user, others have rights, or it is a link.
     """
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.lstat()
-    except OSError as error:
-        raise _refused(path, f"cannot be made: {error.strerror or error}") from error
+    while True:
+        try:
+            if not path.parent.exists():
+                make_private(path.parent)
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+        except NotPrivateError:
+            raise
+        except OSError as error:
+            raise _refused(path, f"cannot be made: {error.strerror or error}") from error
+        # NB: another process of this user may remove it meanwhile
+        with suppress(FileNotFoundError):
+            check_private(path)
+            return path
+
+
+def check_private(path: Path) -> None:
+    """Check that a directory is this user's, and that others have no rights.
+
+    Raises:
+        NotPrivateError: when it is not.
+        OSError: when it cannot be looked at.
+    """
+    status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
         raise _refused(path, "is not a directory")
     _check_owner(path, status)
     if status.st_mode & _OTHERS:
         mode = stat.S_IMODE(status.st_mode)
         raise _refused(path, f"has mode {mode:04o}, so other users can read or change it")
-    return path
+
+
+def is_private_file(path: Path) -> bool:
+    """Return whether there is a regular file of this user that others cannot write to."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    safe = stat.S_ISREG(status.st_mode) and not status.st_mode & _WRITING
+    return safe and status.st_uid == os.getuid()
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file, which is made with mode 0600 if the flags say so.
+
+    Raises:
+        NotPrivateError: when it is a link, a pipe or a directory.
+        OSError: as `os.open`.
+    """
+    try:
+        file = os.open(path, flags | _CAREFUL, 0o600)
+    except OSError as error:
+        if path.is_symlink():
+            raise _refused(path, "is a link") from error
+        # NB: a pipe that is opened for writing, and a socket
+        if path.exists() and not path.is_file():
+            raise _refused(path, "is not a regular file") from error
+        raise
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise _refused(path, "is not a regular file")
+    return file
 
 
 def open_private(path: Path, flags: int = os.O_RDONLY) -> int:
@@ -73,17 +136,11 @@ def open_private(path: Path, flags: int = os.O_RDONLY) -> int:
         NotPrivateError: when it is a link, a pipe or a directory, or belongs to another user.
         OSError: as `os.open`.
     """
+    file = open_regular(path, flags)
     try:
-        file = os.open(path, flags | _CAREFUL, 0o600)
-    except OSError as error:
-        if path.is_symlink():
-            raise _refused(path, "is a link") from error
-        raise
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise _refused(path, "is not a regular file")
-        _check_owner(path, status)
+        # NB: what was just made is ours, under whatever user id a network file system shows it
+        if not flags & os.O_EXCL:
+            _check_owner(path, os.fstat(file))
     except BaseException:
         os.close(file)
         raise
@@ -113,7 +170,7 @@ def _base() -> Path:
         return make_private(path)
     except NotPrivateError:
         # NB: what is this user's and is not private is told, not avoided
-        if path.lstat().st_uid == os.getuid():
+        if os.path.lexists(path) and path.lstat().st_uid == os.getuid():
             raise
         return make_private(Path("~/.cache/holdfast").expanduser())
 
@@ -125,6 +182,6 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
 
 def _refused(path: Path, problem: str) -> NotPrivateError:
     return NotPrivateError(
-        f"'{path}' {problem}; it must be this user's alone (mode 0700): remove it, or set "
-        f"{_PLACE} to another directory"
+        f"'{path}' {problem}; it must be this user's alone (mode 0700): remove it, or name "
+        f"another directory (in the variable {_PLACE}, unless a setting names this one)"
     )

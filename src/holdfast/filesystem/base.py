@@ -159,6 +159,13 @@ class FileSystem(ABC):
         An object store has none, but keeps an object that stands for the directory.
         """
 
+    def make_private(self, path: str) -> None:
+        """Make a directory as `make_directories` does.
+
+        On a local file system only this user can read it, unless it was there before.
+        """
+        self.make_directories(path)
+
     @abstractmethod
     def sync(self, path: str) -> None:
         """Make the contents of a file durable, or the names in a directory."""

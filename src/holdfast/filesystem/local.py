@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
+from holdfast.common.private import open_regular
 from holdfast.filesystem.base import FileLock, FileStatus, FileSystem, LockedError
 
 __all__ = ["LOCAL", "LocalFileSystem"]
@@ -110,6 +111,19 @@ class LocalFileSystem(FileSystem):
         with self.errors("make directory", path):
             _make_directories(Path(path))
 
+    def make_private(self, path: str) -> None:
+        """Make a directory with mode 0700; one that is there must not be a third user's.
+
+        Who makes a directory before a job does, in a place that many can write to, could put
+        anything into it. What belongs to the owner of that place was made by who rules there.
+        """
+        with self.errors("make directory", path):
+            _make_directories(Path(path), 0o700)
+            owner = os.lstat(path).st_uid
+            if owner not in (os.getuid(), 0, Path(path).parent.stat().st_uid):
+                told = f"it belongs to user {owner}, not to user {os.getuid()}; use another one"
+                raise PermissionError(errno.EPERM, told)
+
     def sync(self, path: str) -> None:
         """Make the contents of a file durable, or the names in a directory."""
         with self.errors("sync", path):
@@ -118,7 +132,7 @@ class LocalFileSystem(FileSystem):
     def lock(self, path: str, contents: bytes) -> FileLock:
         """Lock by the system's own means, which end with the process; the file stays."""
         with self.errors("lock", path):
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            file = open_regular(Path(path), os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.ftruncate(file, 0)
@@ -202,13 +216,13 @@ def _write(path: Path, data: bytes, durable: bool) -> None:
             os.fsync(file.fileno())
 
 
-def _make_directories(path: Path) -> None:
+def _make_directories(path: Path, mode: int = 0o777) -> None:
     if not path.is_dir():
         if path.exists() and not path.is_dir():  # or else another process has made it just now
             raise NotADirectoryError(errno.ENOTDIR, f"{str(path)!r} is a file")
         _make_directories(path.parent)
         with contextlib.suppress(FileExistsError):  # another process was faster
-            path.mkdir()
+            path.mkdir(mode)
         _sync(path.parent)
 
 

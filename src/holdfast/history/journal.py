@@ -23,6 +23,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.common.private import open_regular
 from holdfast.filesystem import FileSystem, join
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.history.events import Event
@@ -31,6 +32,7 @@ from holdfast.history.job import ENDED, JobHistory
 __all__ = ["SUFFIX", "Journal", "open_journal", "read_journal"]
 
 SUFFIX: Final = ".history.jsonl"
+_DRAFT: Final = ".tmp"
 #: in bytes; a job that runs for years has no more
 _LARGEST: Final = 4_000_000
 #: seconds between two copies, where the job's directory is elsewhere
@@ -96,7 +98,7 @@ class Journal:
             self._file = None
 
     def _open(self, path: Path, flags: int) -> int:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | flags, 0o600)
+        file = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | flags)
         fcntl.flock(file, fcntl.LOCK_EX)
         return file
 
@@ -107,7 +109,7 @@ class Journal:
 
     def _fold(self) -> None:
         """Put what is remembered in place of what was told."""
-        draft = self.path.with_name(f".{self.path.name}.tmp")
+        draft = self.path.with_name(f".{self.path.name}{_DRAFT}")
         file = self._open(draft, os.O_TRUNC)
         self._size = 0
         self._write(file, b"".join(_encode(event) + b"\n" for event in self._history.remembered()))
@@ -131,7 +133,7 @@ class Journal:
 def read_journal(path: Path) -> JobHistory:
     """Return what a file tells; lines that are torn or not understood are left out."""
     history = JobHistory()
-    with path.open("rb") as file:
+    with open(open_regular(path), "rb") as file:
         for line in file:
             with contextlib.suppress(msgspec.MsgspecError):
                 history.tell(_decode(line))
@@ -165,7 +167,13 @@ def open_journal(
 
 
 def _forget(files: FileSystem, home: str) -> None:
-    """Delete the oldest, so that there is room for one."""
+    """Delete the oldest, so that there is room for one, and what was being written in a kill.
+
+    Only one driver at a time uses a job's directory.
+    """
+    for status in files.list_directory(home):
+        if status.name.endswith(f"{SUFFIX}{_DRAFT}"):
+            files.delete(join(home, status.name))
     told = [status for status in files.list_directory(home) if status.name.endswith(SUFFIX)]
     told.sort(key=lambda status: status.modified)
     for status in told[: max(0, len(told) - _STARTS + 1)]:
@@ -173,7 +181,7 @@ def _forget(files: FileSystem, home: str) -> None:
 
 
 def _is_locked(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open(open_regular(path), "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:

@@ -24,7 +24,7 @@ from holdfast.errors import JobDefinitionError
 from holdfast.rest.limits import Limits
 from holdfast.rest.notices import Notice, described
 from holdfast.rest.options import RestOptions
-from holdfast.rest.registry import Registration, RegistryError
+from holdfast.rest.registry import Registration
 from holdfast.rest.site import LiveJobs, ServedJob, Site
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class RestServer:
         if self._site.acts:
             try:
                 self._registration = Registration(self.url, self.token)
-            except (OSError, RegistryError) as error:
+            except OSError as error:
                 _logger.warning("'holdfast list' will not find this job: %s", error)
         self._thread.start()
 

@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from holdfast.common.private import user_directory
 from holdfast.runtime.struct_records import PAIRS, STRUCTS, decode_structs, encode_structs
 
 
@@ -77,7 +78,8 @@ class BlockQueue:
             self._blocks.append(block)
             return
         if self._file is None:
-            self._file = TemporaryFile()  # noqa: SIM115 - closed when it was read
+            # NB: it has no name; closed when it was read
+            self._file = TemporaryFile(dir=user_directory())  # noqa: SIM115
         self._file.write(block.data)
         self._later.append(block.header)
         self._sizes.append(size)

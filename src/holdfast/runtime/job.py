@@ -6,6 +6,7 @@ one that cannot be pickled is found before anything runs, with the member that i
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,11 @@ from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.faults import Faults
 from holdfast.runtime.logs import levels
 from holdfast.state.settings import StateSettings
+
+
+def new_key() -> bytes:
+    """Return the key of a start of a job."""
+    return secrets.token_bytes(32)
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class JobCode:
         file_systems: Hadoop's settings of file systems.
         state: how its subtasks keep their state.
         log_levels: those that are set in the driver, by logger.
+        key: known to the processes of this start of the job, and to nobody else.
     """
 
     id: str
@@ -57,6 +64,7 @@ class JobCode:
     state: StateSettings = field(default_factory=StateSettings)
     staging_directory: str = ""
     log_levels: Mapping[str, int] = field(default_factory=dict)
+    key: bytes = field(default_factory=new_key, repr=False)
 
     def new_function(self, operator: int) -> Any:
         """A function object of its own for one subtask."""
@@ -87,6 +95,7 @@ def make_job_code(
     file_systems: Mapping[str, str] | None = None,
     state: StateSettings | None = None,
     staging_directory: str = "",
+    key: bytes | None = None,
 ) -> JobCode:
     """Take the functions out of the plan and pickle them.
 
@@ -118,6 +127,7 @@ def make_job_code(
         state or StateSettings(),
         staging_directory,
         levels(),
+        key or new_key(),
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from tempfile import SpooledTemporaryFile
 from typing import Any, NoReturn
 
+from holdfast.common.private import user_directory
 from holdfast.datastream.functions import SourceContext, SourceFunction
 from holdfast.runtime.blocks import decode_records, encode_records
 from holdfast.runtime.checkpointing import initialize, notify, snapshot
@@ -320,7 +321,9 @@ class _Spool:
     """The batches of one epoch, on disk when they are large."""
 
     def __init__(self) -> None:
-        self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+        # NB: it has no name
+        place = str(user_directory())
+        self._file = SpooledTemporaryFile(max_size=_IN_MEMORY, dir=place)  # noqa: SIM115
         self._sizes: list[int] = []
         self.records = 0
         self.complete = False

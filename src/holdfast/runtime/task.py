@@ -65,8 +65,7 @@ class Subtask:
         self._level = job.plan.levels[level]
         self._subtask = subtask
         self._storage = storage
-        state_files = job.state_directory or job.id
-        self._backend = make_backend(job.state, state_files, level, subtask)
+        self._backend = make_backend(job.state, job.key, level, subtask)
         self._backend.use_clock(clock)
         for op in (self._plan.operators[number] for number in self._level.operators):
             self._backend.assign(op.uid, _share(op, subtask))

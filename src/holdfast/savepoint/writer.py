@@ -161,6 +161,7 @@ class SavepointWriter:
         if files.list_directory(str(directory)):
             message = f"cannot write a savepoint to '{files.uri(str(directory))}': it is not empty"
             raise CheckpointStorageError(message)
+        files.make_private(str(directory))
         try:
             files.make_directories(str(directory / STATE))
             storage = DirectoryStateStorage(directory / STATE, files)

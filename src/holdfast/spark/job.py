@@ -32,9 +32,9 @@ from holdfast.rest.options import rest_options
 from holdfast.rest.serving import serve
 from holdfast.runtime.delivery import CollectedRecords
 from holdfast.runtime.epochs import AttemptReport, EpochReport
-from holdfast.runtime.job import make_job_code, pack
+from holdfast.runtime.job import make_job_code, new_key, pack
 from holdfast.spark.attempt import Attempt, Machinery
-from holdfast.spark.directory import JobDirectory
+from holdfast.spark.directory import make_job_directory
 from holdfast.spark.epoch import query_session
 from holdfast.spark.hadoop import hadoop_settings
 from holdfast.spark.jvm import DriverJvm
@@ -45,7 +45,6 @@ from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.supervisor import Steps, supervise
 from holdfast.spark.writer import Writers
 from holdfast.state.errors import StateError, StateStorageError
-from holdfast.state.settings import sweep
 
 _logger = logging.getLogger(__name__)
 _DIRECTORY = "holdfast.directory"
@@ -99,7 +98,8 @@ class SparkJob:
         self._session, self._settings = session, settings
         self._rescaling: _Rescaling | None = None
         self._jvm = DriverJvm(session.sparkContext)
-        self._directory = JobDirectory(configuration.to_dict().get(_DIRECTORY))
+        self._key = new_key()
+        self._directory = make_job_directory(configuration.to_dict().get(_DIRECTORY))
         try:
             context = session.sparkContext
             self._paths = deliver_shipment(context, settings.shipment, self._directory.path)
@@ -137,6 +137,7 @@ class SparkJob:
                 self._file_systems,
                 self._state,
                 driver.checkpoints.store.staging,
+                self._key,
             )
             broadcast = session.sparkContext.broadcast(pack(code, self._paths))
         except BaseException:
@@ -439,9 +440,7 @@ class SparkJob:
     def _clean_up(self, steps: Steps) -> None:
         steps.take("close its connections", self._job.driver.close)
         steps.take("remove its directory", self._directory.remove)
-        if self._state.rocksdb:
-            for root in self._state.roots():
-                steps.take("remove local databases", partial(sweep, root))
+        steps.take("remove local databases", lambda: self._state.forget(self._key))
         _destroy(self._job)
 
 

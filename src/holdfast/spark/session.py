@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import tempfile
+import weakref
 import zipfile
 from pathlib import Path
 
@@ -17,11 +17,13 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import holdfast
+from holdfast.common.leftovers import OwnDirectory
+from holdfast.common.private import user_directory
 from holdfast.spark.jvm import death_named
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _LOCAL_ATTEMPTS = 4
-_shipped: set[str] = set()
+_shipped: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 
 
 def get_session(app_name: str, settings: dict[str, str] | None = None) -> SparkSession:
@@ -100,9 +102,9 @@ def prepare_workers(session: SparkSession) -> None:
     if package_root not in known:
         path = os.pathsep.join(part for part in (package_root, *known) if part)
         context.environment["PYTHONPATH"] = path
-    if not is_local(session) and context.applicationId not in _shipped:
-        _shipped.add(context.applicationId)
-        context.addPyFile(_zip_package(package_root))
+    if not is_local(session) and context not in _shipped:
+        _shipped.add(context)
+        context.addPyFile(_zip_package(context, package_root))
 
 
 def _uses_default_python(context: SparkContext) -> bool:
@@ -111,10 +113,15 @@ def _uses_default_python(context: SparkContext) -> bool:
     return chosen is None or context.pythonExec == "python3"
 
 
-def _zip_package(package_root: str) -> str:
-    """This package as a zip file that executors can import from."""
+def _zip_package(context: SparkContext, package_root: str) -> str:
+    """This package as a zip file that executors can import from.
+
+    The driver serves it for as long as the context is in use.
+    """
     root = Path(package_root)
-    target = Path(tempfile.mkdtemp(prefix="holdfast-package-")) / "holdfast.zip"
+    directory = OwnDirectory(user_directory(), "package")
+    weakref.finalize(context, directory.remove)
+    target = directory.path / "holdfast.zip"
     with zipfile.ZipFile(target, "w") as archive:
         for file in sorted((root / "holdfast").rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:

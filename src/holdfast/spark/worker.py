@@ -8,6 +8,7 @@ epoch to epoch.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -18,6 +19,7 @@ import pyarrow as pa
 from pyspark import Broadcast, TaskContext
 
 from holdfast.common.time import wall_clock
+from holdfast.errors import JobExecutionError
 from holdfast.filesystem import file_system_of
 from holdfast.plan.model import ROWS_LEVEL
 from holdfast.runtime.garbage import Garbage
@@ -83,6 +85,7 @@ class _Jobs:
         job = self._known.get(job_id)
         if job is None:
             job = unpack(data.value)
+            _check_directory(job.directory)
             set_levels(job.log_levels)
             self._forget_ended(job.directory)
             self._known[job_id] = job
@@ -103,6 +106,20 @@ class _Jobs:
             _homes.forget(job_id)
         if ended:
             _garbage.collect()
+
+
+def _check_directory(directory: str) -> None:
+    """Check that this host has the job's directory.
+
+    To make it here would be no help: other hosts would not see what is in it. And another user of
+    this host may have made the directories above it.
+    """
+    if not os.path.isdir(directory):
+        raise JobExecutionError(
+            f"there is no directory '{directory}' on host '{socket.gethostname()}'; it is the "
+            "directory of the running job: set 'holdfast.directory' to a place that the driver "
+            "and all executors share"
+        )
 
 
 def _make(job: JobCode, task: EpochTask, subtask: int) -> Subtask:

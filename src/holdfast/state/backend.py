@@ -32,10 +32,12 @@ __all__ = [
 ]
 
 
-def make_backend(settings: StateSettings, job: str, level: int, subtask: int) -> KeyedStateBackend:
+def make_backend(
+    settings: StateSettings, key: bytes, level: int, subtask: int
+) -> KeyedStateBackend:
     """Return a backend for a subtask, which is told later what key groups it owns.
 
-    ``job`` is the directory of the job's state files, or else a name that no other job has.
+    ``key`` is that of the job: only who has it can say what the job's local state is.
     """
     if not settings.rocksdb:
         return HeapKeyedStateBackend(range(0), 1)
@@ -43,5 +45,5 @@ def make_backend(settings: StateSettings, job: str, level: int, subtask: int) ->
     from holdfast.state.rocksdb import RocksDBKeyedStateBackend
     from holdfast.state.rocksdb_home import Home
 
-    home = Home(settings.home(job, level, subtask), job)
+    home = Home(settings.home(key, level, subtask), key)
     return RocksDBKeyedStateBackend(range(0), 1, home, settings.memory, settings.threads)

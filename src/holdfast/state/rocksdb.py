@@ -152,6 +152,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         if self._slot is not None:
             self._slot.release()
             self._slot = None
+        self._home.release()
         if ended:
             self._home.delete()
 
@@ -296,8 +297,10 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             slot.release()
 
     def _open_left(self, slot: Slot, chain: Chain) -> bool:
+        if not slot.is_private:
+            return False
         with suppress(StateStorageError, StateCorruptionError, msgspec.DecodeError):
-            local = LocalState(slot.path, self._budget)
+            local = LocalState(slot.path, self._budget, self._home.key)
             if local.head.chain.stamp in chain.lineage:
                 self._attach(local)
                 return True
@@ -315,7 +318,8 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         if chain.tables:
             index, _, file = index_of(file, chain)
             read += self._lay_out(storage, chain, index)
-            self._attach(LocalState(self._taken_slot().path, self._budget))
+            path = self._taken_slot().path
+            self._attach(LocalState(path, self._budget, self._home.key))
             self._table_names = index.tables
             states = self._opened().states
             self._pickled.update(id_of(states[number].head) for number in index.pickled)
@@ -404,7 +408,7 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         if self._local is None:
             slot = self._taken_slot()
             slot.wipe()
-            self._use(LocalState(slot.path, self._budget))
+            self._use(LocalState(slot.path, self._budget, self._home.key))
         assert self._local is not None
         return self._local
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from hmac import compare_digest
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,7 @@ _HEAD: Final = _OWN + b"head"
 _STATES: Final = _OWN + b"states"
 _BLOB: Final = _OWN + b"blob"
 _BLOBS_END: Final = _OWN + b"bloc"
+_SEAL: Final = 32
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
@@ -52,11 +55,15 @@ _decode_blob_id: Final = msgspec.msgpack.Decoder(tuple[str, str]).decode
 class LocalState:
     """An open database with its states, its blobs and its head, which change in one step."""
 
-    def __init__(self, path: Path, budget: Budget) -> None:
-        """Open it, or make it."""
+    def __init__(self, path: Path, budget: Budget, key: bytes) -> None:
+        """Open it, or make it.
+
+        One whose head is not sealed with the key stands for nothing.
+        """
+        self._key = key
         self._database = Database(path, budget)
         head, states = self._database.get(_HEAD), self._database.get(_STATES)
-        self.head = Head() if head is None else _decode_head(head)
+        self.head = self._unseal(head, states)
         sections = () if states is None else decode_file(states, str(path)).sections
         self._rows = {
             id_of(section): StateRows(self._database, number, section)
@@ -89,9 +96,24 @@ class LocalState:
         """Write changes, with what the database then stands for: nothing, unless it is said."""
         self.head = head or Head()
         heads = [rows.head for rows in self._rows.values()]
-        changes[_STATES] = encode_file(StateFile(heads))
-        changes[_HEAD] = _encode(self.head)
+        states = changes[_STATES] = encode_file(StateFile(heads))
+        encoded = _encode(self.head)
+        changes[_HEAD] = self._seal(encoded, states) + encoded
         self._database.write(changes)
+
+    def _seal(self, head: bytes, states: bytes) -> bytes:
+        """Return what only who has the job's key can know of a head and the states."""
+        seal = blake2b(len(head).to_bytes(8), key=self._key, digest_size=_SEAL, person=b"head")
+        seal.update(head)
+        seal.update(states)
+        return seal.digest()
+
+    def _unseal(self, sealed: bytes | None, states: bytes | None) -> Head:
+        if sealed is None or states is None:
+            return Head()
+        seal, head = sealed[:_SEAL], sealed[_SEAL:]
+        proven = compare_digest(seal, self._seal(head, states))
+        return _decode_head(head) if proven else Head()
 
     def save_tables(
         self,

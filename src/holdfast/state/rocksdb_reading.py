@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -11,6 +10,8 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.common.leftovers import OwnDirectory
+from holdfast.common.private import user_directory
 from holdfast.state.chain import Chain
 from holdfast.state.files import Chunk, Op, Section
 from holdfast.state.rocksdb_database import Database, budget_of
@@ -47,8 +48,7 @@ _Entry = tuple[int, Any, bytes]
 @contextmanager
 def open_tables(storage: ReadableStorage, chain: Chain, index: TableIndex) -> Iterator[Database]:
     """Open the tables of a chain as a database in a directory of its own, for as long as needed."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-tables-") as scratch:
-        directory = Path(scratch)
+    with OwnDirectory(user_directory(), "tables") as directory:
         fetch_tables(storage, chain.tables, directory, _THREADS)
         lay_out(chain, index, directory, directory)
         with closing(Database(directory, budget_of(_MEMORY))) as database:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DEFAULT_MEMORY", "ORIGIN", "StateSettings", "sweep"]
+from holdfast.common.leftovers import named, sweep
+from holdfast.common.private import user_directory
+
+__all__ = ["DEFAULT_MEMORY", "StateSettings"]
 
 DEFAULT_MEMORY: Final = 256 << 20
-#: the file in the directory of a job that says where its state files are
-ORIGIN: Final = "origin"
-#: what the names of the directories of jobs begin with
-_PREFIX: Final = "holdfast-rocksdb-"
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,7 @@ class StateSettings:
 
     Attributes:
         rocksdb: in RocksDB; otherwise in memory, and the next three do not matter.
-        directories: where the databases are, of each host; none is the temporary directory.
+        directories: of the databases, on each host; by default the user's own directory.
         memory: about how much memory the state of a worker process may take, in bytes.
         threads: how many tables are copied at a time.
         check_mutations: look for values of state that are changed in place; for any backend.
@@ -40,31 +36,23 @@ class StateSettings:
 
     def roots(self) -> list[Path]:
         """Return the directories of a host that databases are in."""
-        return [Path(path) for path in self.directories or (tempfile.gettempdir(),)]
+        return [Path(path) for path in self.directories] or [user_directory()]
 
-    def home(self, job: str, level: int, subtask: int) -> Path:
-        """Return the directory of a subtask on its host.
+    def home(self, key: bytes, level: int, subtask: int) -> Path:
+        """Return the directory of a subtask on its host; ``key`` is that of its job.
 
-        ``job`` is the same for all runs that may find each other's state, and for no others: the
-        directory of its state files.
+        The name cannot be guessed without the key.
         """
         roots = self.roots()
-        return roots[subtask % len(roots)] / _name(job) / f"{level}-{subtask}"
+        return roots[subtask % len(roots)] / _name(key) / f"{level}-{subtask}"
 
-    def forget(self, job: str) -> None:
-        """Delete all that this host has of a job."""
-        for root in self.roots():
-            shutil.rmtree(root / _name(job), ignore_errors=True)
-
-
-def _name(job: str) -> str:
-    return f"{_PREFIX}{hashlib.sha256(job.encode()).hexdigest()[:16]}"
+    def forget(self, key: bytes) -> None:
+        """Delete all that this host has of a job that has ended, and what others left there."""
+        if self.rocksdb:
+            for root in self.roots():
+                shutil.rmtree(root / _name(key), ignore_errors=True)
+                sweep(root)
 
 
-def sweep(root: Path) -> None:
-    """Delete what jobs have left whose state files are gone, so that they can never go on."""
-    for job in root.glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            origin = (job / ORIGIN).read_text()
-            if os.path.isabs(origin) and not os.path.exists(origin):
-                shutil.rmtree(job, ignore_errors=True)
+def _name(key: bytes) -> str:
+    return named("databases", hashlib.blake2b(key, person=b"name").digest())

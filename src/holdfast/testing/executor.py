@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
-import tempfile
 import time
 import uuid
-import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
 from holdfast.checkpoint.events import CheckpointRecord, Outcome
+from holdfast.common.leftovers import OwnDirectory
+from holdfast.common.private import user_directory
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.data_stream import DataStream, KeyedStream
 from holdfast.datastream.state import StateDescriptor
@@ -34,7 +32,7 @@ from holdfast.runtime.blocks import Block, decode_header
 from holdfast.runtime.delivery import CollectedRecords
 from holdfast.runtime.epochs import EpochReport
 from holdfast.runtime.faults import SimulatedKill
-from holdfast.runtime.job import make_job_code, pack
+from holdfast.runtime.job import make_job_code, new_key, pack
 from holdfast.runtime.outcome import EpochOutcome, sort_out
 from holdfast.runtime.protocol import EpochTask
 from holdfast.state.backend import HeapKeyedStateBackend, KeyContext, StateStorage
@@ -111,17 +109,15 @@ class LocalExecutor:
         self.plan = _take_plan(self._environment, parallelism)
         _check(self.plan)
         self._quota = quota
-        # NB: made only if the job takes checkpoints and does not say where
-        self._scratch = Path(tempfile.gettempdir()) / f"holdfast-local-{uuid.uuid4().hex}"
-        # also if the job is refused, so that nobody closes this
-        self._clean_up = weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        # NB: removed with this object, also if the job is refused and nobody closes it
+        self._scratch = OwnDirectory(user_directory(), "local")
         self._file_systems = hadoop_options(self._environment._configuration.to_dict())
         configure(self._file_systems)
         self._driver = JobDriver(
             self.plan,
             uuid.uuid4().hex,
             self._environment._configuration,
-            self._scratch,
+            self._scratch.path,
             collected=results,
             clock=self.clock,
             storage=MemoryStateStorage(),
@@ -131,11 +127,11 @@ class LocalExecutor:
         self.storage: StateStorage = self._driver.checkpoints.storage
         self._book = self._driver.book
         self._state = state_settings(self._environment._configuration, check_mutations=True)
-        #: which state of this host is this job's
         self._state_files = str(getattr(self.storage, "directory", self._book.job))
         self._sources = LocalSources()
         self._stage = Stage(self.clock)
         self._random = None if seed is None else random.Random(seed)
+        self._key = new_key()
         packed = self._pack()
         calls = self.calls if count_calls else None
         self._workers = [
@@ -155,6 +151,7 @@ class LocalExecutor:
             file_systems=self._file_systems,
             state=self._state,
             staging_directory=self._driver.checkpoints.store.staging,
+            key=self._key,
         )
         return pack(code)
 
@@ -311,9 +308,8 @@ class LocalExecutor:
         self._sources.stop()
         self._driver.close()
         self._driver.checkpoints.store.release()
-        self._clean_up()
-        if not os.path.exists(self._state_files):
-            self._state.forget(self._state_files)
+        self._scratch.remove()
+        self._state.forget(self._key)
 
     def __enter__(self) -> LocalExecutor:
         return self

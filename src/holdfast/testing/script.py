@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -16,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common import Duration, Time
+from holdfast.common.leftovers import OwnDirectory
+from holdfast.common.private import user_directory
 from holdfast.datastream.connectors.base import Source, SourceReader
 from holdfast.errors import JobDefinitionError
 from holdfast.testing.clock import ManualClock
@@ -111,8 +111,10 @@ class ScriptedSource(Source):
             msg = "ScriptedSource: expected at least one script, a list of records and events"
             raise ValueError(msg)
         self.scripts = tuple(list(script) for script in scripts)
-        self._marks = tempfile.mkdtemp(prefix="holdfast-script-")
-        weakref.finalize(self, shutil.rmtree, self._marks, ignore_errors=True)
+        marks = OwnDirectory(user_directory(), "script")
+        self._marks = str(marks.path)
+        # NB: not a field, since the source is sent to the workers
+        weakref.finalize(self, marks.remove)
 
     @property
     def parallelism_limit(self) -> int | None:
