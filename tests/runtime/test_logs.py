@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 import logging.config
+import math
 import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
@@ -379,24 +380,24 @@ def test_names_that_workers_choose_make_no_loggers_here(caplog: pytest.LogCaptur
     assert set(logging.root.manager.loggerDict) == known
 
 
-def test_a_filter_that_raises_fails_no_epoch(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_a_filter_that_raises_and_a_time_that_is_none_fail_no_epoch(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Broken(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
             raise RuntimeError("no")
 
     broken = Broken()
-    rescued: list[str] = []
-    monkeypatch.setattr(
-        "holdfast.driver.logs._last_resort.emit", lambda record: rescued.append(record.msg)
-    )
     logger.addFilter(broken)
     try:
         handed(caplog, line("first"), line("second"))
     finally:
         logger.removeFilter(broken)
-    assert rescued == ["[count #3] first", "[count #3] second"]
+    handed(caplog, line("third", created=math.nan))
+    said = capsys.readouterr().err.splitlines()
+    numbers = ("first", "second", "third")
+    assert said[::2] == [f"WARNING tests.functions [count #3] {text}" for text in numbers]
+    assert said[1] == "    (cannot be logged: RuntimeError('no'))"
 
 
 def test_lines_come_by_time_and_those_of_a_subtask_in_their_order(

@@ -202,7 +202,8 @@ def test_lines_say_which_attempt_they_are_of(
     failing = env.from_collection(range(10)).map(FailsAt(tmp_path / "failed")).name("fails")
     assert sorted(failing.set_parallelism(1).execute_and_collect()) == list(range(10))
     attempts = [(record.attempt, record.getMessage()) for record in said(caplog)]  # type: ignore[attr-defined]
-    assert attempts == [
+    # NB: a subtask that has to move to another process is opened again
+    assert list(dict.fromkeys(attempts)) == [
         (0, "[fails #0] opens, attempt 0"),
         (0, "[fails #0] it is going to fail"),
         (1, "[fails #0] opens, attempt 1"),
@@ -355,9 +356,8 @@ def test_a_program_that_does_not_set_up_logging_sees_warnings_once_on_standard_e
         [sys.executable, program], capture_output=True, text=True, timeout=120, check=True
     )
     assert run.stdout == "1\n2\nJobExecutionError\n"
-    lines = run.stderr.splitlines()
     for value in (1, 2):
-        assert lines.count(f"[talks #0] loud {value}") == 1
+        assert run.stderr.count(f"[talks #0] loud {value}\n") == 1
+        assert run.stderr.count(f"loud {value}") == 1
     assert "quiet" not in run.stderr
-    assert run.stderr.count("loud 2") == 1
-    assert "WARNING app [talks #0] loud 3" in lines
+    assert "WARNING app [talks #0] loud 3\n" in run.stderr

@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent
 JOB = """
+import logging
+
 from holdfast.datastream import SourceFunction, StreamExecutionEnvironment
 from pyspark.sql import SparkSession
 
@@ -26,13 +28,14 @@ class Numbers(SourceFunction):
     def run(self, ctx):
         for number in range(100):
             ctx.collect(number)
+        logging.warning("all sent")
 
     def cancel(self):
         pass
 
 
 env = StreamExecutionEnvironment.get_execution_environment()
-sums = env.add_source(Numbers()).key_by(lambda n: n % 3).sum()
+sums = env.add_source(Numbers(), "numbers").key_by(lambda n: n % 3).sum()
 print(sorted(sums.execute_and_collect())[-3:], SparkSession.getActiveSession().sparkContext.master)
 """
 
@@ -97,6 +100,8 @@ def test_a_job_on_a_master_and_a_worker(tmp_path: Path) -> None:
             )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == f"[1617, 1650, 1683] {address}\n"
+    # the executor's own output is in a file of the worker's
+    assert done.stderr.count("[Source: numbers #0] all sent\n") == 1
     # the executors have got the package from the driver
     assert list((tmp_path / "work").rglob("holdfast.zip"))
     # and nothing is left, of that or of the job

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import heapq
 import logging
+import sys
 from collections.abc import Iterable
 
-from holdfast.runtime.log_lines import LogLine, indented, one_line, shown
+from holdfast.runtime.log_lines import LogLine, as_text, indented, one_line, shown
 
 
 def hand_over(log: Iterable[Iterable[LogLine]], attempt: int) -> None:
     """Let the handlers of this process have the lines, by time; those of a subtask in their order.
 
-    No handler or filter can make the epoch fail.
+    No line, handler or filter can make the epoch fail.
     """
     for line in heapq.merge(*log, key=lambda line: line.created):
-        logger = _logger(line.logger)
-        if logger.isEnabledFor(line.level):
-            record = _record(line, attempt)
-            try:
-                logger.handle(record)
-            except Exception:
-                _last_resort.handle(record)
+        try:
+            logger = _logger(line.logger)
+            if logger.isEnabledFor(line.level):
+                logger.handle(_record(line, attempt))
+        except Exception as error:
+            print(f"{as_text(line)}\n    (cannot be logged: {error!r})", file=sys.stderr)
 
 
 def _logger(name: str) -> logging.Logger:
@@ -55,6 +55,3 @@ def _record(line: LogLine, attempt: int) -> logging.LogRecord:
         operator=line.operator, subtask=line.subtask, attempt=attempt, host=line.host
     )
     return record
-
-
-_last_resort = logging.StreamHandler()

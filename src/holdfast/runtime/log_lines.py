@@ -97,8 +97,8 @@ class LineBuffer:
             f"{self._dropped:,} further lines of this subtask were dropped here; an epoch sends "
             f"at most {MOST_LINES:,} lines and {MOST_BYTES // 1024} kB"
         )
-        line = msgspec.structs.replace(dropped, message=message, trace="", level=WARNING)
-        return encode_line(line)
+        level = max(WARNING, dropped.level)
+        return encode_line(msgspec.structs.replace(dropped, message=message, trace="", level=level))
 
 
 def shown(line: LogLine) -> str:

@@ -151,12 +151,12 @@ def _line(record: logging.LogRecord, owner: Owner | None) -> LogLine:
         trace=cut(_trace(record)),
         operator=None if owner is None else cut(owner.operator),
         subtask=None if owner is None else owner.subtask,
-        created=record.created,
+        created=float(record.created),
         path=cut(record.pathname),
-        line=record.lineno,
+        line=int(record.lineno),
         function=cut(record.funcName or ""),
         thread=cut(record.threadName or ""),
-        process=record.process or 0,
+        process=int(record.process or 0),
         host=_HOST,
     )
 
