@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from holdfast.common.leftovers import named, sweep
-from holdfast.common.private import user_directory
+from holdfast.common.private import check_private, user_directory
 
 __all__ = ["DEFAULT_MEMORY", "StateSettings"]
 
@@ -50,7 +51,9 @@ class StateSettings:
         """Delete all that this host has of a job that has ended, and what others left there."""
         if self.rocksdb:
             for root in self.roots():
-                shutil.rmtree(root / _name(key), ignore_errors=True)
+                with suppress(OSError):
+                    check_private(root / _name(key))
+                    shutil.rmtree(root / _name(key), ignore_errors=True)
                 sweep(root)
 
 
