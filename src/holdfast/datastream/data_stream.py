@@ -39,6 +39,7 @@ from holdfast.datastream.keyed_functions import (
 )
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state import MapStateDescriptor
+from holdfast.datastream.watermark_alignment import refuse_alignment
 from holdfast.datastream.windowed_stream import AllWindowedStream, WindowedStream
 from holdfast.datastream.windows.assigners import (
     WindowAssigner,
@@ -365,6 +366,7 @@ class DataStream(_Stream, _OperatorSettings):
             given = _kind(watermark_strategy)
             msg = f"assign_timestamps_and_watermarks: expected a WatermarkStrategy; got {given}"
             raise TypeError(msg)
+        refuse_alignment(watermark_strategy)
         node = self._add(
             "timestamps",
             "Timestamps/Watermarks",
