@@ -37,7 +37,7 @@ from holdfast.datastream.state import (
 )
 from holdfast.state.catalog import SavedState
 from holdfast.state.errors import StateMigrationError, StateRegistrationError, StateTypeError
-from holdfast.state.mutations import MutationWatch, Place, WatchedState
+from holdfast.state.mutations import SAVE_OR_COPY, MutationWatch, Place, WatchedState
 from holdfast.state.schema import Schema
 from holdfast.state.sections import unreadable
 from holdfast.state.serializers import Codec, Column, Serializer
@@ -347,7 +347,8 @@ class _WatchedMap(_OperatorMap):
     def __init__(self, operator: str, descriptor: MapStateDescriptor, watch: MutationWatch) -> None:
         super().__init__(operator, descriptor)
         serializer = Serializer(descriptor.value_type_info)
-        state = WatchedState(descriptor.name, "value", "pass it to put()", serializer)
+        remedy = SAVE_OR_COPY.format("pass it to put()")
+        state = WatchedState(descriptor.name, "value", remedy, serializer)
         self._place = Place(state, keyed=False)
         self._watch = watch
 
