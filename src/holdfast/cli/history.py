@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.cli.images import located
 from holdfast.cli.options import examples, json_option, properties_option
-from holdfast.cli.text import counted
+from holdfast.cli.text import counted, say
 from holdfast.filesystem import FileSystem, join
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.history.journal import SUFFIX
@@ -56,7 +56,7 @@ def _show(site: Files, port: int | None, as_json: bool) -> None:
         return
     server = RestServer(site, RestOptions(port=8082 if port is None else port))
     server.start()
-    click.echo(f"{counted(len(site.jobs()), 'job')} at {server.url}/")
+    say(f"{counted(len(site.jobs()), 'job')} at {server.url}/")
     try:
         threading.Event().wait()
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from holdfast.errors import HoldfastError
+from holdfast.printable import get_logger
 from holdfast.rest.actions import Operations
 from holdfast.rest.answers import Answers
 from holdfast.rest.api import ENDPOINTS, Call, Endpoint, Parameter, matches
@@ -35,7 +35,7 @@ __all__ = ["make_app"]
 _PAGE: Final = Path(__file__).with_name("page")
 _JSON: Final = "application/json"
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def make_app(site: Site, options: RestOptions, owner_token: str) -> Starlette:

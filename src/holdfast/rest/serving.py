@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import JobDefinitionError
+from holdfast.printable import get_logger
 from holdfast.rest.options import RestOptions
 from holdfast.rest.registry import Registration, RegistryError
 from holdfast.rest.site import LiveJobs, ServedJob, Site
@@ -38,7 +39,7 @@ _GRACE: Final = 2
 #: how long it waits for clients to ask what came of their requests
 _PATIENCE: Final = 2.0
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class RestServer:
