@@ -386,7 +386,8 @@ class SparkJob:
         """
         end = time.monotonic() + seconds
         while not self._job.driver.cancel_asked.wait(min(_LOOK, max(0, end - time.monotonic()))):
-            self._jvm.check()
+            if lost := self._jvm.lost():
+                raise lost
             if time.monotonic() >= end:
                 return False
         return True
