@@ -9,7 +9,6 @@ process has no file descriptor left.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import resource
 import signal
@@ -25,6 +24,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from holdfast.errors import HoldfastError, JobExecutionError, SparkLostError, UserFunctionError
+from holdfast.printable import get_logger
 
 __all__ = ["DriverJvm", "death_named"]
 
@@ -37,7 +37,7 @@ _PATIENCE: Final = 10.0
 #: characters of what Spark says
 _LONGEST: Final = 2000
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class DriverJvm:
