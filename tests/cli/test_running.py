@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.history.journal import open_journal
+from holdfast.rest.client import Client, RestError
 from holdfast.rest.options import RestOptions
 from holdfast.rest.serving import serve
 from tests.cli.conftest import Holdfast
@@ -162,3 +165,17 @@ def test_history(holdfast: Holdfast, running: Running, tmp_path: Path) -> None:
         (job,) = json.loads(holdfast("history", "--json", tmp_path / place).stdout)["jobs"]
         assert (job["jid"], job["name"], job["state"]) == (JOB_ID, "orders", "SUSPENDED")
     running.close = lambda: None  # type: ignore[method-assign]
+
+
+def test_history_takes_the_settings_of_a_server(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "holdfast", "history", str(tmp_path), "--port", "0"]
+    command += ["-D", "rest.read-token=look"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as history:
+        try:
+            assert history.stdout is not None
+            url = history.stdout.readline().split()[-1]
+            with pytest.raises(RestError, match="a token is needed"):
+                Client(url).ask("/jobs")
+            assert Client(url, "look").ask("/jobs") == {"jobs": []}
+        finally:
+            history.kill()

@@ -273,7 +273,7 @@ def test_a_token_is_asked_for(open_page: OpenPage, job: LocalJob, runtime_direct
         page.get_by_role("button", name="Go on").click()
         page.get_by_role("link", name=NAME).click()
         page.get_by_role("button", name="Checkpoint", exact=True).click()
-        expect(page, "this token allows to look, not to act", "#notes")
+        expect(page, "this token is for read access only", "#notes")
 
 
 @pytest.fixture

@@ -360,6 +360,13 @@ def test_many_requests_are_told_to_come_later(serve: Serve, job: LocalJob) -> No
     assert late[0].headers["retry-after"] == "1"
 
 
+def test_requests_without_a_token_use_up_nobody_else_s_rate(serve: Serve, job: LocalJob) -> None:
+    ask = serve(job, rate=5, token="all")
+    refused = [ask("/overview").status for _ in range(30)]
+    assert set(refused) == {401, 429}
+    assert ask("/overview", headers=bearer("all")).status == 200
+
+
 def test_garbage_is_no_error_of_the_server(ask: Client) -> None:
     host, port = ask.host.split(":")
     for data in (b"\x16\x03\x01\x02", b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 20000 + b"\r\n"):
@@ -400,7 +407,7 @@ def test_an_error_of_the_server_tells_no_details(job: LocalJob) -> None:
         "path": "/jobs",
         "raw_path": b"/jobs",
         "query_string": b"",
-        "headers": [(b"host", b"localhost")],
+        "headers": [(b"host", b"localhost"), (b"authorization", b"Bearer owner")],
         "root_path": "",
     }
     with pytest.raises(RuntimeError):

@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import click
 import msgspec
@@ -14,15 +15,18 @@ import msgspec
 from holdfast.cli.images import located
 from holdfast.cli.options import examples, json_option, properties_option
 from holdfast.cli.text import counted
+from holdfast.common import Configuration
 from holdfast.filesystem import FileSystem, join
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.history.journal import SUFFIX
-from holdfast.rest.options import RestOptions
+from holdfast.rest.options import RestOptions, rest_options
 from holdfast.rest.serving import RestServer
 from holdfast.rest.site import Files
 from holdfast.rest.views import jobs_overview
 
 __all__ = ["command"]
+
+_PORT: Final = "8082"
 
 
 @click.command(
@@ -47,14 +51,22 @@ def command(
     """
     with tempfile.TemporaryDirectory() as scratch:
         places = [_local(one, properties, Path(scratch)) for one in directories]
-        _show(Files(places), port, as_json)
+        _show(Files(places), _options(port, properties), as_json)
 
 
-def _show(site: Files, port: int | None, as_json: bool) -> None:
+def _options(port: int | None, properties: Mapping[str, str]) -> RestOptions:
+    """Return the settings ``rest.*`` of ``-D``; ``--port`` counts more."""
+    settings = {"rest.port": _PORT, **properties}
+    if port is not None:
+        settings["rest.port"] = str(port)
+    return rest_options(Configuration(settings))
+
+
+def _show(site: Files, options: RestOptions, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_plain(site), indent=2))
         return
-    server = RestServer(site, RestOptions(port=8082 if port is None else port))
+    server = RestServer(site, options)
     server.start()
     click.echo(f"{counted(len(site.jobs()), 'job')} at {server.url}/")
     try:

@@ -23,7 +23,7 @@ from holdfast.rest.actions import Operations
 from holdfast.rest.answers import Answers
 from holdfast.rest.api import ENDPOINTS, Call, Endpoint, Parameter, matches
 from holdfast.rest.errors import Answer
-from holdfast.rest.guard import Guard, Rights, rights_of
+from holdfast.rest.guard import Guard, Rights
 from holdfast.rest.live import Live
 from holdfast.rest.metrics import EXPOSITION, exposition
 from holdfast.rest.openapi import description
@@ -35,6 +35,10 @@ __all__ = ["make_app"]
 _PAGE: Final = Path(__file__).with_name("page")
 _JSON: Final = "application/json"
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+_NO_TOKEN: Final = (
+    "a token is needed: send 'Authorization: Bearer TOKEN' with the token of 'rest.token' or "
+    "'rest.read-token'; without tokens in its settings, a server answers only the user that runs it"
+)
 _logger = logging.getLogger(__name__)
 
 
@@ -43,10 +47,10 @@ def make_app(site: Site, options: RestOptions, owner_token: str) -> Starlette:
 
     ``owner_token``: who has it is the user that the jobs belong to.
     """
-    server = _Server(site, options, owner_token)
+    server = _Server(site, options)
     app = Starlette(
         routes=server.routes(),
-        middleware=[Middleware(Guard, options=options)],
+        middleware=[Middleware(Guard, options=options, owner_token=owner_token)],
         exception_handlers={HTTPException: _on_http_error, Exception: _on_error},
     )
     app.state.live, app.state.operations = server.live, server.operations
@@ -54,10 +58,9 @@ def make_app(site: Site, options: RestOptions, owner_token: str) -> Starlette:
 
 
 class _Server:
-    def __init__(self, site: Site, options: RestOptions, owner_token: str) -> None:
+    def __init__(self, site: Site, options: RestOptions) -> None:
         self._site = site
         self._options = options
-        self._owner_token = owner_token
         self.operations = Operations()
         self.live = Live()
         self._answers = Answers()
@@ -83,7 +86,7 @@ class _Server:
         return await _told(self._call(endpoint, request))
 
     async def _call(self, endpoint: Endpoint, request: Request) -> Response:
-        rights = self._rights(request, endpoint.acts)
+        rights = _rights(request, endpoint.acts)
         call = Call(
             self._site,
             self.operations,
@@ -102,14 +105,6 @@ class _Server:
             asked = endpoint.path, *call.path.items(), *call.query.items()
             return self._answers.of(call.job.history, asked, made)
         return await run_in_threadpool(made) if endpoint.slow or endpoint.acts else made()
-
-    def _rights(self, request: Request, acts: bool) -> Rights:
-        rights = rights_of(request.headers.get("authorization"), self._options, self._owner_token)
-        if not rights.read:
-            raise Answer(401, "a token is needed: send 'Authorization: Bearer TOKEN'")
-        if acts and not rights.act:
-            raise Answer(403, "this token allows to look, not to act")
-        return rights
 
     async def _body(self, kind: Any, request: Request) -> Any:
         """Read what was sent, within bounds; nothing counts as an empty object."""
@@ -132,7 +127,7 @@ class _Server:
         return await _told(self._expose(request))
 
     async def _expose(self, request: Request) -> Response:
-        self._rights(request, acts=False)
+        _rights(request, acts=False)
         histories = [job.history for job in self._site.jobs()]
         return Response(exposition(histories), media_type=EXPOSITION)
 
@@ -140,7 +135,7 @@ class _Server:
         return await _told(self._open_stream(request))
 
     async def _open_stream(self, request: Request) -> Response:
-        self._rights(request, acts=False)
+        _rights(request, acts=False)
         job = Call(self._site, self.operations, _path(request), {}, None, False).job
         events = _converted(
             Parameter("events", {"type": "integer", "minimum": 1, "maximum": 1000}),
@@ -175,6 +170,16 @@ async def _told(answer: Awaitable[Response]) -> Response:
 def _errors(status: int, message: str) -> Response:
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
     return Response(_encode({"errors": [message]}), status, headers, _JSON)
+
+
+def _rights(request: Request, acts: bool) -> Rights:
+    """Return the rights of a client that may read, and act if the request does."""
+    rights: Rights = request.state.rights
+    if not rights.read:
+        raise Answer(401, _NO_TOKEN)
+    if acts and not rights.act:
+        raise Answer(403, "this token is for read access only; send the token of 'rest.token'")
+    return rights
 
 
 def _path(request: Request) -> dict[str, str]:

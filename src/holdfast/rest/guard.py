@@ -7,9 +7,11 @@ Plain ASGI, around the whole application.
   point here (DNS rebinding) comes with that name.
 - **Origin.** A request that changes something and comes from a page must come from this server's
   own page. Pages of other sites can send requests here from a user's browser.
-- **Rate.** So many requests per second, of all clients together; more are told to come later.
+- **Rate.** At most ``rest.requests-per-second``. Requests above the limit get status 429. Clients
+  without rights have a limit of their own, so that they cannot use up that of the others.
 
-Rights are looked at with the endpoint: see `Rights`.
+The rights of the client go with the request, as ``scope["state"]["rights"]``; each endpoint knows
+which it needs.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ import hmac
 import ipaddress
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast.rest.client_user import is_own_user
 from holdfast.rest.options import RestOptions, is_loopback
 
 if TYPE_CHECKING:
@@ -56,11 +61,16 @@ class Rights:
     owner: bool = False
 
 
-def rights_of(authorization: str | None, options: RestOptions, owner_token: str) -> Rights:
-    """Return what a client may do, by the token that it brings along.
+def rights_of(
+    authorization: str | None,
+    options: RestOptions,
+    owner_token: str,
+    is_owner: Callable[[], bool],
+) -> Rights:
+    """Return what a client may do, by the token that it sends.
 
-    Without tokens in the settings, whoever reaches the server, which is on loopback then, may look
-    and act.
+    Without tokens in the settings the server is on loopback, and the user that it belongs to needs
+    none. ``is_owner`` returns whether the client belongs to that user.
     """
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() == "bearer" and token:
@@ -71,8 +81,8 @@ def rights_of(authorization: str | None, options: RestOptions, owner_token: str)
         if options.read_token and _same(token, options.read_token):
             return Rights(True)
         return Rights()
-    is_open = not (options.token or options.read_token)
-    return Rights(is_open, is_open)
+    may = not (options.token or options.read_token) and is_owner()
+    return Rights(may, may)
 
 
 def _same(one: str, other: str) -> bool:
@@ -83,12 +93,13 @@ def _same(one: str, other: str) -> bool:
 class Guard:
     """Lets pass what may pass."""
 
-    def __init__(self, app: ASGIApp, options: RestOptions) -> None:
+    def __init__(self, app: ASGIApp, options: RestOptions, owner_token: str) -> None:
         """Stand before an application."""
         self._app = app
         self._options = options
+        self._owner_token = owner_token
         self._hosts = _own_names(options)
-        self._bucket = _Bucket(options.rate)
+        self._bucket, self._strangers = _Bucket(options.rate), _Bucket(options.rate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a request."""
@@ -112,7 +123,9 @@ class Guard:
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]
         }
-        if not self._bucket.take():
+        rights = self._rights(scope, headers)
+        scope.setdefault("state", {})["rights"] = rights
+        if not (self._bucket if rights.read else self._strangers).take():
             return 429, "too many requests; come again in a second"
         host = headers.get("host", "")
         if not self._is_own(host):
@@ -122,6 +135,10 @@ class Guard:
         if scope["method"] not in _HARMLESS and not _is_same_origin(headers, host):
             return 403, "a request that changes something must not come from another site's page"
         return None
+
+    def _rights(self, scope: Scope, headers: dict[str, str]) -> Rights:
+        is_owner = partial(is_own_user, scope.get("client"), scope.get("server"))
+        return rights_of(headers.get("authorization"), self._options, self._owner_token, is_owner)
 
     def _is_own(self, host: str) -> bool:
         try:
