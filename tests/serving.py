@@ -22,6 +22,7 @@ from holdfast.datastream import (
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.errors import UserFunctionError
 from holdfast.history.job import JobHistory
+from holdfast.rest.limits import Limits
 from holdfast.rest.options import RestOptions
 from holdfast.rest.serving import RestServer
 from holdfast.rest.site import LiveJobs, ServedJob, Site
@@ -162,12 +163,14 @@ class Client:
 
 
 @contextmanager
-def served(*jobs: ServedJob, site: Site | None = None, **options: Any) -> Iterator[RestServer]:
+def served(
+    *jobs: ServedJob, site: Site | None = None, limits: Limits | None = None, **options: Any
+) -> Iterator[RestServer]:
     """A server that shows jobs."""
     live = LiveJobs()
     for job in jobs:
         live.add(job)
-    server = RestServer(site or live, RestOptions(port=0, **options))
+    server = RestServer(site or live, RestOptions(port=0, **options), limits)
     server.start()
     try:
         yield server

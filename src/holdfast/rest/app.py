@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -13,10 +13,11 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import HoldfastError
 from holdfast.rest.actions import Operations
@@ -24,8 +25,10 @@ from holdfast.rest.answers import Answers
 from holdfast.rest.api import ENDPOINTS, Call, Endpoint, Parameter, matches
 from holdfast.rest.errors import Answer
 from holdfast.rest.guard import Guard, Rights
+from holdfast.rest.limits import Limits
 from holdfast.rest.live import Live
 from holdfast.rest.metrics import EXPOSITION, exposition
+from holdfast.rest.notices import Notice, described
 from holdfast.rest.openapi import description
 from holdfast.rest.options import RestOptions
 from holdfast.rest.site import Site
@@ -42,27 +45,30 @@ _NO_TOKEN: Final = (
 _logger = logging.getLogger(__name__)
 
 
-def make_app(site: Site, options: RestOptions, owner_token: str) -> Starlette:
+def make_app(
+    site: Site, options: RestOptions, owner_token: str, limits: Limits | None = None
+) -> Starlette:
     """Return the application of a server.
 
     ``owner_token``: who has it is the user that the jobs belong to.
     """
-    server = _Server(site, options)
+    server = _Server(site, options, limits or Limits())
+    failed = Notice(_logger, "the REST request %s %s failed: %s")
     app = Starlette(
         routes=server.routes(),
         middleware=[Middleware(Guard, options=options, owner_token=owner_token)],
-        exception_handlers={HTTPException: _on_http_error, Exception: _on_error},
+        exception_handlers={HTTPException: _on_http_error, Exception: partial(_on_error, failed)},
     )
     app.state.live, app.state.operations = server.live, server.operations
     return app
 
 
 class _Server:
-    def __init__(self, site: Site, options: RestOptions) -> None:
+    def __init__(self, site: Site, options: RestOptions, limits: Limits) -> None:
         self._site = site
         self._options = options
         self.operations = Operations()
-        self.live = Live()
+        self.live = Live(limits.streams)
         self._answers = Answers()
 
     def routes(self) -> list[BaseRoute]:
@@ -109,10 +115,13 @@ class _Server:
     async def _body(self, kind: Any, request: Request) -> Any:
         """Read what was sent, within bounds; nothing counts as an empty object."""
         data = bytearray()
-        async for chunk in request.stream():
-            data += chunk
-            if len(data) > self._options.body:
-                raise Answer(413, f"the request is larger than {self._options.body} bytes")
+        try:
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > self._options.body:
+                    raise Answer(413, f"the request is larger than {self._options.body} bytes")
+        except ClientDisconnect:
+            raise Answer(400, "the request has no end") from None
         if data and request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
             raise Answer(415, f"the request must have the content type {_JSON}")
         try:
@@ -141,11 +150,23 @@ class _Server:
             Parameter("events", {"type": "integer", "minimum": 1, "maximum": 1000}),
             request.query_params.get("events"),
         )
-        return StreamingResponse(
-            self.live.stream(job, events),
-            media_type="text/event-stream",
-            headers={"cache-control": "no-store"},
-        )
+        return _Stream(self.live, self.live.stream(job, events))
+
+
+class _Stream(StreamingResponse):
+    """The events of a job, if there is a place for one more stream."""
+
+    def __init__(self, live: Live, events: AsyncIterator[bytes]) -> None:
+        headers = {"cache-control": "no-store"}
+        super().__init__(events, headers=headers, media_type="text/event-stream")
+        self._live = live
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._live.place():
+                await super().__call__(scope, receive, send)
+        except Answer as refusal:
+            await _errors(refusal.status, refusal.message)(scope, receive, send)
 
 
 class _Page(StaticFiles):
@@ -228,6 +249,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-async def _on_error(request: Request, error: Exception) -> Response:
-    _logger.warning("%s %s failed", request.method, request.url.path, exc_info=error)
+async def _on_error(failed: Notice, request: Request, error: Exception) -> Response:
+    # NB: the path as it was sent, in which control characters are escaped
+    failed(request.method, request.scope["raw_path"].decode("latin-1")[:200], described(error))
     return _errors(500, f"the server failed: {type(error).__name__}; the job's log has more")

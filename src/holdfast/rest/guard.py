@@ -5,6 +5,7 @@ Plain ASGI, around the whole application.
 - **Host.** The name by which the server was addressed must be one of its own: an address, the name
   of the machine, or one of ``rest.allowed-hosts``. A page of another site whose name was made to
   point here (DNS rebinding) comes with that name.
+- **Length.** A request has one length, so that a proxy in front of the server sees the same one.
 - **Origin.** A request that changes something and comes from a page must come from this server's
   own page. Pages of other sites can send requests here from a user's browser.
 - **Rate.** At most ``rest.requests-per-second``. Requests above the limit get status 429. Clients
@@ -123,6 +124,8 @@ class Guard:
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]
         }
+        if _is_ambiguous(scope, headers):
+            return 400, "a request must have one length: Content-Length or Transfer-Encoding"
         rights = self._rights(scope, headers)
         scope.setdefault("state", {})["rights"] = rights
         if not (self._bucket if rights.read else self._strangers).take():
@@ -168,6 +171,13 @@ def _is_address(name: str) -> bool:
     return True
 
 
+def _is_ambiguous(scope: Scope, headers: dict[str, str]) -> bool:
+    """Return whether a proxy in front may see another end of the request (request smuggling)."""
+    return "transfer-encoding" in headers and (
+        "content-length" in headers or scope.get("http_version") == "1.0"
+    )
+
+
 def _is_same_origin(headers: dict[str, str], host: str) -> bool:
     site = headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
@@ -199,5 +209,7 @@ async def _refuse(send: Send, status: int, message: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if status == 429:
         headers.append((b"retry-after", b"1"))
+    if status == 400:  # where the next request begins is not known
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -20,13 +20,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.history.job import JobHistory
 from holdfast.rest import checkpoint_views, views
+from holdfast.rest.errors import Answer
 from holdfast.rest.site import ServedJob
 
 __all__ = ["Live"]
@@ -47,10 +48,31 @@ _KINDS: Final = {
 class Live:
     """The streams of all jobs."""
 
-    def __init__(self) -> None:
-        """Begin without any."""
+    def __init__(self, most: int) -> None:
+        """Start with no streams; at most so many are open at a time."""
+        self._most = most
+        self._open = 0
         self._ending: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._made: dict[str, tuple[int, float, bytes]] = {}
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """Hold the place of a stream while it is open.
+
+        Raises:
+            Answer: when there is none left.
+        """
+        if self._open >= self._most:
+            message = (
+                f"{self._most} clients follow jobs live already, which is the limit; close another "
+                "page, or ask for /jobs/:jobid from time to time"
+            )
+            raise Answer(503, message)
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
 
     async def stream(self, job: ServedJob, events: int | None) -> AsyncIterator[bytes]:
         """Yield an event when something has changed, and once in a while if nothing has."""

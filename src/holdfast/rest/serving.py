@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import secrets
 import select
@@ -20,6 +21,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import JobDefinitionError
+from holdfast.rest.limits import Limits
+from holdfast.rest.notices import Notice, described
 from holdfast.rest.options import RestOptions
 from holdfast.rest.registry import Registration, RegistryError
 from holdfast.rest.site import LiveJobs, ServedJob, Site
@@ -31,12 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["RestServer", "serve"]
 
 _BACKLOG: Final = 128
-#: connections at a time
-_CONNECTIONS: Final = 256
 #: how long the end of a job waits for answers that are being sent, in seconds
 _GRACE: Final = 2
 #: how long it waits for clients to ask what came of their requests
 _PATIENCE: Final = 2.0
+#: pause after the server has failed, in seconds
+_PAUSE: Final = 1.0
 
 _logger = logging.getLogger(__name__)
 
@@ -49,7 +52,7 @@ class RestServer:
         token: proves that who has it is the user that this process belongs to.
     """
 
-    def __init__(self, site: Site, options: RestOptions) -> None:
+    def __init__(self, site: Site, options: RestOptions, limits: Limits | None = None) -> None:
         """Bind the socket; nothing is answered before `start`.
 
         Raises:
@@ -57,11 +60,13 @@ class RestServer:
         """
         self._site = site
         self._options = options
+        self._limits = limits or Limits()
         self.token = secrets.token_urlsafe(32)
         self._socket = _bind(options)
         host, port = self._socket.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._wake, self._woken = os.pipe()
+        self._failed = Notice(_logger, "the REST server at %s has failed; it is started again: %s")
         self._server: uvicorn.Server | None = None
         self._app: Starlette | None = None
         self._registration: Registration | None = None
@@ -89,43 +94,57 @@ class RestServer:
         if self._thread.is_alive():
             self._thread.join(_GRACE + 1)
         self._socket.close()
-
-    def _run(self) -> None:
-        ready, _, _ = select.select([self._socket.fileno(), self._wake], [], [])
-        if self._wake in ready:
+        if not self._thread.is_alive():
             os.close(self._wake)
             os.close(self._woken)
-            return
-        try:
-            self._serve()
-        except Exception:
-            _logger.warning("the REST server at %s has failed", self.url, exc_info=True)
+
+    def _run(self) -> None:
+        while self._wait_for_client():
+            try:
+                self._serve()
+            except Exception as error:  # there may be no descriptors left for an event loop
+                self._failed(self.url, described(error))
+                self._is_closing(_PAUSE)
+            else:
+                return
+
+    def _wait_for_client(self) -> bool:
+        """Wait until somebody connects; False if the server is to end."""
+        # NB: no select(), which cannot wait for descriptors above 1023
+        ready = select.poll()
+        ready.register(self._socket.fileno(), select.POLLIN)
+        ready.register(self._wake, select.POLLIN)
+        ready.poll()
+        return not self._is_closing(0)
+
+    def _is_closing(self, seconds: float) -> bool:
+        """Return whether the server is to end; waits so long for that."""
+        told = select.poll()
+        told.register(self._wake, select.POLLIN)
+        return bool(told.poll(seconds * 1000))
 
     def _serve(self) -> None:
         import uvicorn
 
+        from holdfast.rest.accepting import Server
         from holdfast.rest.app import make_app
 
-        self._app = make_app(self._site, self._options, self.token)
+        self._app = make_app(self._site, self._options, self.token, self._limits)
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                self._app,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                http="h11",
-                ws="none",
-                server_header=False,
-                proxy_headers=False,
-                limit_concurrency=_CONNECTIONS,
-                timeout_graceful_shutdown=_GRACE,
-            )
+        config = uvicorn.Config(
+            self._app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=math.ceil(self._limits.seconds),
+            timeout_graceful_shutdown=_GRACE,
         )
-        self._server = server
-        ready, _, _ = select.select([self._wake], [], [], 0)
-        if not ready:
-            server.run(sockets=[self._socket])
+        self._server = Server(config, self._socket, self._limits)
+        if not self._is_closing(0):
+            self._server.run()
 
 
 def _bind(options: RestOptions) -> socket.socket:

@@ -1,0 +1,47 @@
+"""Warnings that clients can cause: they neither fill the log nor write into it."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["Notice", "described"]
+
+_PAUSE: Final = 600.0
+_LONGEST: Final = 1000
+
+
+class Notice:
+    """A warning that is logged when it first occurs, and then with a count every ten minutes."""
+
+    def __init__(
+        self, logger: logging.Logger, text: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Log ``text``; its ``%s`` are filled when the warning occurs."""
+        self._logger = logger
+        self._text = text
+        self._clock = clock
+        self._next = float("-inf")
+        self._unsaid = 0
+
+    def __call__(self, *values: object) -> None:
+        """The warning occurs."""
+        self._unsaid += 1
+        now = self._clock()
+        if now < self._next:
+            return
+        more = "" if self._unsaid == 1 else f" ({self._unsaid} times since this was last logged)"
+        self._next, self._unsaid = now + _PAUSE, 0
+        self._logger.warning(self._text + "%s", *values, more)
+
+
+def described(error: BaseException) -> str:
+    """Return where an error was raised, and its message, which may repeat what a client sent.
+
+    Control characters of the message are escaped, so that it cannot look like lines of the log.
+    """
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    return f"{frames}{type(error).__name__}: {ascii(str(error))[:_LONGEST]}"
