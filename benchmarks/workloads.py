@@ -46,6 +46,8 @@
 `rest_cost`
     Holdfast alone. The keyed count while twenty clients look at it over HTTP, every other five
     seconds, against the five seconds before and after; with the standard error of that.
+`half_open`
+    The same with a stranger that tries to hold 2,000 connections open, half a request sent on each.
 `kafka_source`
     A topic of four partitions, read into nothing, beside bare consumers of ``confluent-kafka`` in
     as many processes. Each has a broker of its own.
@@ -113,6 +115,7 @@ PROGRAMS = {
         Program("orders-processes", "benchmarks.orders.pyflink_job", "pyflink", "process", 0.01),
         Program("one-window", "benchmarks.own.window_job"),
         Program("rest-cost", "benchmarks.own.rest_job"),
+        Program("half-open", "benchmarks.own.rest_job", variant="half-open"),
         Program("kafka-source", "benchmarks.kafka.source_job"),
         Program("kafka-bare", "benchmarks.kafka.source_job", variant="bare"),
         Program("kafka-pipeline", "benchmarks.kafka.pipeline_job"),
@@ -216,6 +219,7 @@ WORKLOADS = {
         Workload("savepoint_frame", 5_000_000, 50_000, programs=("savepoint-frame",), unit="keys"),
         Workload("one_window", 10_000_000, 2_000_000, programs=("one-window",)),
         Workload("rest_cost", 80_000_000, 1_000_000, programs=("rest-cost",), timeout=900.0),
+        Workload("half_open", 80_000_000, 1_000_000, programs=("half-open",), timeout=900.0),
         Workload("kafka_source", 8_000_000, 200_000, programs=("kafka-source", "kafka-bare")),
         Workload(
             "kafka_pipeline", 2_000_000, 100_000, programs=("kafka-pipeline", "kafka-pyspark")
@@ -368,6 +372,13 @@ BARS = (
         "rest-cost",
         "watched_to_alone",
         0.97,
+    ),
+    Bar(
+        "half_open",
+        "rate with 2,000 half-open connections tried to none",
+        "half-open",
+        "watched_to_alone",
+        0.95,
     ),
     Bar(
         "kafka_source",

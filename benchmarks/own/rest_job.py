@@ -1,5 +1,8 @@
 """The keyed count, watched over HTTP by twenty clients every other five seconds.
 
+As variant ``half-open``, by a stranger that tries to hold 2,000 connections open, half a request
+sent on each. The user of the job asks for it in every phase, and has to be answered.
+
 Each of these phases is compared with those before and after it, in which nobody watched, so that
 what the machine does in minutes, or between two starts, is not in the figure. How far the phases
 differ among themselves says how much the figure is worth: its standard error is told with it. The
@@ -23,9 +26,12 @@ from benchmarks.own.jobs import environment
 from benchmarks.own.throughput_job import keyed_count
 from benchmarks.program import parse_task
 from holdfast.common.job_client import JobClient
-from holdfast.rest.client import find_job, jobs_of, servers
+from holdfast.rest.client import JobHandle, find_job, jobs_of, servers
 
 CLIENTS: Final = 20
+#: connections of the stranger; tools for such attacks try again after 10 to 15 seconds
+HALF_OPEN: Final = 2000
+AGAIN: Final = 5
 PHASE: Final = 5.0
 #: of each source subtask: several epochs end within a phase
 LARGEST_EPOCH: Final = 200_000
@@ -34,7 +40,14 @@ LARGEST_EPOCH: Final = 200_000
 Phase = tuple[float, float]
 
 
-def alternate(client: JobClient, clients: subprocess.Popen[str]) -> list[Phase]:
+def clients_of(variant: str, job: JobHandle) -> list[str]:
+    """Return the module of the clients and its arguments."""
+    if variant == "half-open":
+        return ["benchmarks.own.half_open", job.client.url, str(HALF_OPEN), str(AGAIN)]
+    return ["benchmarks.own.rest_clients", job.client.url, str(CLIENTS), job.id]
+
+
+def alternate(client: JobClient, job: JobHandle, clients: subprocess.Popen[str]) -> list[Phase]:
     """Let clients come and go until the job has ended."""
     assert clients.stdin is not None
     result = client.get_job_execution_result()
@@ -43,6 +56,8 @@ def alternate(client: JobClient, clients: subprocess.Popen[str]) -> list[Phase]:
         began = time.time()
         while time.time() < began + PHASE and not result.done():
             time.sleep(0.05)
+        if not result.done():
+            job.ask()
         phases.append((began, time.time()))
         clients.stdin.write("on\n" if len(phases) % 2 else "off\n")
         clients.stdin.flush()
@@ -89,10 +104,11 @@ def main() -> None:
     keyed_count(env, task.records)
     client = env.execute_async(task.workload)
     job = find_job(jobs_of(servers()), str(client.get_job_id()))
-    command = [sys.executable, "-m", "benchmarks.own.rest_clients"]
-    command += [job.client.url, job.id, str(CLIENTS)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as clients:
-        phases = alternate(client, clients)
+    command = [sys.executable, "-m", *clients_of(task.variant, job)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as clients:
+        phases = alternate(client, job, clients)
         clients.kill()
     marks = epoch_marks(holdfast_epochs(client))
     overall = measured(marks)
