@@ -137,7 +137,7 @@ class SparkJob:
                 self._file_systems,
                 self._state,
                 driver.checkpoints.store.staging,
-                self._key,
+                key=self._key,
             )
             broadcast = session.sparkContext.broadcast(pack(code, self._paths))
         except BaseException:
