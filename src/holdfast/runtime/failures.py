@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from holdfast.errors import HoldfastError, JobExecutionError, UserFunctionError
 from holdfast.runtime.protocol import Failure
-from holdfast.state.errors import StateMigrationError
+from holdfast.state.errors import StateCorruptionError, StateMigrationError
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _RECORD_LIMIT = 300
@@ -44,12 +44,12 @@ class FailureReporter:
 
     def at(self, record: object, error: BaseException) -> NoReturn:
         """Raise for an exception while a record was processed."""
-        _raise_migration(error)
+        _raise_unreadable(error)
         raise OperatorFailed(self._describe(shorten(record), error)) from error
 
     def during(self, phase: str | None, error: BaseException) -> NoReturn:
         """Raise for an exception outside of a record, such as in ``open``; None: it says where."""
-        _raise_migration(error)
+        _raise_unreadable(error)
         where = "" if phase is None else f" in {phase}()"
         raise OperatorFailed(self._describe(None, error, where)) from error
 
@@ -74,9 +74,9 @@ class FailureReporter:
         )
 
 
-def _raise_migration(error: BaseException) -> None:
+def _raise_unreadable(error: BaseException) -> None:
     """Saved state that a function asks for and cannot have is no failure of the function."""
-    if isinstance(error, StateMigrationError):
+    if isinstance(error, StateMigrationError | StateCorruptionError):
         raise error
 
 
