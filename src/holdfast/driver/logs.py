@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Iterable
 
+from holdfast.printable import printable
 from holdfast.runtime.log_lines import LogLine, as_text, indented, shown
 
 
