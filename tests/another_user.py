@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import pytest
 
-__all__ = ["NOBODY", "as_another_user", "as_root", "common_place", "refused"]
+__all__ = ["NOBODY", "as_another_user", "as_root", "common_place", "in_child", "refused"]
 
 #: the user id of ``nobody``
 NOBODY = 65534
@@ -23,8 +23,26 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as anot
 
 def as_another_user(act: Callable[[], object]) -> str:
     """Call something as `NOBODY`; returns the name of the exception that it raised, or nothing."""
+
+    def change_and_act() -> None:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        act()
+
+    return in_child(change_and_act)
+
+
+def in_child(act: Callable[[], object]) -> str:
+    """Call something in a copy of this process; returns as `as_another_user` does.
+
+    It is to do little more than to ask the system for something: other threads are not copied.
+    """
     answer, mouth = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of what the docstring says
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         _be_the_child(act, mouth)
     os.close(mouth)
@@ -41,15 +59,9 @@ def refused(act: Callable[[], object]) -> bool:
 
 def _be_the_child(act: Callable[[], object], mouth: int) -> NoReturn:
     try:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-        try:
-            act()
-        except Exception as error:
-            os.write(mouth, type(error).__name__.encode())
-    except BaseException:
-        traceback.print_exc()
+        act()
+    except BaseException as error:
+        os.write(mouth, type(error).__name__.encode())
     finally:
         os._exit(0)
 

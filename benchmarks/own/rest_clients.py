@@ -38,7 +38,7 @@ async def read(host: str, port: int, path: str) -> None:
 
 async def main() -> None:
     """Come and go as told."""
-    address, job, count = urlsplit(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    address, count, job = urlsplit(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     assert address.hostname is not None
     assert address.port is not None
     loop = asyncio.get_running_loop()

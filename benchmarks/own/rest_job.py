@@ -1,7 +1,7 @@
 """The keyed count, watched over HTTP by twenty clients every other five seconds.
 
-As variant ``half-open``, by a stranger that tries to hold 2,000 connections open with half a request
-sent on each. The job's own user asks for the job in every phase, and has to be answered.
+As variant ``half-open``, by a stranger that tries to hold 2,000 connections open, half a request
+sent on each. The user of the job asks for it in every phase, and has to be answered.
 
 Each of these phases is compared with those before and after it, in which nobody watched, so that
 what the machine does in minutes, or between two starts, is not in the figure. How far the phases
@@ -28,17 +28,23 @@ from benchmarks.program import parse_task
 from holdfast.common.job_client import JobClient
 from holdfast.rest.client import JobHandle, find_job, jobs_of, servers
 
-#: the clients of each variant, and how many there are
-CLIENTS: Final = {
-    "": ("benchmarks.own.rest_clients", 20),
-    "half-open": ("benchmarks.own.half_open", 2000),
-}
+CLIENTS: Final = 20
+#: connections of the stranger; tools for such attacks try again after 10 to 15 seconds
+HALF_OPEN: Final = 2000
+AGAIN: Final = 5
 PHASE: Final = 5.0
 #: of each source subtask: several epochs end within a phase
 LARGEST_EPOCH: Final = 200_000
 
 #: when it began and ended; the clients are there in every second one
 Phase = tuple[float, float]
+
+
+def clients_of(variant: str, job: JobHandle) -> list[str]:
+    """Return the module of the clients and its arguments."""
+    if variant == "half-open":
+        return ["benchmarks.own.half_open", job.client.url, str(HALF_OPEN), str(AGAIN)]
+    return ["benchmarks.own.rest_clients", job.client.url, str(CLIENTS), job.id]
 
 
 def alternate(client: JobClient, job: JobHandle, clients: subprocess.Popen[str]) -> list[Phase]:
@@ -98,8 +104,7 @@ def main() -> None:
     keyed_count(env, task.records)
     client = env.execute_async(task.workload)
     job = find_job(jobs_of(servers()), str(client.get_job_id()))
-    module, count = CLIENTS[task.variant]
-    command = [sys.executable, "-m", module, job.client.url, job.id, str(count)]
+    command = [sys.executable, "-m", *clients_of(task.variant, job)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as clients:

@@ -12,19 +12,22 @@ from pathlib import Path
 import pytest
 
 from holdfast.history.journal import open_journal
+from holdfast.printable import printable, printable_lines
 from holdfast.rest.client import Client, RestError
 from holdfast.rest.options import RestOptions
 from holdfast.rest.serving import serve
 from tests.cli.conftest import Holdfast
 from tests.serving import JOB_ID, LocalJob, counting
 
+FORGERY = "orders\nforged\x1b[2J\u202e"
+
 
 class Running:
     """A job whose epochs run in a thread."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, name: str = "orders") -> None:
         settings = {
-            "pipeline.name": "orders",
+            "pipeline.name": name,
             "execution.checkpointing.dir": str(directory / "checkpoints"),
             "execution.checkpointing.savepoint-dir": str(directory / "savepoints"),
         }
@@ -64,6 +67,25 @@ def running(runtime_directory: None, tmp_path: Path) -> Iterator[Running]:
     made = Running(tmp_path)
     yield made
     made.close()
+
+
+def test_the_name_of_a_job_does_not_control_the_terminal(
+    holdfast: Holdfast, tmp_path: Path
+) -> None:
+    made = Running(tmp_path, FORGERY)
+    try:
+        outputs = [
+            holdfast("list").stdout,
+            holdfast("status", JOB_ID).stdout,
+            holdfast("top", "-n", "1", JOB_ID).stdout,
+            holdfast("cancel", JOB_ID).stdout,
+        ]
+    finally:
+        made.close()
+    for output in outputs:
+        assert printable(FORGERY) in output
+        assert output == printable_lines(output)
+        assert "\nforged" not in output
 
 
 def test_no_job_runs(holdfast: Holdfast) -> None:

@@ -24,6 +24,7 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.filesystem import configure
+from holdfast.printable import printable_lines
 from holdfast.savepoint import KeyedState, OperatorState, SavepointWriter, Timers
 from tests.cli.conftest import Holdfast
 from tests.conftest import S3
@@ -49,6 +50,29 @@ def made(path: Path, stock: dict[str, int], *pending: str) -> str:
         .with_operator("by place", KeyedState(STOCK, {("DE", 7): 1, ("NO", 8): 2}))
         .write(path)
     )
+
+
+def test_names_and_values_do_not_control_the_terminal(holdfast: Holdfast, tmp_path: Path) -> None:
+    forgery = "stock\nforged\x1b[2J\u202e"
+    names = ValueStateDescriptor(forgery, Types.STRING())
+    before, after = (
+        SavepointWriter(job_name=forgery)
+        .with_operator(forgery, KeyedState(names, {forgery: value}))
+        .write(tmp_path / value)
+        for value in ("before", "after")
+    )
+    for command in (
+        ("state", "list", before),
+        ("state", "show", before, forgery, forgery),
+        ("state", "show", before, forgery, "no such state"),
+        ("state", "diff", before, after),
+        ("checkpoints", "list", tmp_path),
+        ("checkpoints", "show", before),
+    ):
+        output = holdfast(*command).output
+        assert "forged" in output, command
+        assert output == printable_lines(output), command
+        assert not [line for line in output.splitlines() if line.startswith("forged")], command
 
 
 @pytest.fixture(scope="module")

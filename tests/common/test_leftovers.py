@@ -23,8 +23,8 @@ from holdfast.common.leftovers import (
     sweep,
 )
 from holdfast.common.private import NotPrivateError
+from tests.another_user import NOBODY, as_root, in_child
 
-NOBODY = 65534
 NAME = named("databases", bytes(range(10)))
 
 #: makes one of each kind, says so, and lives until it is killed
@@ -106,11 +106,7 @@ def test_a_directory_goes_with_the_process(tmp_path: Path) -> None:
 
 def test_a_child_process_removes_nothing(tmp_path: Path) -> None:
     made = OwnDirectory(tmp_path, "job")
-    child = os.fork()
-    if child == 0:
-        made.remove()
-        os._exit(0)
-    os.waitpid(child, 0)
+    assert in_child(made.remove) == ""
     assert names(tmp_path) == {made.path.name}
     made.remove()
 
@@ -149,7 +145,7 @@ def test_other_files_are_not_touched(tmp_path: Path) -> None:
     assert names(tmp_path) == {*others, link, "target"}
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of other users")
+@as_root
 def test_what_belongs_to_another_user_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir(mode=0o700)
     os.chown(tmp_path / NAME, NOBODY, NOBODY)

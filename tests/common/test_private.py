@@ -16,9 +16,7 @@ from holdfast.common.private import (
     read_private,
     user_directory,
 )
-
-NOBODY = 65534
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of other users")
+from tests.another_user import NOBODY, as_root
 
 
 @pytest.fixture

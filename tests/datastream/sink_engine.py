@@ -222,12 +222,12 @@ def _load(instance: OperatorInstance, head: Head | None, image: Image, restored:
         instance.open()
         return
     instance.open()
-    instance.context.operator_states.load(decode_image(head.image))
+    instance.context.operator_states.load(decode_image(head.image, "sink"))
     instance.carrier.restore(head.fields)
 
 
 def _share(images: Sequence[bytes], subtask: int, parallelism: int) -> Image:
-    dealt = redistribute([decode_image(image) for image in images], parallelism)
+    dealt = redistribute([decode_image(image, "sink") for image in images], parallelism)
     return dealt[subtask]
 
 

@@ -25,6 +25,7 @@ from holdfast.filesystem import (
 from holdfast.filesystem.arrow import ArrowFileSystem
 from holdfast.filesystem.local import LOCAL
 from holdfast.testing import MemoryFileSystem
+from tests.another_user import NOBODY, as_root
 
 #: a file system and a directory in it that is not there yet
 Place = tuple[FileSystem, str]
@@ -315,9 +316,6 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
 
 
 # What is this user's alone.
-
-NOBODY = 65534
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of other users")
 
 
 def test_a_private_directory_is_made_everywhere(place: Place) -> None:

@@ -60,7 +60,8 @@ def test_half_open_connections_cost_a_job_nothing(tmp_path: Path) -> None:
     ):
         server = job.hear()
         owner = Client(server["url"], server["token"])
-        with started("benchmarks.own.half_open", server["url"], str(CONNECTIONS)) as stranger:
+        attack = ["benchmarks.own.half_open", server["url"], str(CONNECTIONS), "0.5"]
+        with started(*attack) as stranger:
             stranger.tell("on")
             assert stranger.hear() >= CONNECTIONS
             job.tell()

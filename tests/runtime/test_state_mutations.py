@@ -467,7 +467,10 @@ def test_the_contents_of_a_window(in_process: Executor) -> None:
     assert len(in_process.collect(once)) == 3  # they go when it has fired
     records = env.from_collection([["a"], ["b"], ["c"]]).key_by(lambda r: 0)
     again = records.count_window(3, 1).process(Enrich()).name("enriched")
-    with pytest.raises(StateMutationError, match="'enriched' changed the element of its state"):
+    with pytest.raises(
+        StateMutationError,
+        match=r"'enriched' changed the element of its state 'window-contents', .*; change a copy$",
+    ):
         in_process.collect(again)
 
 

@@ -75,10 +75,9 @@ def forge_index(savepoint: Path, change: Any) -> None:
         blob[2] = len(data)
         return forged
 
-    bases = [
-        path for path in (savepoint / "state").glob("*.state") if b"\0tables" in path.read_bytes()
-    ]
-    forge_state_file(bases[0], rewrite)
+    for path in (savepoint / "state").glob("*.state"):
+        if b"\0tables" in path.read_bytes():
+            forge_state_file(path, rewrite)
 
 
 def table_named(name: str) -> Any:

@@ -76,7 +76,9 @@ def read_image(name: str, metadata: CheckpointMetadata, storage: StateStorage) -
             image.positions += position.items()
             image.drained |= finished and any(end < LENGTH for end in position.values())
         if ("buffer", OPERATOR_STATE) in blobs:
-            states = OperatorStates("buffer", decode_image(blobs["buffer", OPERATOR_STATE]))
+            states = OperatorStates(
+                "buffer", decode_image(blobs["buffer", OPERATOR_STATE], "buffer")
+            )
             image.kept += states.get_list_state(KEPT).get()
             image.readings += states.get_list_state(READINGS).get()
     image.positions.sort()

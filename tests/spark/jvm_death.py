@@ -6,6 +6,7 @@
     step:S:N     step S of an epoch begins in the driver, for the N-th time in this process
     begin        the first attempt begins
     delay:N      the job has failed at the N-th record and waits for an hour to start again
+    strange:N    as record:N, of a JVM that this process has not started, as under spark-submit
     never
 
 Started again in the same folder, it goes on. What is left of a job that has failed is printed, as
@@ -59,7 +60,7 @@ def arrange(moment: str, victim: int) -> None:
         os.kill(victim, signal.SIGKILL)
 
     match kind:
-        case "record":
+        case "record" | "strange":
             verifying.Progress = partial(DeadlyProgress, victim=victim, at=at[0])
         case "step":
             times = itertools.count(1)
@@ -102,7 +103,10 @@ def main() -> None:
     session = get_session("jvm-death", {"spark.master": "local[2,4]"})
     gateway = session.sparkContext._gateway
     assert gateway is not None
-    arrange(moment, gateway.proc.pid)
+    process = gateway.proc
+    arrange(moment, process.pid)
+    if moment.startswith("strange"):
+        gateway.proc = None
     job = verifying.Settings(
         folder,
         numbers=numbers,

@@ -20,7 +20,6 @@ again, even if the driver dies.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 from collections.abc import Iterable
@@ -40,6 +39,7 @@ from holdfast.checkpoint.lock import DirectoryLock
 from holdfast.checkpoint.metadata import CheckpointMetadata, decode, encode
 from holdfast.filesystem import FileStatus, FileSystem, MissingFileError
 from holdfast.filesystem.local import LOCAL
+from holdfast.printable import get_logger
 from holdfast.state.errors import StateCorruptionError
 from holdfast.state.interface import read_file
 from holdfast.state.staging import StagedStateStorage, state_storage
@@ -55,7 +55,7 @@ _TOLD: Final = "told"
 _NAME: Final = re.compile(r"chk-(\d+)")
 _SAVEPOINT_NAME: Final = re.compile(r"savepoint-.*-(\d+)-[0-9a-f]{8}", re.DOTALL)
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class CheckpointStore:

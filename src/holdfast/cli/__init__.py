@@ -16,6 +16,7 @@ import click
 
 import holdfast
 from holdfast.errors import HoldfastError
+from holdfast.printable import printable_lines
 
 __all__ = ["main"]
 
@@ -68,7 +69,15 @@ class _Verbs(click.Group):
         except KeyboardInterrupt:
             raise SystemExit(_INTERRUPTED) from None
         except HoldfastError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(_shown(str(error))) from error
+        except click.ClickException as error:
+            vars(error)["message"] = _shown(error.message)
+            raise
+
+
+def _shown(message: str) -> str:
+    """A message for a terminal; a line break in a name does not make a line of its own."""
+    return printable_lines(message).replace("\n", "\n  ")
 
 
 @click.command(

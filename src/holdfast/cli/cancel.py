@@ -6,6 +6,7 @@ import click
 
 from holdfast.cli.options import examples
 from holdfast.cli.running import job_argument, server_options, the_job
+from holdfast.cli.text import say
 
 __all__ = ["command"]
 
@@ -20,4 +21,4 @@ def command(job: str, url: str | None, token: str | None) -> None:
     """
     found = the_job(job, url, token)
     found.ask("?mode=cancel", "PATCH")
-    click.echo(f"cancelling {found.name} ({found.id})")
+    say(f"cancelling {found.name} ({found.id})")

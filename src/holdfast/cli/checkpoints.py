@@ -14,7 +14,7 @@ from holdfast.checkpoint.savepoints import read_savepoint
 from holdfast.checkpoint.store import verify_files
 from holdfast.cli.images import images_below, kind_of, located, metadata_of
 from holdfast.cli.options import examples, json_option, properties_option
-from holdfast.cli.text import counted, size_of, table, time_of
+from holdfast.cli.text import counted, say, size_of, table, time_of
 from holdfast.filesystem import FileSystem
 from holdfast.state.catalog import SavedState
 from holdfast.state.errors import StateError
@@ -52,12 +52,12 @@ def list_images(directory: str, as_json: bool, properties: Mapping[str, str]) ->
     if as_json:
         click.echo(json.dumps(found, indent=2))
     elif not found:
-        click.echo(f"no checkpoints or savepoints in {files.uri(path)}", err=True)
+        say(f"no checkpoints or savepoints in {files.uri(path)}", err=True)
     else:
         for line in table(
             ("ID", "KIND", "JOB", "TAKEN", "FILES", "SIZE", "PATH"), map(_row, found)
         ):
-            click.echo(line)
+            say(line)
 
 
 def _listed(files: FileSystem, image: str) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def show(path: str, as_json: bool, properties: Mapping[str, str]) -> None:
         click.echo(json.dumps(_details(where, metadata), indent=2))
     else:
         for line in _described(where, metadata):
-            click.echo(line)
+            say(line)
 
 
 def _details(where: str, metadata: CheckpointMetadata) -> dict[str, Any]:
@@ -218,4 +218,4 @@ def _problem(address: str) -> str | None:
 
 def _tell(verdict: Mapping[str, str | None]) -> None:
     problem = verdict["problem"]
-    click.echo(f"{verdict['path']}: {'all right' if problem is None else f'DAMAGED: {problem}'}")
+    say(f"{verdict['path']}: {'all right' if problem is None else f'DAMAGED: {problem}'}")

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.cli.images import located
 from holdfast.cli.options import examples, json_option, properties_option
-from holdfast.cli.text import counted
+from holdfast.cli.text import counted, say
 from holdfast.common import Configuration
 from holdfast.common.leftovers import OwnDirectory
 from holdfast.common.private import user_directory
@@ -71,7 +71,7 @@ def _show(site: Files, options: RestOptions, as_json: bool) -> None:
         return
     server = RestServer(site, options)
     server.start()
-    click.echo(f"{counted(len(site.jobs()), 'job')} at {server.url}/")
+    say(f"{counted(len(site.jobs()), 'job')} at {server.url}/")
     try:
         threading.Event().wait()
     finally:

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.options import examples, json_option
 from holdfast.cli.running import duration_of, running_jobs, server_options
-from holdfast.cli.text import table, time_of
+from holdfast.cli.text import say, table, time_of
 
 __all__ = ["command"]
 
@@ -26,7 +26,7 @@ def command(as_json: bool, url: str | None, token: str | None) -> None:
         click.echo(json.dumps([{**job.summary, "url": job.client.url} for job in jobs], indent=2))
         return
     if not jobs:
-        click.echo("no job runs", err=True)
+        say("no job runs", err=True)
         return
     rows = [
         (
@@ -41,4 +41,4 @@ def command(as_json: bool, url: str | None, token: str | None) -> None:
         for job in jobs
     ]
     for line in table(("ID", "NAME", "STATE", "STARTED", "FOR", "SUBTASKS", "PAGE"), rows):
-        click.echo(line)
+        say(line)

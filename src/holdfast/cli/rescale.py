@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli.options import examples, json_option
 from holdfast.cli.running import job_argument, server_options, the_job
+from holdfast.cli.text import say
 
 __all__ = ["command"]
 
@@ -31,4 +32,4 @@ def command(job: str, parallelism: int, as_json: bool, url: str | None, token: s
     else:
         widths = result["parallelism"]
         for vertex in found.ask()["vertices"]:
-            click.echo(f"{widths.get(vertex['id'], vertex['parallelism'])}  {vertex['name']}")
+            say(f"{widths.get(vertex['id'], vertex['parallelism'])}  {vertex['name']}")

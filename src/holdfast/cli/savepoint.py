@@ -12,6 +12,7 @@ from holdfast.checkpoint.savepoints import dispose_savepoint
 from holdfast.cli.images import located, metadata_of
 from holdfast.cli.options import examples, json_option, properties_option
 from holdfast.cli.running import job_argument, server_options, the_job
+from holdfast.cli.text import say
 
 __all__ = ["command"]
 
@@ -73,4 +74,4 @@ def dispose(paths: tuple[str, ...], properties: Mapping[str, str]) -> None:
     for path in paths:
         where, _ = metadata_of(*located(path, properties))
         dispose_savepoint(where)
-        click.echo(f"disposed of {where}")
+        say(f"disposed of {where}")

@@ -14,7 +14,7 @@ import pyarrow as pa
 from holdfast.cli.exports import FORMATS, format_of
 from holdfast.cli.images import located, metadata_of
 from holdfast.cli.options import examples, json_option, properties_option
-from holdfast.cli.text import counted, size_of, table
+from holdfast.cli.text import counted, say, size_of, table
 from holdfast.cli.values import json_of, text_of
 from holdfast.savepoint import (
     OperatorInfo,
@@ -104,11 +104,11 @@ def list_states(path: str, as_json: bool, trusted: bool, properties: Mapping[str
     if as_json:
         click.echo(json.dumps(listed, indent=2))
     elif not listed:
-        click.echo(f"no operator has a state in {savepoint.path}", err=True)
+        say(f"no operator has a state in {savepoint.path}", err=True)
     else:
         headers = ("OPERATOR", "STATE", "KIND", "KEPT BY", "ENTRIES", "SIZE", "TYPE")
         for line in table(headers, map(_row, listed)):
-            click.echo(line)
+            say(line)
 
 
 def _listed(savepoint: Savepoint) -> Iterator[dict[str, Any]]:
@@ -179,16 +179,16 @@ def show(key: str | None, limit: int, as_json: bool, **which: Any) -> None:
         _show(data.column_names, found[:limit])
     if len(found) > limit:
         message = f"there are more than {limit}; --limit shows more, 'holdfast state export' all"
-        click.echo(message, err=True)
+        say(message, err=True)
 
 
 def _show(names: list[str], rows: list[dict[str, Any]]) -> None:
     if not rows:
-        click.echo("no entries", err=True)
+        say("no entries", err=True)
         return
     cells = ([text_of(cell) for cell in row.values()] for row in rows)
     for line in table([name.upper() for name in names], cells):
-        click.echo(line)
+        say(line)
 
 
 def _of_key(data: StateData, key: str | None) -> Iterable[dict[str, Any]]:
@@ -248,7 +248,7 @@ def _export(data: StateData, kind: str, output: str, properties: Mapping[str, st
     except BaseException:
         files.delete(part)
         raise
-    click.echo(f"{counted(rows, 'row')} written to {files.uri(path)}", err=True)
+    say(f"{counted(rows, 'row')} written to {files.uri(path)}", err=True)
 
 
 @command.command(
@@ -295,7 +295,7 @@ def diff(
     if as_json:
         click.echo(json.dumps([_json_change(change, limit) for change in changes], indent=2))
     elif not changes:
-        click.echo("nothing is different", err=True)
+        say("nothing is different", err=True)
     else:
         for change in changes:
             _tell(change, limit)
@@ -317,11 +317,11 @@ def _json_change(change: StateChanges, limit: int) -> dict[str, Any]:
 def _tell(change: StateChanges, limit: int) -> None:
     counts = {"added": change.added, "removed": change.removed, "changed": change.changed}
     told = ", ".join(f"{number} {what}" for what, number in counts.items() if number)
-    click.echo(f"operator '{change.operator}', state '{_label(change.state)}': {told}")
+    say(f"operator '{change.operator}', state '{_label(change.state)}': {told}")
     for row in _some(change, limit):
-        click.echo(f"  {_MARKS[row['change']]} {_place(row)}{_values(row)}")
+        say(f"  {_MARKS[row['change']]} {_place(row)}{_values(row)}")
     if (left := sum(counts.values()) - limit) > 0 and limit:
-        click.echo(f"  and {left} more")
+        say(f"  and {left} more")
 
 
 def _some(change: StateChanges, limit: int) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import click
 from holdfast.cli.options import examples, json_option
 from holdfast.cli.report import described
 from holdfast.cli.running import job_argument, server_options, the_job
+from holdfast.cli.text import say
 
 __all__ = ["command"]
 
@@ -32,5 +33,5 @@ def command(job: str, as_json: bool, url: str | None, token: str | None) -> None
         click.echo(json.dumps(parts, indent=2))
         return
     for line in described(**parts):
-        click.echo(line)
-    click.echo(found.page)
+        say(line)
+    say(found.page)

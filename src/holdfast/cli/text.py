@@ -6,10 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["counted", "size_of", "table", "time_of"]
+import click
+
+from holdfast.printable import printable
+
+__all__ = ["counted", "say", "size_of", "table", "time_of"]
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _STEP: Final = 1000
+
+
+def say(line: str, err: bool = False) -> None:
+    """Print a line; what is in it neither ends it nor controls the terminal."""
+    click.echo(printable(line), err=err)
 
 
 def size_of(size: int) -> str:
@@ -34,7 +43,7 @@ def counted(number: int, noun: str) -> str:
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """The lines of a table, its columns as wide as they need to be; the last one is not filled."""
-    cells = [list(headers), *([str(cell) for cell in row] for row in rows)]
+    cells = [list(headers), *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -10,6 +10,7 @@ import click
 from holdfast.cli.options import examples
 from holdfast.cli.report import described
 from holdfast.cli.running import job_argument, server_options, the_job
+from holdfast.cli.text import say
 
 __all__ = ["command"]
 
@@ -32,7 +33,8 @@ def command(
     for look in itertools.count(1):
         lines = list(described(found.ask(), found.ask("/checkpoints"), found.ask("/exceptions")))
         click.clear()
-        click.echo("\n".join(lines))
+        for line in lines:
+            say(line)
         if look == looks:
             return
         time.sleep(interval)

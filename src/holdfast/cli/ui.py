@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli.options import examples
 from holdfast.cli.running import running_jobs, server_options, the_job
+from holdfast.cli.text import say
 
 __all__ = ["command"]
 
@@ -29,6 +30,6 @@ def command(job: str | None, only_print: bool, url: str | None, token: str | Non
         message = "no job runs; 'holdfast history DIR' shows those that have ended"
         raise click.ClickException(message)
     for page in pages:
-        click.echo(page)
+        say(page)
         if not only_print:
             webbrowser.open(page)

@@ -8,10 +8,10 @@ here has no effect.
 from __future__ import annotations
 
 import difflib
-import logging
 from typing import Final
 
 from holdfast.common.configuration import Configuration
+from holdfast.printable import get_logger
 
 __all__ = ["KNOWN_KEYS", "is_known", "warn_unknown_keys"]
 
@@ -109,7 +109,7 @@ _PASSED_ON: Final = ("spark.", "fs.")
 #: how alike two keys must be for one to be taken for a slip of the other
 _ALIKE: Final = 0.8
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def is_known(key: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -46,6 +45,7 @@ from holdfast.graph.nodes import Edge, SourceOperation
 from holdfast.plan.explain import explain, to_json
 from holdfast.plan.model import Plan
 from holdfast.plan.planner import Defaults, make_plan
+from holdfast.printable import get_logger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,7 +58,7 @@ _JOB_NAME = "pipeline.name"
 _DEFAULT_JOB_NAME = "Holdfast Streaming Job"
 _DEFAULT_INTERVAL_MS = 200
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 #: makes an environment with the settings that a program asks for
 _Factory: TypeAlias = "Callable[[Configuration | None], StreamExecutionEnvironment]"

@@ -25,7 +25,6 @@ has already written, so each run needs a transaction of its own.
 
 from __future__ import annotations
 
-import logging
 import time
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -41,11 +40,12 @@ from holdfast.datastream.functions import (
     SinkFunction,
 )
 from holdfast.datastream.state import ListState, ListStateDescriptor
+from holdfast.printable import get_logger
 
 __all__ = ["TwoPhaseCommitSinkFunction"]
 
 _Self = TypeVar("_Self", bound="TwoPhaseCommitSinkFunction")
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 #: each transaction goes to one subtask of the next attempt, which commits it
 _OWN = "pending-transactions"

@@ -7,7 +7,6 @@ only files. This class stands between them and the job's epochs.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -64,6 +63,7 @@ from holdfast.filesystem import FileSystem, FileSystemError, check_scheme
 from holdfast.filesystem.local import LOCAL
 from holdfast.history.events import origin_of
 from holdfast.plan.model import Plan
+from holdfast.printable import get_logger
 from holdfast.runtime.context import Clock
 from holdfast.runtime.epochs import Barrier, EpochBook
 from holdfast.runtime.faults import Faults
@@ -75,7 +75,7 @@ _T = TypeVar("_T")
 #: what a job was told that begins at the beginning; no address
 _AFRESH = ""
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ A job that neither takes checkpoints nor has anyone to tell ends with its last r
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ from holdfast.filesystem import FileSystem
 from holdfast.filesystem.local import LOCAL
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
+from holdfast.printable import get_logger
 from holdfast.runtime.blocks import Block
 from holdfast.runtime.context import Clock
 from holdfast.runtime.delivery import CollectedRecords, Delivery
@@ -43,7 +43,7 @@ from holdfast.runtime.protocol import Acknowledgement, EpochTask, Failure
 from holdfast.runtime.stopwatch import Stopwatch
 from holdfast.state.storage import StateStorage
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 _LARGEST_EPOCH = "holdfast.epoch.max-records"
 _DEFAULT_LARGEST_EPOCH = 4_000_000
 _TRIES = 4

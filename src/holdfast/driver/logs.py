@@ -7,7 +7,8 @@ import logging
 import sys
 from collections.abc import Iterable
 
-from holdfast.runtime.log_lines import LogLine, as_text, indented, one_line, shown
+from holdfast.printable import printable
+from holdfast.runtime.log_lines import LogLine, as_text, indented, shown
 
 
 def hand_over(log: Iterable[Iterable[LogLine]], attempt: int) -> None:
@@ -36,7 +37,7 @@ def _logger(name: str) -> logging.Logger:
 
 def _record(line: LogLine, attempt: int) -> logging.LogRecord:
     record = logging.LogRecord(
-        one_line(line.logger),
+        printable(line.logger),
         line.level,
         line.path,
         line.line,

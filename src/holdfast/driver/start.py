@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,11 +12,12 @@ from holdfast.driver.type_check import check_types, key_schema
 from holdfast.errors import JobDefinitionError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
+from holdfast.printable import get_logger
 from holdfast.runtime.protocol import Origin, SavedOperator
 from holdfast.runtime.restoring import pickles_refused
 from holdfast.state.catalog import SavedState
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)

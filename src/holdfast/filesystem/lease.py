@@ -15,7 +15,6 @@ that the second time is noticed.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import socket
 import threading
@@ -28,6 +27,7 @@ from typing import Final
 import msgspec
 
 from holdfast.filesystem.base import FileSystem, FileSystemError, LockedError, MissingFileError
+from holdfast.printable import get_logger
 
 __all__ = ["Lease", "Pace"]
 
@@ -48,7 +48,7 @@ class Pace:
 
 
 _PACE: Final = Pace()
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class _Record(msgspec.Struct, frozen=True):

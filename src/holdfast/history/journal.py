@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from holdfast.filesystem import FileSystem, join
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.history.events import Event
 from holdfast.history.job import ENDED, JobHistory
+from holdfast.printable import get_logger
 
 __all__ = ["SUFFIX", "Journal", "open_journal", "read_journal"]
 
@@ -40,7 +40,7 @@ _PUBLISH: Final = 60.0
 #: how many starts of a job are remembered
 _STARTS: Final = 20
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 _decode: Final = msgspec.json.Decoder(Event).decode
 

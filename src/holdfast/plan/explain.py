@@ -8,11 +8,12 @@ from itertools import groupby
 
 from holdfast.graph.nodes import FunctionOperation
 from holdfast.plan.model import ROWS_LEVEL, Exchange, Plan, PlannedOperator
+from holdfast.printable import printable
 
 
 def explain(plan: Plan) -> str:
     """Levels, chains, exchanges, parallelism and uids, as indented text."""
-    return "\n".join(_lines(plan)) + "\n"
+    return "\n".join(map(printable, _lines(plan))) + "\n"
 
 
 def _lines(plan: Plan) -> Iterator[str]:

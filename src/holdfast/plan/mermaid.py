@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from holdfast.plan.model import Plan, PlannedOperator
+from holdfast.printable import printable
 
 __all__ = ["to_mermaid"]
 
@@ -51,4 +52,4 @@ def _label(*parts: str | None) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f'"{text.translate(_ENTITIES)}"'
+    return f'"{printable(text).translate(_ENTITIES)}"'

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
-from xml.sax.saxutils import escape
+from xml.sax import saxutils
 
 from holdfast.plan.model import Exchange, Plan, PlannedOperator
+from holdfast.printable import printable
 
 __all__ = ["to_svg"]
 
@@ -81,7 +82,7 @@ def to_svg(plan: Plan) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{right + _MARGIN}" '
         f'height="{bottom + _MARGIN}" viewBox="0 0 {right + _MARGIN} {bottom + _MARGIN}">',
-        f"<title>{escape(plan.name)}</title>",
+        f"<title>{_escape(plan.name)}</title>",
         f"<style>{_STYLE}</style>",
         _ARROWS,
         *(line for band in bands for line in _drawn_band(band, left, right)),
@@ -188,6 +189,11 @@ def _width(text: str) -> int:
     return len(text) * _CHARACTER + 2 * _MARGIN
 
 
+def _escape(text: str) -> str:
+    """A text as XML has it, which has no room for control characters."""
+    return saxutils.escape(printable(text))
+
+
 def _name(operator: PlannedOperator) -> str:
     name = operator.name
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
@@ -201,18 +207,18 @@ def _drawn_band(band: _Band, left: int, right: int) -> Iterator[str]:
         f'<rect class="level" x="{left}" y="{band.y}" width="{right - left}" '
         f'height="{band.bottom - band.y}" rx="6"/>'
     )
-    yield f'<text class="title" x="{left + _MARGIN}" y="{band.y + 17}">{escape(band.title)}</text>'
+    yield f'<text class="title" x="{left + _MARGIN}" y="{band.y + 17}">{_escape(band.title)}</text>'
 
 
 def _drawn_box(box: _Box) -> Iterator[str]:
     kind, corner = ("source", _BOX // 2) if box.operator.node.is_source else ("operator", 3)
     yield (
         f'<rect class="{kind}" x="{box.x}" y="{box.y}" width="{box.width}" height="{_BOX}" '
-        f'rx="{corner}"><title>{escape(box.operator.name)}</title></rect>'
+        f'rx="{corner}"><title>{_escape(box.operator.name)}</title></rect>'
     )
     yield (
         f'<text x="{box.x + box.width // 2}" y="{box.y + 18}" text-anchor="middle">'
-        f"{escape(_name(box.operator))}</text>"
+        f"{_escape(_name(box.operator))}</text>"
     )
 
 
@@ -245,4 +251,4 @@ def _arrival(ex: Exchange) -> str:
 
 
 def _label(box: _Box, text: str) -> str:
-    return f'<text class="label" x="{box.x}" y="{box.y - _ABOVE}">{escape(text)}</text>'
+    return f'<text class="label" x="{box.x}" y="{box.y - _ABOVE}">{_escape(text)}</text>'

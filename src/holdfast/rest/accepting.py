@@ -8,12 +8,12 @@ uvicorn gets no socket to listen on, but connections that were counted.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from typing import Any, Final
 
 import uvicorn
 
+from holdfast.printable import get_logger
 from holdfast.rest.connections import Connection, Connections
 from holdfast.rest.limits import Limits
 from holdfast.rest.notices import Notice, described
@@ -25,7 +25,7 @@ _BUSY: Final = 0.1
 #: pause when ``accept()`` has failed, in seconds
 _FAILED: Final = 1.0
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class Server(uvicorn.Server):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import HoldfastError
+from holdfast.printable import get_logger
 from holdfast.rest.actions import Operations
 from holdfast.rest.answers import Answers
 from holdfast.rest.api import ENDPOINTS, Call, Endpoint, Parameter, matches
@@ -42,7 +42,7 @@ _NO_TOKEN: Final = (
     "a token is needed: send 'Authorization: Bearer TOKEN' with the token of 'rest.token' or "
     "'rest.read-token'; without tokens in its settings, a server answers only the user that runs it"
 )
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def make_app(

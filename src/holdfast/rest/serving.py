@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import JobDefinitionError
+from holdfast.printable import get_logger
 from holdfast.rest.limits import Limits
 from holdfast.rest.notices import Notice, described
 from holdfast.rest.options import RestOptions
@@ -41,7 +42,7 @@ _PATIENCE: Final = 2.0
 #: pause after the server has failed, in seconds
 _PAUSE: Final = 1.0
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class RestServer:

@@ -54,6 +54,7 @@ from holdfast.runtime.window_contexts import Surroundings
 from holdfast.runtime.window_operator import WindowOperator
 from holdfast.runtime.windowing import make_windows
 from holdfast.state.backend import KeyedStateBackend
+from holdfast.state.errors import decoding
 from holdfast.state.key_forms import key_form
 from holdfast.state.mutations import MutationWatch, WatchedKeyContext
 from holdfast.state.operator_state import Image, decode_image, encode_image
@@ -225,7 +226,7 @@ class OperatorInstance:
     def restore_states(self, data: bytes | None) -> None:
         """Go to the operator state that was saved, unless it is there already."""
         if self.function is not None and data is not None and data != self._saved_states:
-            self.context.operator_states.load(decode_image(data))
+            self.context.operator_states.load(decode_image(data, self.operator.uid))
             self._saved_states = data
 
     def save_states(self) -> bytes | None:
@@ -449,7 +450,9 @@ class Chain:
     def restore_time(self) -> None:
         """Go to the watermarks in the loaded state."""
         for instance in self.instances.values():
-            instance.time.load(self._backend.get_blob(instance.operator.uid, TIME))
+            uid = instance.operator.uid
+            with decoding(f"the time of operator {uid!r}"):
+                instance.time.load(self._backend.get_blob(uid, TIME))
 
     def save_time(self) -> None:
         """Put the watermarks where they are persisted with the state."""

@@ -55,6 +55,14 @@ def combine(inputs: Iterable[Watermark], before: Watermark) -> Watermark:
     return Watermark(max(before.time, min(live)))
 
 
+def _saved(time: Any, idle: Any) -> Watermark:
+    """A watermark that was read from somewhere."""
+    if not isinstance(time, int) or not isinstance(idle, bool):
+        msg = f"({time!r}, {idle!r}) is no watermark"
+        raise TypeError(msg)
+    return Watermark(time, idle)
+
+
 class OperatorTime:
     """The watermark and the timers of one operator.
 
@@ -83,11 +91,11 @@ class OperatorTime:
 
     def load(self, data: bytes | None) -> None:
         """Go to what was saved."""
-        self.watermark = Watermark() if data is None else Watermark(*pickle.loads(data))
+        self.watermark = Watermark() if data is None else _saved(*pickle.loads(data))
 
     def take_over(self, saved: Iterable[bytes]) -> None:
         """Begin where the last of several subtasks stood."""
-        times = [Watermark(*pickle.loads(data)[:2]) for data in saved]
+        times = [_saved(*pickle.loads(data)[:2]) for data in saved]
         if times:
             self.watermark = Watermark(min(watermark.time for watermark in times))
 
@@ -222,7 +230,7 @@ class StampingTime(OperatorTime):
             self.watermark = Watermark()
             return
         time, idle, tracks = pickle.loads(data)
-        self.watermark = Watermark(time, idle)
+        self.watermark = _saved(time, idle)
         self._tracks = {split: self._loaded(*saved) for split, saved in tracks.items()}
         if _WHOLE in self._tracks:
             self._use(self._tracks[_WHOLE])
@@ -231,7 +239,7 @@ class StampingTime(OperatorTime):
         generator: WatermarkGenerator = pickle.loads(packed)
         if isinstance(generator, WatermarksWithIdleness):
             generator.clock = self.clock
-        return _Track(generator, CurrentWatermark(given, idle))
+        return _Track(generator, CurrentWatermark(*_saved(given, idle)))
 
     def take_over(self, saved: Iterable[bytes]) -> None:
         """Begin where the last of several subtasks stood, with generators of its own.
@@ -242,7 +250,8 @@ class StampingTime(OperatorTime):
         super().take_over(pickle.dumps(part[:2], 5) for part in parts)
         given: dict[Hashable, int] = {}
         for split, track in (item for part in parts for more in part[2:] for item in more.items()):
-            given[split] = min(track[0], given.get(split, track[0]))
+            time = _saved(*track[:2]).time
+            given[split] = min(time, given.get(split, time))
         self._begin(given.pop(_WHOLE, MIN_LONG_VALUE))
         self._tracks |= {split: self._new_track(time) for split, time in given.items()}
 

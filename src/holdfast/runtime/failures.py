@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from holdfast.errors import HoldfastError, JobExecutionError, UserFunctionError
 from holdfast.runtime.protocol import Failure
-from holdfast.state.errors import StateMigrationError, StateMutationError
+from holdfast.state.errors import StateCorruptionError, StateMigrationError, StateMutationError
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _RECORD_LIMIT = 300
@@ -81,7 +81,7 @@ class FailureReporter:
 
 def _raise_ours(error: BaseException) -> None:
     """An error about the state of an operator explains itself, wherever it comes up."""
-    if isinstance(error, StateMigrationError | StateMutationError):
+    if isinstance(error, StateCorruptionError | StateMigrationError | StateMutationError):
         raise error
 
 

@@ -10,7 +10,6 @@ every new process and makes it anew. A class can choose what is carried with ``_
 from __future__ import annotations
 
 import io
-import logging
 import pickle
 from typing import Any
 
@@ -18,11 +17,12 @@ from holdfast.common._cloudpickle import Pickler
 from holdfast.datastream.function_base import Function, innermost
 from holdfast.datastream.state import State
 from holdfast.metrics import Metric, MetricGroup
+from holdfast.printable import get_logger
 from holdfast.runtime.context import OperatorContext
 
 FIELDS = "fields"
 _LARGE = 8 * 1024 * 1024
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class FieldCarrier:

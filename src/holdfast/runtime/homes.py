@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import logging
 import os
 import pickle
 import socket
@@ -33,6 +32,7 @@ from queue import Empty, Queue
 from typing import Any, NamedTuple
 
 from holdfast.errors import InternalError
+from holdfast.printable import get_logger
 from holdfast.runtime.addresses import Address, BadAddressError, read_address, write_address
 from holdfast.runtime.blocks import Block, decode_header, encode_header
 from holdfast.runtime.logs import begin_subtask, spill
@@ -47,7 +47,7 @@ _AHEAD = 4
 #: how long another process may take to let this one in, and then to answer, in seconds
 _PATIENCE = 5.0
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class Place(NamedTuple):

@@ -12,6 +12,8 @@ from logging import WARNING, getLevelName
 
 import msgspec
 
+from holdfast.printable import printable, printable_lines
+
 #: Between two epochs a subtask keeps this many lines, and this many bytes: half of each for the
 #: first lines, half for the last ones. What came just before a failure is among the latter.
 MOST_LINES = 1000
@@ -106,24 +108,19 @@ def shown(line: LogLine) -> str:
 
     Lines after the first are indented, so that none looks like a record of its own.
     """
-    label = "" if line.operator is None else f"[{one_line(line.operator)} #{line.subtask}] "
+    label = "" if line.operator is None else f"[{printable(line.operator)} #{line.subtask}] "
     return label + indented(line.message)
 
 
 def indented(text: str) -> str:
     """Text whose lines after the first are indented, without control characters."""
-    return text.translate(_CONTROL).replace("\n", "\n    ")
-
-
-def one_line(text: str) -> str:
-    """Text without control characters or line breaks."""
-    return text.translate(_CONTROL).replace("\n", "\\n")
+    return printable_lines(text).replace("\n", "\n    ")
 
 
 def as_text(line: LogLine) -> str:
     """The whole line, for a stream that no handler of the user's writes to."""
     trace = "\n    " + indented(line.trace) if line.trace else ""
-    return f"{getLevelName(line.level)} {one_line(line.logger)} {shown(line)}{trace}"
+    return f"{getLevelName(line.level)} {printable(line.logger)} {shown(line)}{trace}"
 
 
 def cut(text: str) -> str:
@@ -133,11 +130,3 @@ def cut(text: str) -> str:
         left_out = len(text) - 2 * half
         text = f"{text[:half]}… ({left_out:,} characters left out) …{text[-half:]}"
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-#: Escapes what ends a line or moves the cursor, but for the line break itself.
-_CONTROL = {
-    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-    for code in (*range(32), *range(127, 160), 0x2028, 0x2029)
-    if chr(code) not in "\n\t"
-}

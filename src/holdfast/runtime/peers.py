@@ -10,7 +10,6 @@ A message is ``head size (4 bytes) | data size (8 bytes) | head | data``.
 
 from __future__ import annotations
 
-import logging
 import pickle
 import secrets
 import socket
@@ -22,6 +21,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any, Final, NamedTuple
 
+from holdfast.printable import get_logger
 from holdfast.runtime.addresses import Address
 from holdfast.runtime.handshake import PeerError, admit, fail, introduce, left
 from holdfast.runtime.sockets import listen_at, listen_here, socket_path
@@ -46,7 +46,7 @@ _SMALL: Final = 1 << 14
 #: how many bytes are allocated before any of them has come
 _STEP: Final = 1 << 26
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class Message(NamedTuple):

@@ -40,7 +40,8 @@ class SavedBlobs:
         """The operator state that a subtask gets of what all subtasks had saved."""
         place = (operator.uid, OPERATOR_STATE)
         saved = [self._blobs(chain) for chain in self._origin.chains(operator.uid)]
-        parts = [decode_image(blobs[place]) if place in blobs else {} for blobs in saved]
+        uid = operator.uid
+        parts = [decode_image(blobs[place], uid) if place in blobs else {} for blobs in saved]
         return redistribute(parts, operator.parallelism)[subtask]
 
     def _blobs(self, chain: Chain) -> dict[BlobId, bytes]:
@@ -115,7 +116,7 @@ def _pickles(file: StateFile) -> Iterable[str]:
         if data is None:
             continue
         if name == OPERATOR_STATE:
-            for state, image in decode_image(data).items():
+            for state, image in decode_image(data, operator).items():
                 if image.pickled:
                     yield f"operator state {state!r} of operator {operator!r}"
         elif name in (TIME, POSITION) and not _is_harmless(data):

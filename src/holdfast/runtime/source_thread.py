@@ -113,7 +113,7 @@ class SourceThread:
         self._states = context.operator_states
         context.checkpointing = beginning.checkpointing
         if beginning.image is not None:
-            self._states.load(decode_image(beginning.image))
+            self._states.load(decode_image(beginning.image, self._states.operator))
         _open(function, context, report, beginning.restored)
         self._function = function
         self._report = report

@@ -22,6 +22,7 @@ from holdfast.runtime.job import JobCode
 from holdfast.runtime.logs import at_work
 from holdfast.runtime.protocol import EpochTask
 from holdfast.state.backend import KeyedStateBackend
+from holdfast.state.errors import decoding
 from holdfast.state.operator_state import Image, encode_image
 
 POSITION = "position"
@@ -152,10 +153,9 @@ class SourceInstance:
         data = self._backend.get_blob(self.operator.uid, POSITION)
         if data is None:
             return
-        self._finished, position = pickle.loads(data)
+        self._finished, position = self._decoded(data)
         if self._reader is not None:
-            with at_work(self._report):
-                self._reader.restore(position)
+            self._call("restore", self._reader.restore, position)
         else:
             self._over = position
 
@@ -164,7 +164,7 @@ class SourceInstance:
         state = encode_image(image) if image else None
         self._beginning = Beginning(task.restored, state, task.takes_checkpoints)
         data = self._backend.get_blob(self.operator.uid, POSITION)
-        if self._reader is None and data is not None and pickle.loads(data)[0]:
+        if self._reader is None and data is not None and self._decoded(data)[0]:
             self._save_position(True, True)
 
     def take_over(self, saved: Sequence[bytes], image: bytes | None) -> None:
@@ -173,7 +173,7 @@ class SourceInstance:
         ``image``: the operator state that the subtask of this number had. If its loop has ended, no
         loop will say again what is in it.
         """
-        before = [pickle.loads(data) for data in saved]
+        before = [self._decoded(data) for data in saved]
         if len(before) == self.operator.parallelism:
             finished, position = before[self._subtask]
             if finished:
@@ -290,7 +290,18 @@ class SourceInstance:
         """This subtask's position, of those of another number of subtasks."""
         if self._reader is None:
             return False
-        return self._source.redistribute(positions, self.operator.parallelism)[self._subtask]
+        shares: list[Any] = []
+        self._call(
+            "redistribute",
+            lambda: shares.extend(self._source.redistribute(positions, self.operator.parallelism)),
+        )
+        return shares[self._subtask]
+
+    def _decoded(self, data: bytes) -> tuple[bool, Any]:
+        """Whether the source had ended, and its position."""
+        with decoding(f"the position of operator {self.operator.uid!r}"):
+            finished, position = pickle.loads(data)
+        return bool(finished), position
 
     def _save_position(self, finished: bool, position: Any) -> None:
         data = pickle.dumps((finished, position), 5)

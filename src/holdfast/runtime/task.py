@@ -40,7 +40,7 @@ from holdfast.runtime.sources import POSITION, ReadRequest, SourceAccess, Source
 from holdfast.runtime.stopwatch import Stopwatch
 from holdfast.state.backend import FileRef, StateStorage, make_backend
 from holdfast.state.catalog import SavedState, merged
-from holdfast.state.errors import StateStorageError
+from holdfast.state.errors import StateStorageError, decoding
 from holdfast.state.key_groups import KeyGroupShare, key_group_range
 from holdfast.state.operator_state import Image, decode_image, saved_states
 
@@ -249,8 +249,9 @@ class Subtask:
             self._backend.restore(self._storage, head)
         self._head = head.stamp
         progress = self._backend.get_blob("", _PROGRESS)
-        ended, initialized, closed = pickle.loads(progress) if progress else ((), None, None)
-        self._ended = set(ended)
+        with decoding(f"the progress of subtask {self._subtask}"):
+            ended, initialized, closed = pickle.loads(progress) if progress else ((), None, None)
+            self._ended = set(ended)
         self._closed = closed == _attempt_of(task)
         begins = initialized != _attempt_of(task)
         if begins:
@@ -287,7 +288,8 @@ class Subtask:
         for instance in self._chain.instances.values():
             times = blobs.all(instance.operator.uid, TIME)
             same = len(times) == instance.operator.parallelism
-            instance.time.take_over(times[self._subtask : self._subtask + 1] if same else times)
+            with decoding(f"the time of operator {instance.operator.uid!r}"):
+                instance.time.take_over(times[self._subtask : self._subtask + 1] if same else times)
         self._chain.save_time()
         for source in self._sources:
             uid = source.operator.uid
@@ -468,7 +470,7 @@ class Subtask:
         for uid in (instance.operator.uid for instance in self._chain.instances.values()):
             image = self._backend.get_blob(uid, OPERATOR_STATE)
             if image is not None:
-                states.setdefault(uid, []).extend(saved_states(decode_image(image)))
+                states.setdefault(uid, []).extend(saved_states(decode_image(image, uid)))
         return {uid: merged(found) for uid, found in states.items()}
 
 

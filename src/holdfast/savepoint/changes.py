@@ -212,7 +212,7 @@ class Changes:
             if uid and uid not in self._uids:
                 continue
             if name == OPERATOR_STATE and data is not None:
-                image = decode_image(data)
+                image = decode_image(data, uid)
                 left = {n: part for n, part in image.items() if (uid, n) not in self._dropped}
                 data = encode_image(left) if left != image else data
             kept[self._uids.get(uid, uid), name] = data

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast.savepoint.arrow_columns import TEXT, ArrowColumn, inferred_column, window_column
-from holdfast.savepoint.readers import Batch, Part, Reader
+from holdfast.savepoint.readers import Batch, Part, Reader, batches_of
 from holdfast.state.storage import DirectoryStateStorage
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class StateData:
 
     def _batches(self) -> Iterator[Batch]:
         for part in self._parts:
-            yield from self._reader.read(self._storage, part)
+            yield from batches_of(self._reader, self._storage, part, self._place)
 
     def _types(self, batches: Sequence[Batch], as_text: bool = False) -> RowTypes:
         columns = {}

@@ -21,6 +21,7 @@ from holdfast.runtime.window_merging import WINDOWS
 from holdfast.savepoint.arrow_columns import LONG, ArrowColumn, column_of, list_column, map_column
 from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
+from holdfast.state.errors import decoding
 from holdfast.state.harmless import harmless_loads
 from holdfast.state.interface import read_blobs
 from holdfast.state.key_forms import thaw_saved
@@ -41,6 +42,7 @@ __all__ = [
     "Reader",
     "TimerReader",
     "WindowReader",
+    "batches_of",
     "loads_of",
     "parts_of",
 ]
@@ -224,7 +226,7 @@ class OperatorStateReader:
         nothing = ListImage(self.saved.kind)
         if data is None or (self.saved.kind == BROADCAST and part.subtask):
             return nothing
-        return decode_image(data).get(self.saved.name, nothing)
+        return decode_image(data, self.uid).get(self.saved.name, nothing)
 
     def read(self, storage: StateStorage, part: Part) -> Iterator[Batch]:
         """Yield what a subtask has."""
@@ -234,9 +236,24 @@ class OperatorStateReader:
             for codec, data, place in image.elements
         ]
         if elements and self.saved.kind == BROADCAST:
-            yield [list(column) for column in zip(*elements, strict=True)]
+            keys, values = zip(*elements, strict=True)
+            yield [list(keys), list(values)]
         elif elements:
             yield [[part.subtask] * len(elements), elements]
+
+
+def batches_of(reader: Reader, storage: StateStorage, part: Part, place: str) -> Iterator[Batch]:
+    """Yield the rows of a part; ``place`` is for errors.
+
+    Raises:
+        StateCorruptionError: when what is saved there cannot be rows of that reader.
+    """
+    with decoding(place):
+        for batch in reader.read(storage, part):
+            if len({len(column) for column in batch}) > 1:
+                message = "its columns are not of one length"
+                raise ValueError(message)
+            yield batch
 
 
 def loads_of(trusted: bool) -> Loads:

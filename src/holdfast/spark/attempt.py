@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.driver.driver import JobDriver
 from holdfast.errors import SparkLostError
+from holdfast.printable import printable
 from holdfast.runtime.epochs import EpochReport
 from holdfast.runtime.outcome import EpochOutcome
 from holdfast.runtime.protocol import EpochTask
@@ -73,7 +74,7 @@ class Attempt:
         writer = (
             job.rows.stream()
             .writeStream.foreachBatch(self._run_epoch)
-            .queryName(f"{job.driver.plan.name}-{uuid.uuid4().hex[:8]}")
+            .queryName(f"{printable(job.driver.plan.name)}-{uuid.uuid4().hex[:8]}")
             .option("checkpointLocation", str(self._log.directory))
             .trigger(processingTime=f"{job.interval_ms} milliseconds")
         )

@@ -17,6 +17,7 @@ from holdfast.common import (
 from holdfast.datastream.data_stream import CloseableIterator
 from holdfast.datastream.shipment import Shipment
 from holdfast.plan.model import Plan
+from holdfast.printable import printable
 from holdfast.runtime.delivery import CollectedRecords
 from holdfast.runtime.epochs import AttemptReport, EpochReport
 from holdfast.spark.job import JobSettings, SparkJob
@@ -37,7 +38,7 @@ def start_job(
     with death_named():
         client = SparkJobClient(
             SparkJob(
-                get_session(plan.name, spark_settings),
+                get_session(printable(plan.name), spark_settings),
                 plan,
                 JobID.generate().to_hex_string(),
                 JobSettings(configuration, interval_ms, shipment),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from holdfast.filesystem import configure, hadoop_options
 from holdfast.history.job import JobHistory
 from holdfast.history.journal import open_journal
 from holdfast.plan.model import Plan
+from holdfast.printable import get_logger
 from holdfast.rest.options import rest_options
 from holdfast.rest.serving import serve
 from holdfast.runtime.delivery import CollectedRecords
@@ -46,7 +46,7 @@ from holdfast.spark.supervisor import Steps, supervise
 from holdfast.spark.writer import Writers
 from holdfast.state.errors import StateError, StateStorageError
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 _DIRECTORY = "holdfast.directory"
 #: between two looks at the JVM while nothing runs, in seconds
 _LOOK = 0.1
@@ -137,7 +137,7 @@ class SparkJob:
                 self._file_systems,
                 self._state,
                 driver.checkpoints.store.staging,
-                self._key,
+                key=self._key,
             )
             broadcast = session.sparkContext.broadcast(pack(code, self._paths))
         except BaseException:
@@ -387,7 +387,8 @@ class SparkJob:
         """
         end = time.monotonic() + seconds
         while not self._job.driver.cancel_asked.wait(min(_LOOK, max(0, end - time.monotonic()))):
-            self._jvm.check()
+            if lost := self._jvm.lost():
+                raise lost
             if time.monotonic() >= end:
                 return False
         return True

@@ -9,7 +9,6 @@ process has no file descriptor left.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import resource
 import signal
@@ -20,11 +19,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from holdfast.errors import HoldfastError, JobExecutionError, SparkLostError, UserFunctionError
+from holdfast.printable import get_logger
 
 __all__ = ["DriverJvm", "death_named"]
 
@@ -37,7 +36,7 @@ _PATIENCE: Final = 10.0
 #: characters of what Spark says
 _LONGEST: Final = 2000
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class DriverJvm:
@@ -110,8 +109,8 @@ class DriverJvm:
 
     def _death(self, error: Exception) -> str | None:
         """How the JVM died, if that is why it gave no answer."""
-        answered = isinstance(error, Py4JJavaError) or not isinstance(error, Py4JError | OSError)
-        if answered or _is_out_of_descriptors(error):
+        broken = isinstance(error, OSError) or _is_of_bridge(error)
+        if not broken or hasattr(error, "java_exception") or _is_out_of_descriptors(error):
             return None
         if self._process is None:
             return "its connections are closed"
@@ -170,9 +169,14 @@ def _text(error: BaseException) -> str:
     if _is_out_of_descriptors(error) or not _has_descriptors():
         return f"the process has {_no_descriptors()}"
     text = str(error) or type(error).__name__
-    if isinstance(error, PySparkException) or "py4j" in type(error).__module__:
+    if isinstance(error, PySparkException) or _is_of_bridge(error):
         text = text.split("\n\tat ")[0].strip()
     return text[:_LONGEST]
+
+
+def _is_of_bridge(error: BaseException) -> bool:
+    """Whether an error is one of Py4J's; PySpark brings that package, nobody else asks for it."""
+    return type(error).__module__.startswith("py4j.")
 
 
 def _revive(server: Any) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from holdfast.filesystem import configure, configured, file_system_of
 from holdfast.savepoint.data import RowTypes
 from holdfast.savepoint.made_states import KeyedLayout, PartWriter, WrittenPart
-from holdfast.savepoint.readers import Part, Reader
+from holdfast.savepoint.readers import Part, Reader, batches_of
 from holdfast.savepoint.sources import KeyedState, Timers
 from holdfast.spark.hadoop import hadoop_settings
 from holdfast.spark.session import prepare_workers
@@ -93,7 +93,9 @@ class _ReadParts:
         storage = self._place.open()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from map(self._types.batch, self._reader.read(storage, self._parts[number]))
+                part = self._parts[number]
+                found = batches_of(self._reader, storage, part, self._types.place)
+                yield from map(self._types.batch, found)
 
 
 class _DealOut:

@@ -5,13 +5,14 @@ A thread that ends by an exception ends in silence: nobody waits for it. Here it
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
+from holdfast.printable import get_logger
+
 __all__ = ["Steps", "supervise"]
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def supervise(

@@ -24,7 +24,7 @@ from holdfast.datastream.state import (
     StateDescriptor,
     ValueState,
 )
-from holdfast.state.mutations import Place, WatchedKeyContext, WatchedState
+from holdfast.state.mutations import SAVE_OR_COPY, Place, WatchedKeyContext, WatchedState
 from holdfast.state.serializers import Serializer
 from holdfast.state.views import checked_elements
 
@@ -54,8 +54,11 @@ class _Checked:
         self._context = context
         self._watch = context.watch
         self._namespaced = namespaced
-        what, remedy = _WORDS[descriptor.kind]
-        name = descriptor.name.replace("\0", "")
+        what, saving = _WORDS[descriptor.kind]
+        # NB: a state whose name begins so is our own, such as the records of a window.
+        own = descriptor.name.startswith("\0")
+        remedy = "change a copy" if own else SAVE_OR_COPY.format(saving)
+        name = descriptor.name.removeprefix("\0")
         self._watched = WatchedState(name, what, remedy, Serializer(descriptor.declared_types[-1]))
 
     def clear(self) -> None:

@@ -67,6 +67,14 @@ def decoding(what: str) -> Iterator[None]:
     except HoldfastError:
         raise
     except Exception as error:
-        problem = str(error) or type(error).__name__
-        message = f"{what} cannot be used: it does not hold what Holdfast writes: {problem}"
-        raise StateCorruptionError(message) from error
+        raise undecodable(what, error) from error
+
+
+def undecodable(what: str, error: Exception) -> HoldfastError:
+    """Return the error to raise where decoding saved bytes has raised one."""
+    if isinstance(error, HoldfastError):
+        return error
+    problem = f"{type(error).__name__}: {error}"
+    return StateCorruptionError(
+        f"{what} cannot be used: it does not hold what Holdfast writes: {problem}"
+    )

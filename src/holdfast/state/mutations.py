@@ -19,8 +19,10 @@ from holdfast.state.errors import StateMutationError
 from holdfast.state.serializers import Column, Serializer
 from holdfast.state.views import KeyContext, is_immutable
 
-__all__ = ["MutationWatch", "Place", "WatchedKeyContext", "WatchedState"]
+__all__ = ["SAVE_OR_COPY", "MutationWatch", "Place", "WatchedKeyContext", "WatchedState"]
 
+#: a remedy, with how a value of the state is saved
+SAVE_OR_COPY: Final = "{} after the last change, or change a copy"
 #: characters of a value, or of a key, in a message
 _LONGEST: Final = 80
 
@@ -32,7 +34,7 @@ class WatchedState:
     Attributes:
         name: how a message calls the state.
         what: how it calls a value of it.
-        remedy: how such a value is saved.
+        remedy: what to do about a change.
     """
 
     name: str
@@ -138,7 +140,7 @@ class MutationWatch:
         return (
             f"operator '{self._operator}' changed the {state.what} of its state '{state.name}'"
             f"{part}{key} in place and did not save it: it was {_short(one.before())} and is "
-            f"{_short(one.value)}; {state.remedy} after the last change, or change a copy"
+            f"{_short(one.value)}; {state.remedy}"
         )
 
 

@@ -36,9 +36,14 @@ from holdfast.datastream.state import (
     StateDescriptor,
 )
 from holdfast.state.catalog import SavedState
-from holdfast.state.errors import StateMigrationError, StateRegistrationError, StateTypeError
-from holdfast.state.mutations import MutationWatch, Place, WatchedState
-from holdfast.state.schema import Schema
+from holdfast.state.errors import (
+    StateMigrationError,
+    StateRegistrationError,
+    StateTypeError,
+    decoding,
+)
+from holdfast.state.mutations import SAVE_OR_COPY, MutationWatch, Place, WatchedState
+from holdfast.state.schema import Schema, check_schema
 from holdfast.state.sections import unreadable
 from holdfast.state.serializers import Codec, Column, Serializer
 from holdfast.state.views import checked_elements
@@ -91,7 +96,31 @@ class ListImage(msgspec.Struct, frozen=True, array_like=True):
 Image = Mapping[str, ListImage]
 
 encode_image = msgspec.msgpack.Encoder().encode
-decode_image = msgspec.msgpack.Decoder(dict[str, ListImage]).decode
+_decode_image: Final = msgspec.msgpack.Decoder(dict[str, ListImage]).decode
+
+
+def decode_image(data: bytes | memoryview, operator: str) -> dict[str, ListImage]:
+    """Return the operator state of an operator in one subtask.
+
+    Raises:
+        StateCorruptionError: when these are not bytes that `encode_image` returned.
+    """
+    with decoding(f"the operator state of operator {operator!r}"):
+        image = _decode_image(data)
+        for name, part in image.items():
+            _check_part(name, part)
+        return image
+
+
+def _check_part(name: str, part: ListImage) -> None:
+    places, codecs = range(len(part.schemas)), set(Codec)
+    if part.mode not in MODES or not all(
+        codec in codecs and place in places for codec, _, place in part.elements
+    ):
+        message = f"the elements of state {name!r} are not written as the state says"
+        raise ValueError(message)
+    for schema in part.schemas:
+        check_schema(schema)
 
 
 def redistribute(images: Sequence[Image], parallelism: int) -> list[dict[str, ListImage]]:
@@ -152,7 +181,7 @@ class OperatorStates(OperatorStateStore):
         ``watch``: is told of the values of broadcast states. Lists need no watch: they are encoded
         as a whole with every epoch, so that a change in place is always saved.
         """
-        self._operator = operator
+        self.operator = operator
         self._watch = watch
         self._restored = dict(restored or {})
         self._states: dict[str, _OperatorList | _OperatorMap] = {}
@@ -213,13 +242,13 @@ class OperatorStates(OperatorStateStore):
 
     def _new_map(self, descriptor: MapStateDescriptor) -> _OperatorMap:
         if self._watch is None:
-            return _OperatorMap(self._operator, descriptor)
-        return _WatchedMap(self._operator, descriptor, self._watch)
+            return _OperatorMap(self.operator, descriptor)
+        return _WatchedMap(self.operator, descriptor, self._watch)
 
     def _list(self, descriptor: ListStateDescriptor, mode: str) -> ListState[Any]:
         state = self._get(descriptor, mode)
         if state is None:
-            state = _OperatorList(self._operator, descriptor, mode)
+            state = _OperatorList(self.operator, descriptor, mode)
             self._add(state)
         assert isinstance(state, _OperatorList)
         return state
@@ -234,14 +263,14 @@ class OperatorStates(OperatorStateStore):
         name = descriptor.name
         if descriptor.ttl_config is not None:
             raise StateRegistrationError(
-                f"the operator state '{name}' of operator '{self._operator}' has a time-to-live, "
+                f"the operator state '{name}' of operator '{self.operator}' has a time-to-live, "
                 "which only keyed state can have; leave enable_time_to_live out"
             )
         # NB: not by `or`, to which a map without entries is nothing
         known: Any = self._states.get(name, self._restored.get(name))
         if known is not None and known.mode != mode:
             raise StateRegistrationError(
-                f"the operator state '{name}' of operator '{self._operator}' is a {known.mode} "
+                f"the operator state '{name}' of operator '{self.operator}' is a {known.mode} "
                 f"state; this job asks for it as a {mode} state; give it another name"
             )
         return self._states.get(name)
@@ -292,7 +321,9 @@ class _OperatorMap(BroadcastState[Any, Any]):
         self.load(None)
 
     def load(self, image: ListImage | None) -> None:
-        self._entries: dict[Any, Any] = dict(self._codec.decode(image))
+        entries = self._codec.decode(image)
+        with decoding(f"broadcast state {self.descriptor.name!r}"):
+            self._entries: dict[Any, Any] = dict(entries)
         #: as it was saved last, until something changes
         self._image = image
 
@@ -347,7 +378,8 @@ class _WatchedMap(_OperatorMap):
     def __init__(self, operator: str, descriptor: MapStateDescriptor, watch: MutationWatch) -> None:
         super().__init__(operator, descriptor)
         serializer = Serializer(descriptor.value_type_info)
-        state = WatchedState(descriptor.name, "value", "pass it to put()", serializer)
+        remedy = SAVE_OR_COPY.format("pass it to put()")
+        state = WatchedState(descriptor.name, "value", remedy, serializer)
         self._place = Place(state, keyed=False)
         self._watch = watch
 
@@ -461,12 +493,14 @@ class _ElementCodec:
     def decode(self, image: ListImage | None) -> list[Any]:
         if image is None:
             return []
+        place = f"operator state {self._name!r} of operator {self._operator!r}"
         try:
-            readers = [self._serializer.reading(saved) for saved in image.schemas]
-            return [
-                readers[place].decode(Column(Codec(codec), data))[0]
-                for codec, data, place in image.elements
-            ]
+            with decoding(place):
+                readers = [self._serializer.reading(saved) for saved in image.schemas]
+                return [
+                    readers[at].decode(Column(Codec(codec), data))[0]
+                    for codec, data, at in image.elements
+                ]
         except StateMigrationError as error:
             declared = (self._serializer.schema,)
             raise unreadable(self._operator, self._name, image.schemas, declared, error) from error

@@ -13,6 +13,7 @@ from typing import Any, Final
 from holdfast.common.leftovers import OwnDirectory
 from holdfast.common.private import user_directory
 from holdfast.state.chain import Chain
+from holdfast.state.errors import StateCorruptionError, StateStorageError, decoding
 from holdfast.state.files import Chunk, Op, Section
 from holdfast.state.rocksdb_database import Database, budget_of
 from holdfast.state.rocksdb_rows import (
@@ -51,8 +52,16 @@ def open_tables(storage: ReadableStorage, chain: Chain, index: TableIndex) -> It
     with OwnDirectory(user_directory(), "tables") as directory:
         fetch_tables(storage, chain.tables, directory, _THREADS)
         lay_out(chain, index, directory, directory)
-        with closing(Database(directory, budget_of(_MEMORY))) as database:
+        with closing(_opened(directory, chain)) as database:
             yield database
+
+
+def _opened(directory: Path, chain: Chain) -> Database:
+    try:
+        return Database(directory, budget_of(_MEMORY))
+    except StateStorageError as error:
+        message = f"the tables of state file {chain.files[0].name!r} cannot be used: {error}"
+        raise StateCorruptionError(message) from error
 
 
 def lay_out(chain: Chain, index: TableIndex, tables: Path, directory: Path) -> None:
@@ -80,11 +89,12 @@ def sections_of(
     if key_groups is not None:
         start = state_prefix(number, key_groups.start)
         end = state_prefix(number, key_groups.stop)
-    rows = database.scan(start, end)
-    checked = rows if refuse is None else _checked(rows, state, refuse)
-    entries = _entries(checked, state.namespaced, loads)
-    while part := list(islice(entries, _ROWS)):
-        yield replace(state, chunks=tuple(_chunks(part, state)))
+    with decoding(f"state {state.state!r} of operator {state.operator!r}"):
+        rows = database.scan(start, end)
+        checked = rows if refuse is None else _checked(rows, state, refuse)
+        entries = _entries(checked, state.namespaced, loads)
+        while part := list(islice(entries, _ROWS)):
+            yield replace(state, chunks=tuple(_chunks(part, state)))
 
 
 def _checked(

@@ -250,6 +250,7 @@ def split_column(column: Column) -> Iterator[bytes]:
 def list_rows(elements: Column, parts: list[slice]) -> list[bytes]:
     """Return the rows of lists whose elements are in a column that is not pickled."""
     items = _split(elements.data)
+    _check_end(parts, items)
     return [
         _LIST.pack(elements.codec, part.stop - part.start) + _encode(items[part]) for part in parts
     ]
@@ -258,12 +259,21 @@ def list_rows(elements: Column, parts: list[slice]) -> list[bytes]:
 def map_rows(keys: Column, values: Column, parts: list[slice]) -> list[bytes]:
     """Return the rows of maps whose keys and values are in columns that are not pickled."""
     names, items = _split(keys.data), _split(values.data)
+    _check_end(parts, names)
+    _check_end(parts, items)
     rows = []
     for part in parts:
         first, second = _encode(names[part]), _encode(items[part])
         head = _MAP.pack(keys.codec, values.codec, part.stop - part.start, len(first))
         rows.append(head + first + second)
     return rows
+
+
+def _check_end(parts: list[slice], items: list[Any]) -> None:
+    end = parts[-1].stop if parts else 0
+    if end != len(items):
+        message = f"there are {len(items)} items, not {end}"
+        raise ValueError(message)
 
 
 def join_columns(columns: Iterable[Column]) -> Column:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import accumulate, compress
 from typing import Any, Final
 
+from holdfast.state.errors import decoding, undecodable
 from holdfast.state.files import Chunk, Op, Section
 from holdfast.state.rocksdb_database import Budget, Changes, Database
 from holdfast.state.rocksdb_entries import CachedEntries
@@ -53,6 +54,10 @@ class StateRows:
         self._keys = KeyCodec(number, head.namespaced, head.max_parallelism)
         self._bounds = state_prefix(number), state_prefix(number + 1)
 
+    @property
+    def _place(self) -> str:
+        return f"state {self.head.state!r} of operator {self.head.operator!r}"
+
     def is_empty(self) -> bool:
         """Return whether there is no row."""
         return not self._database.has_any(*self._bounds)
@@ -66,11 +71,12 @@ class StateRows:
 
     def items(self) -> Iterator[tuple[Any, bytes]]:
         """Yield all keys and their rows."""
-        for row_key, row in self._database.scan(*self._bounds):
-            if is_bucket(row):
-                yield from self._bucket(row)
-            else:
-                yield KeyCodec.decode(row_key), row
+        with decoding(self._place):
+            for row_key, row in self._database.scan(*self._bounds):
+                if is_bucket(row):
+                    yield from self._bucket(row)
+                else:
+                    yield KeyCodec.decode(row_key), row
 
     def sections(self) -> Iterator[Section]:
         """Yield all rows as sections of a file."""
@@ -93,10 +99,14 @@ class StateRows:
         width = 2 if self.head.namespaced else 1
         if chunk.op not in _WHOLE or any(c.codec is Codec.PICKLE for c in chunk.columns[width:]):
             return None
-        columns = [_PLAIN.decode(column) for column in chunk.columns[:width]]
-        keys = columns[0] if width == 1 else list(zip(*columns, strict=True))
-        row_keys = self._keys.encode_all(keys)
-        rows = _rows_of(chunk) if chunk.op is not Op.DELETE else [b""] * len(keys)
+        with decoding(self._place):
+            columns = [_PLAIN.decode(column) for column in chunk.columns[:width]]
+            keys = columns[0] if width == 1 else list(zip(*columns, strict=True))
+            row_keys = self._keys.encode_all(keys)
+            rows = _rows_of(chunk) if chunk.op is not Op.DELETE else [b""] * len(keys)
+            if not len(keys) == len(rows) == chunk.count:
+                message = f"{len(keys)} keys and {len(rows)} entries, not {chunk.count}"
+                raise ValueError(message)
         if chunk.clipped:
             ours = [chunk.first <= KeyCodec.group_of(row_key) <= chunk.last for row_key in row_keys]
             keys, row_keys, rows = (list(compress(part, ours)) for part in (keys, row_keys, rows))
@@ -131,7 +141,8 @@ class StateRows:
         return [(known, inner) for known, inner in self._bucket(row) if known != key]
 
     def _bucket(self, row: bytes | None) -> list[tuple[Any, bytes]]:
-        return bucket_items(row, self.head.namespaced)
+        with decoding(self._place):
+            return bucket_items(row, self.head.namespaced)
 
 
 class DeclaredState:
@@ -182,17 +193,28 @@ class DeclaredState:
 
     def _read(self, key: Any) -> Any:
         row = None if self.rows is None else self.rows.get(key)
-        return None if row is None else self._decode(row)
+        try:
+            return None if row is None else self._decode(row)
+        except Exception as error:
+            raise undecodable(self._place, error) from error
 
     def _items(self) -> Iterator[tuple[Any, Any]]:
-        for key, row in () if self.rows is None else self.rows.items():
-            yield key, self._decode(row)
+        with decoding(self._place):
+            for key, row in () if self.rows is None else self.rows.items():
+                yield key, self._decode(row)
+
+    @property
+    def _place(self) -> str:
+        return f"state {self.table.name!r} of operator {self.table.operator!r}"
 
 
 def _rows_of(chunk: Chunk) -> list[bytes]:
     if chunk.op is Op.PUT:
         return list(split_column(chunk.columns[-1]))
     lengths = _PLAIN.decode(chunk.columns[-2 if chunk.op is Op.LIST_REPLACE else -3])
+    if not set(map(type, lengths)) <= {int} or min(lengths, default=0) < 0:
+        message = f"{chunk.op.name} has lengths that are no lengths"
+        raise ValueError(message)
     ends = accumulate(lengths)
     parts = [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]
     if chunk.op is Op.LIST_REPLACE:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from holdfast.state.chain import Chain
+from holdfast.state.errors import decoding
 from holdfast.state.files import Chunk, Op, Section
 from holdfast.state.interface import read_file
 from holdfast.state.plain_values import plain_values
-from holdfast.state.sections import sieve
+from holdfast.state.sections import check_columns, sieve
 from holdfast.state.serializers import Loads, decode_untyped
 from holdfast.state.storage import ReadableStorage
 from holdfast.state.table_files import index_of, read_tables
@@ -167,7 +168,8 @@ def _count(section: Section, keys: set[Any], loads: Loads) -> None:
     for chunk in section.chunks:
         found = reader.keys(section, chunk)
         if chunk.clipped:
-            found, _ = sieve(section, chunk, found, [])
+            with decoding(_place(section)):
+                found, _ = sieve(section, chunk, found, [])
         if chunk.op is Op.DELETE:
             keys.difference_update(found)
         else:
@@ -211,15 +213,27 @@ class _Reader:
 
     def keys(self, section: Section, chunk: Chunk) -> list[Any]:
         """Return the keys of a chunk, those among them that are not to count."""
-        columns = [decode_untyped(c, self._loads) for c in chunk.columns[: _key_columns(section)]]
-        return list(zip(*columns, strict=True)) if section.namespaced else columns[0]
+        with decoding(_place(section)):
+            columns = [
+                decode_untyped(c, self._loads) for c in chunk.columns[: _key_columns(section)]
+            ]
+            keys = list(zip(*columns, strict=True)) if section.namespaced else columns[0]
+            if len(keys) != chunk.count:
+                message = f"there are {len(keys)} keys, not {chunk.count}"
+                raise ValueError(message)
+            set(keys)  # raises if one of them cannot be a key
+        return keys
 
     def decode(self, section: Section, chunk: Chunk) -> tuple[list[Any], Columns]:
         """Return the keys of a chunk that count, and its columns."""
+        keys = self.keys(section, chunk)
+        with decoding(_place(section)):
+            return self._decode(section, chunk, keys)
+
+    def _decode(self, section: Section, chunk: Chunk, keys: list[Any]) -> tuple[list[Any], Columns]:
         if self._table is None:
             types = (None,) * len(section.types)
             self._table = make_table(*self._state[:2], section.kind, types, False, section.expires)
-        keys = self.keys(section, chunk)
         serializers = self._table.column_serializers(chunk.op)
         readers = {
             id(serializer): schema
@@ -231,6 +245,7 @@ class _Reader:
                 serializers, chunk.columns[_key_columns(section) :], strict=True
             )
         ]
+        check_columns(chunk, keys, columns)
         if section.kind == "map" and columns:
             columns[1] = list(map(key_of, columns[1]))
         return sieve(section, chunk, keys, columns) if chunk.clipped else (keys, columns)
@@ -240,21 +255,27 @@ class _Reader:
         assert self._table is not None
         if op is Op.PUT and not touched:
             return Entries(keys, columns[0])
-        self._table.apply(op, keys, columns)
-        entries = self._table.entries
-        ready = [key for key in keys if key not in touched] if touched else keys
-        return Entries(ready, list(map(entries.pop, ready)))
+        with decoding(f"state {self._state.name!r} of operator {self._state.operator!r}"):
+            self._table.apply(op, keys, columns)
+            entries = self._table.entries
+            ready = [key for key in keys if key not in touched] if touched else keys
+            return Entries(ready, list(map(entries.pop, ready)))
 
     def apply(self, section: Section, chunk: Chunk) -> None:
         """Put a chunk on top of what there is."""
         keys, columns = self.decode(section, chunk)
         assert self._table is not None
-        self._table.apply(chunk.op, keys, columns)
+        with decoding(_place(section)):
+            self._table.apply(chunk.op, keys, columns)
 
     def rest(self) -> Entries:
         """Return what is left."""
         entries = {} if self._table is None else self._table.entries
         return Entries(list(entries), list(entries.values()))
+
+
+def _place(section: Section) -> str:
+    return f"state {section.state!r} of operator {section.operator!r}"
 
 
 def _key_columns(section: Section) -> int:

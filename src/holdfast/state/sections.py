@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from holdfast.state.errors import StateCorruptionError, StateMigrationError, StateTypeError
+from holdfast.state.errors import StateMigrationError, StateTypeError, decoding
 from holdfast.state.files import Chunk, Op, Section
 from holdfast.state.key_groups import key_groups_of
 from holdfast.state.schema import Schema, describe
@@ -22,6 +22,7 @@ from holdfast.state.tables import Columns, Table
 
 __all__ = [
     "by_key_group",
+    "check_columns",
     "check_kind",
     "export_section",
     "kind_name",
@@ -84,12 +85,13 @@ def load_section(table: Table[Any], section: Section, marks: Any | None) -> list
     readers = _readers(table, section)
     concerned: list[Any] = []
     for chunk in section.chunks:
-        keys, columns = _decode_chunk(table, section, chunk, readers)
-        if chunk.clipped:
-            keys, columns = sieve(section, chunk, keys, columns)
-        table.apply(chunk.op, keys, columns)
-        if marks is not None:
-            table.mark(marks, chunk.op, keys, columns)
+        with decoding(_place(section.operator, section.state)):
+            keys, columns = _decode_chunk(table, section, chunk, readers)
+            if chunk.clipped:
+                keys, columns = sieve(section, chunk, keys, columns)
+            table.apply(chunk.op, keys, columns)
+            if marks is not None:
+                table.mark(marks, chunk.op, keys, columns)
         concerned += keys
     return concerned
 
@@ -229,10 +231,33 @@ def _decode_chunk(
             error
         )
     keys = list(zip(columns[0], columns[1], strict=True)) if table.namespaced else columns[0]
-    if len(keys) != chunk.count:
-        message = f"{_place(section.operator, section.state)}: {len(keys)} of {chunk.count} keys"
-        raise StateCorruptionError(message)
-    return keys, columns[len(_key_serializers(table)) :]
+    del columns[: len(_key_serializers(table))]
+    check_columns(chunk, keys, columns)
+    return keys, columns
+
+
+def check_columns(chunk: Chunk, keys: list[Any], columns: Columns) -> None:
+    """Check that the columns of a chunk belong to its keys.
+
+    Raises:
+        ValueError: when there are more or less of something than there should be.
+    """
+    rows = _ROWS[chunk.op]
+    counts = [len(keys), *map(len, columns[:rows])]
+    if any(count != chunk.count for count in counts):
+        message = f"{chunk.op.name} of {chunk.count} keys has columns of {counts} items"
+        raise ValueError(message)
+    if len(columns) == rows:
+        return
+    for numbers in columns[:rows]:
+        if not set(map(type, numbers)) <= {int} or min(numbers, default=0) < 0:
+            message = f"{chunk.op.name} has lengths that are no lengths"
+            raise ValueError(message)
+    flat = [len(column) for column in columns[rows:]]
+    total = sum(columns[rows - 1])
+    if any(count != total for count in flat):
+        message = f"{chunk.op.name} of {total} items has columns of {flat} items"
+        raise ValueError(message)
 
 
 def unreadable(

@@ -6,7 +6,6 @@ have it, and as the example of what a source function does to take part in check
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import warnings
@@ -38,8 +37,9 @@ from holdfast.datastream.functions import (
     SourceContext,
 )
 from holdfast.datastream.state import ListState, ListStateDescriptor
+from holdfast.printable import get_logger
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 #: Flink's own name for it
 OFFSETS_STATE_NAME = "topic-partition-offset-states"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,10 +11,11 @@ from typing import Any, TypeVar
 from holdfast.datastream.connectors._hbase_options import HBaseOptions, HBaseWriteOptions
 from holdfast.datastream.connectors._hbase_rows import Cells
 from holdfast.errors import JobExecutionError
+from holdfast.printable import get_logger
 
 __all__ = ["HBaseAwayError", "HBaseClient", "HBaseError", "retried"]
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 _T = TypeVar("_T")
 
 #: what a Thrift server names in the trace that is its message, where another try is of no use

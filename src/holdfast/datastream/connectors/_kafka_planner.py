@@ -6,7 +6,6 @@ Consequence: a task that is run again reads the same records, though the topic h
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import time
@@ -27,8 +26,9 @@ from holdfast.datastream.connectors._kafka_offsets import (
     describe,
 )
 from holdfast.datastream.connectors.base import EpochPlanner
+from holdfast.printable import get_logger
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 #: how long an epoch waits to hear how far topics are, in seconds; it goes on without, then
 _SHORT_PATIENCE = 2.0
 

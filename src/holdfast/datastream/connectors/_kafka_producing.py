@@ -7,7 +7,6 @@ its end looks there. A later transaction removes it, when nobody will look any m
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -30,6 +29,7 @@ from confluent_kafka.admin import (
 )
 
 from holdfast.datastream.connectors._kafka_records import KafkaSinkError, ProducerRecord
+from holdfast.printable import get_logger
 
 __all__ = ["RecordProducer", "Topics", "TransactionalProducer"]
 
@@ -89,7 +89,7 @@ _ENDS = frozenset(
 _REMEDIES |= dict.fromkeys(_ENDS, _REMEDIES[KafkaError._FENCED])
 _AWAY = "look whether the broker runs and can be reached under its bootstrap.servers"
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def fail(what: str, error: KafkaError | KafkaException) -> NoReturn:

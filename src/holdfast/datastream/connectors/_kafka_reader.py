@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,13 @@ from holdfast.datastream.connectors._kafka_fetcher import Fetcher
 from holdfast.datastream.connectors._kafka_offsets import Split, divide, owner
 from holdfast.datastream.connectors._kafka_planner import Beginning, KafkaPlan
 from holdfast.datastream.connectors.base import SourceReader, SplitRecords
+from holdfast.printable import get_logger
 
 if TYPE_CHECKING:
     from holdfast.datastream.connectors._kafka_source import KafkaSource
     from holdfast.metrics import MetricGroup
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 #: offsets of so many checkpoints wait to be committed; those of earlier ones are let go
 MAX_NUM_PENDING_CHECKPOINTS = 100
 _DEFAULT_PATIENCE = 60_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +21,7 @@ from holdfast.datastream.functions import (
     SinkFunction,
 )
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
+from holdfast.printable import get_logger
 
 if TYPE_CHECKING:
     from holdfast.datastream.connectors._kafka_producing import (
@@ -35,7 +35,7 @@ _MARKERS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 #: how often a commit is tried while others take the transactional id away
 _TRIES = 3
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class SinkContext(KafkaSinkContext):

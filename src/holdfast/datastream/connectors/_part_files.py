@@ -15,7 +15,6 @@ interrupted, repeated, and done by two processes at a time, and the part file ap
 from __future__ import annotations
 
 import contextlib
-import logging
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -32,10 +31,11 @@ from holdfast.filesystem import (
     file_system_of,
     join,
 )
+from holdfast.printable import get_logger
 from holdfast.state.errors import StateCorruptionError
 
 _COPY_BYTES = 1024 * 1024
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class Segment(NamedTuple):
