@@ -32,12 +32,17 @@ def check_alignment(source: Source, strategy: WatermarkStrategy | None) -> None:
     )
 
 
-def refuse_alignment(strategy: WatermarkStrategy) -> None:
-    """Check a strategy that is not that of a source.
+def check_strategy(strategy: WatermarkStrategy) -> None:
+    """Check the strategy of a stream behind its source.
 
     Raises:
+        TypeError: when it is none.
         JobDefinitionError: when it has an alignment.
     """
+    if not isinstance(strategy, WatermarkStrategy):
+        given = f"{strategy!r} ({type(strategy).__name__})"
+        msg = f"assign_timestamps_and_watermarks: expected a WatermarkStrategy; got {given}"
+        raise TypeError(msg)
     if strategy.alignment is not None:
         raise JobDefinitionError(
             "assign_timestamps_and_watermarks: the strategy has a watermark alignment (group "

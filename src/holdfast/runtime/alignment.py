@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from holdfast.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from holdfast.common.time import to_millis
 from holdfast.common.watermark_strategy import WatermarkAlignment
+from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import Plan
 
 #: a subtask of a source: its operator's uid and its number
@@ -25,6 +26,7 @@ class WatermarkGroups:
         """Find them."""
         self._groups: defaultdict[str, dict[str, WatermarkAlignment]] = defaultdict(dict)
         for operator in plan.sources:
+            assert isinstance(operator.node.operation, SourceOperation)
             alignment = getattr(operator.node.operation.strategy, "alignment", None)
             if alignment is not None:
                 self._groups[alignment.group][operator.uid] = alignment
