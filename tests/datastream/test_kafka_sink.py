@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from zlib import crc32
 
 import pytest
 from confluent_kafka import Producer
@@ -21,6 +22,7 @@ from holdfast.common import (
 )
 from holdfast.common.watermark_strategy import TimestampAssigner
 from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.connectors._kafka_markers import PARTITIONS, Markers
 from holdfast.datastream.connectors._kafka_producing import TransactionalProducer
 from holdfast.datastream.connectors._kafka_sink import TransactionalSinkFunction
 from holdfast.datastream.connectors._kafka_staging import StagedRecords
@@ -290,8 +292,9 @@ def test_a_producer_that_finds_itself_fenced_while_it_writes_gives_way_to_a_new_
     """A subtask comes back to a process that has its producer of long ago."""
     topic, prefix = kafka.topic(), f"sink-{uuid.uuid4().hex}"
     settings = {**kafka.settings(), "linger.ms": 0}
-    old = TransactionalProducer(settings, f"{prefix}-0", "holdfast-commits")
-    new = TransactionalProducer(settings, f"{prefix}-0", "holdfast-commits")
+    markers = kafka.topic()
+    old = TransactionalProducer(settings, f"{prefix}-0", markers, [0])
+    new = TransactionalProducer(settings, f"{prefix}-0", markers, [0])
     record = ProducerRecord(topic, b"7")
 
     def endless() -> Iterator[Any]:
@@ -349,24 +352,128 @@ def test_another_program_goes_on(kafka: Kafka, tmp_path: Path) -> None:
     assert staged(tmp_path) == []
 
 
-def test_an_open_transaction_of_others_delays_the_search_for_a_marker(
-    kafka: Kafka, tmp_path: Path
+# Open transactions in the topic of markers: they outlast the patience of whoever waits for them
+
+
+def left_open(kafka: Kafka, markers: str, transactional_id: str, partition: int = 0) -> Producer:
+    """A transaction that has its marker, and whose process is dead."""
+    settings = {"transactional.id": transactional_id, "transaction.timeout.ms": 600_000}
+    producer = Producer({**kafka.settings(), **settings})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(markers, transactional_id.encode(), b"left", partition)
+    producer.flush(60)
+    return producer
+
+
+def test_a_marker_behind_an_open_transaction_of_another_sink_is_waited_for(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was committed behind it cannot be seen before it ends, and must not be missed."""
-    topic = kafka.topic()
-    job = engine(sink(kafka, topic), tmp_path)
+    topic, markers = kafka.topic(), kafka.topic()
+    job = engine(sink(kafka, topic, holdfast__commits__topic=markers), tmp_path)
     job.epoch(3, checkpoint=True)
-    other = Producer({**kafka.settings(), "transactional.id": uuid.uuid4().hex})
-    other.init_transactions(60)
-    other.begin_transaction()
-    other.produce("holdfast-commits", b"", b"other", 0)
-    other.flush(60)
+    other = left_open(kafka, markers, "another-sink-7")
     with crash(StagedRecords, "discard", after=False), pytest.raises(_Crash):
         job.epoch(0)
-    ends = threading.Timer(1, other.abort_transaction)
-    ends.start()
+    told = threading.Event()
+    with patch.object(Markers, "_open", _then(Markers._open, told.set)):
+        ends = threading.Thread(target=lambda: told.wait(60) and other.abort_transaction())
+        ends.start()
+        job.epoch(0)
+        ends.join()
+    assert numbers(kafka, topic) == [0, 1, 2]
+    assert (
+        "waiting for the transaction of 'another-sink-7' at offset 0 of topic "
+        f"'{markers}', partition 0, to end; at most 1" in caplog.text
+    )
+
+
+def test_a_transaction_that_does_not_end_is_named(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    markers = kafka.topic()
+    job = engine(sink(kafka, kafka.topic(), holdfast__commits__topic=markers), tmp_path)
+    job.epoch(3, checkpoint=True)
+    left_open(kafka, markers, "another-sink-8")
+    with crash(StagedRecords, "discard", after=False), pytest.raises(_Crash):
+        job.epoch(0)
+    monkeypatch.setattr("holdfast.datastream.connectors._kafka_markers.LONGEST_WAIT", 0.0)
+    with pytest.raises(
+        OperatorFailed, match=r"since the transaction of 'another-sink-8' at .*abort"
+    ):
+        job.epoch(0)
+
+
+def _then(method: Callable[..., Any], follow: Callable[[], None]) -> Callable[..., Any]:
+    def both(*arguments: Any) -> Any:
+        follow()
+        return method(*arguments)
+
+    return both
+
+
+def test_a_marker_that_was_never_written_is_not_waited_for(kafka: Kafka, tmp_path: Path) -> None:
+    topic, markers = kafka.topic(), kafka.topic()
+    job = engine(sink(kafka, topic, holdfast__commits__topic=markers), tmp_path)
+    job.epoch(3, checkpoint=True)
+    left_open(kafka, markers, "another-sink-7")
+    with CRASHES["after it was said to begin"](), pytest.raises(_Crash):
+        job.epoch(0)
+    job.restart()
     job.epoch(0)
-    ends.join()
+    assert numbers(kafka, topic) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("place", ["within the transaction", "after the transaction"])
+def test_an_open_transaction_of_another_sink_is_in_another_partition(
+    kafka: Kafka, tmp_path: Path, place: str
+) -> None:
+    topic, markers = kafka.topic(), f"commits-{uuid.uuid4().hex}"
+    prefix = f"sink-{uuid.uuid4().hex}"
+    taken = crc32(prefix.encode()) % PARTITIONS
+    used = sink(kafka, topic, prefix=prefix, holdfast__commits__topic=markers)
+    job = engine(used, tmp_path)
+    job.epoch(3, checkpoint=True)
+    left_open(kafka, markers, "another-sink-7", (taken + 1) % PARTITIONS)
+    with CRASHES[place](), pytest.raises(_Crash):
+        job.epoch(0)
+    job.restart()
+    job.epoch(0)
+    assert numbers(kafka, topic) == [0, 1, 2]
+    assert len(kafka.ends(markers)) == PARTITIONS
+    assert kafka.ends(markers)[taken] > 0
+
+
+@pytest.mark.parametrize("place", ["within the transaction", "after the transaction"])
+def test_an_open_transaction_of_another_subtask_is_ended(
+    kafka: Kafka, tmp_path: Path, place: str
+) -> None:
+    """The one that would end it comes after the one that waits."""
+    topic, markers, prefix = kafka.topic(), kafka.topic(), f"sink-{uuid.uuid4().hex}"
+    used = sink(kafka, topic, prefix=prefix, holdfast__commits__topic=markers)
+    job = engine(used, tmp_path, parallelism=2)
+    job.epoch(4, checkpoint=True)
+    left_open(kafka, markers, f"{prefix}-1")
+    with CRASHES[place](), pytest.raises(_Crash):
+        job.epoch(0)
+    job.restart()
+    job.epoch(0)
+    assert sorted(numbers(kafka, topic)) == [0, 1, 2, 3]
+
+
+def test_a_marker_is_found_when_the_topic_has_got_more_partitions(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    """As with a topic that an earlier version has made."""
+    topic, markers = kafka.topic(), kafka.topic()
+    job = engine(sink(kafka, topic, holdfast__commits__topic=markers), tmp_path)
+    job.epoch(3, checkpoint=True)
+    with CRASHES["after the transaction"](), pytest.raises(_Crash):
+        job.epoch(0)
+    kafka.add_partitions(markers, 7)
+    job.restart()
+    job.epoch(0)
     assert numbers(kafka, topic) == [0, 1, 2]
 
 
@@ -481,7 +588,7 @@ def test_a_broker_that_goes_away_and_comes_back(kafka: Kafka, guarantee: Deliver
 
 
 def test_a_broker_that_is_away(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.datastream.connectors._kafka_producing._PATIENCE", 0.5)
+    monkeypatch.setattr("holdfast.datastream.connectors._kafka_producing.PATIENCE", 0.5)
     away = sink(kafka, "any", DeliveryGuarantee.EXACTLY_ONCE, bootstrap__servers="127.0.0.1:9")
     with pytest.raises(Exception, match="look whether the broker runs"):
         run([1], away)

@@ -1,8 +1,8 @@
 """The Kafka side of a sink: topics, producers, and transactions that say what they committed.
 
-A committed transaction leaves a marker: a record in a topic of its own, with the name of what was
-committed as its key, written within the transaction. Whoever does not know whether a commit came to
-its end looks there. A later transaction removes it, when nobody will look any more.
+A committed transaction leaves a marker, written within the transaction. Whoever does not know
+whether a commit came to its end looks for it. A later transaction removes it, when nobody will look
+any more.
 """
 
 from __future__ import annotations
@@ -12,40 +12,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Producer,
-    TopicPartition,
 )
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
     NewTopic,
-    OffsetSpec,
     ResourceType,
 )
 
+from holdfast.datastream.connectors._kafka_markers import PATIENCE, Markers, of_all_clients
 from holdfast.datastream.connectors._kafka_records import KafkaSinkError, ProducerRecord
 from holdfast.printable import get_logger
 
 __all__ = ["RecordProducer", "Topics", "TransactionalProducer"]
 
-#: in seconds: how long a broker may be away before an operation fails
-_PATIENCE = 60.0
 #: in seconds: a topic that the broker makes when it is asked for needs a moment
 _NEW_TOPIC = 5.0
 #: what a batch of one record adds to it
 _OVERHEAD = 128
 _MAX_BYTES = 1_000_000
-
-#: what all clients are told; the rest is a producer's
-_OF_ALL_CLIENTS = (
-    *("bootstrap.", "security.", "sasl.", "ssl.", "enable.ssl.", "socket.", "broker.", "client."),
-    *("reconnect.", "metadata.", "log", "debug", "oauth", "api.version."),
-)
 
 #: whoever sets one of these decides about order
 _OF_ORDER = frozenset(
@@ -143,22 +131,23 @@ class Topics:
             )
             raise KafkaSinkError(msg)
 
-    def create(self, topic: str, config: dict[str, str]) -> None:
-        """Make a topic of one partition, unless it is there."""
+    def create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
+        """Make a topic, unless it is there."""
         if self._metadata(topic) is not None:
             return
-        made = self._client.create_topics([NewTopic(topic, 1, config=config)])[topic]
+        made = self._client.create_topics([NewTopic(topic, partitions, config=config)])[topic]
         try:
-            made.result(_PATIENCE)
+            made.result(PATIENCE)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 settings = ", ".join(f"{key}={value}" for key, value in config.items())
-                fail(f"create topic '{topic}' (one partition, {settings}) for its commits", error)
+                what = f"{partitions} partitions, {settings}"
+                fail(f"create topic '{topic}' ({what}) for its commits", error)
 
     @property
     def _client(self) -> AdminClient:
         if self._admin is None:
-            self._admin = AdminClient(_of_all_clients(self._settings), logger=_logger)
+            self._admin = AdminClient(of_all_clients(self._settings), logger=_logger)
         return self._admin
 
     def _partitions(self, topic: str) -> list[int]:
@@ -171,7 +160,7 @@ class Topics:
 
     def _metadata(self, topic: str) -> list[int] | None:
         try:
-            found = self._client.list_topics(topic, _PATIENCE).topics[topic]
+            found = self._client.list_topics(topic, PATIENCE).topics[topic]
         except KafkaException as error:
             fail(f"ask for topic '{topic}'", error)
         missing = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
@@ -185,7 +174,7 @@ class Topics:
             return self._limit
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
-            found = self._client.describe_configs([resource])[resource].result(_PATIENCE)
+            found = self._client.describe_configs([resource])[resource].result(PATIENCE)
         except KafkaException:
             return self._limit
         return min(self._limit, int(found["max.message.bytes"].value) - _OVERHEAD)
@@ -234,7 +223,7 @@ class RecordProducer:
 
     def flush(self) -> None:
         """Wait until the broker has everything, or something failed."""
-        while self.client.flush(_PATIENCE):
+        while self.client.flush(PATIENCE):
             self.check()
         self.check()
 
@@ -258,22 +247,25 @@ class TransactionalProducer:
     It must be dropped after any failure: its successor ends what it has left open.
     """
 
-    def __init__(self, settings: Mapping[str, Any], transactional_id: str, markers: str) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        transactional_id: str,
+        markers: str,
+        partitions: Sequence[int],
+    ) -> None:
         """Take the id away from whoever had it; aborts what they left open.
 
         Args:
             settings: of the client.
             transactional_id: for which there is one producer at a time.
             markers: the topic of markers.
+            partitions: those that it has.
         """
         self._settings = settings
         self._id = transactional_id
-        self._markers = markers
-        self._producer = RecordProducer({**settings, "transactional.id": transactional_id})
-        try:
-            self._producer.client.init_transactions(_PATIENCE)
-        except KafkaException as error:
-            fail(f"take over the transactional id '{transactional_id}'", error)
+        self._markers = Markers(settings, markers, partitions, transactional_id, self._end)
+        self._producer = end_transactions(settings, transactional_id)
 
     def commit(
         self, name: str, records: Iterable[Sequence[ProducerRecord]], forget: Iterable[str]
@@ -292,63 +284,39 @@ class TransactionalProducer:
                 for record in batch:
                     self._producer.send(record)
                 client.poll(0)
+            # NB: first, so that whoever waits for the end of this transaction sees whose it is
+            self._mark(name, self._id.encode())
             for old in forget:
-                self._producer.send(ProducerRecord(self._markers, None, old.encode(), 0))
-            marker = ProducerRecord(self._markers, self._id.encode(), name.encode(), 0)
-            self._producer.send(marker)
-            client.commit_transaction(_PATIENCE)
+                self._mark(old, None)
+            client.commit_transaction(PATIENCE)
         except KafkaException as error:
             self._producer.check()
             fail(f"commit the transaction of '{self._id}'", error)
 
+    def _mark(self, name: str, value: bytes | None) -> None:
+        topic, partition = self._markers.topic, self._markers.partition
+        self._producer.send(ProducerRecord(topic, value, name.encode(), partition))
+
     def has_committed(self, name: str) -> bool:
         """Whether there is a marker with this name."""
-        place = TopicPartition(self._markers, 0)
         try:
-            end = _end_of(self._settings, place)
-            return self._search(place, end, name.encode()) is not None
+            return self._markers.contains(name)
         except KafkaException as error:
-            fail(f"read topic '{self._markers}' to see what was committed", error)
+            fail(f"read topic '{self._markers.topic}' to see what was committed", error)
 
-    def _search(self, place: TopicPartition, end: int, name: bytes) -> bytes | None:
-        """Read the markers up to an offset; those of transactions that are open are waited for."""
-        settings = {
-            **_of_all_clients(self._settings),
-            "group.id": self._id,
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-        consumer = Consumer(settings, logger=_logger)
-        deadline = time.monotonic() + 2 * _PATIENCE
-        try:
-            consumer.assign([TopicPartition(place.topic, place.partition, OFFSET_BEGINNING)])
-            found, reached = None, 0
-            while reached < end:
-                for message in consumer.consume(1000, 0.1):
-                    error = message.error()
-                    if error is None and message.key() == name:
-                        found = message.value()
-                    elif error is not None and error.code() == KafkaError._PARTITION_EOF:
-                        reached = message.offset() or 0
-                    elif error is not None:
-                        raise KafkaException(error)
-                if time.monotonic() > deadline:
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            return found
-        finally:
-            consumer.close()
+    def _end(self, transactional_id: str) -> None:
+        """End what another id of this sink has left open."""
+        end_transactions(self._settings, transactional_id)
 
 
-def _end_of(settings: Mapping[str, Any], place: TopicPartition) -> int:
-    """The offset after the last record, committed or not."""
-    admin = AdminClient(_of_all_clients(settings), logger=_logger)
-    level = IsolationLevel.READ_UNCOMMITTED
-    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = admin.list_offsets({place: latest}, isolation_level=level)
-    return int(asked[place].result(_PATIENCE).offset)
+def end_transactions(settings: Mapping[str, Any], transactional_id: str) -> RecordProducer:
+    """Take an id away from whoever has it; what they left open is aborted.
 
-
-def _of_all_clients(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key.startswith(_OF_ALL_CLIENTS)}
+    Returns the producer that has it now.
+    """
+    producer = RecordProducer({**settings, "transactional.id": transactional_id})
+    try:
+        producer.client.init_transactions(PATIENCE)
+    except KafkaException as error:
+        fail(f"take over the transactional id '{transactional_id}'", error)
+    return producer

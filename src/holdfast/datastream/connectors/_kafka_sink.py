@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     )
     from holdfast.datastream.connectors._kafka_sink_builder import KafkaSink
 
-#: keeps every marker until it is removed
-_MARKERS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 #: how often a commit is tried while others take the transactional id away
 _TRIES = 3
 
@@ -314,11 +312,14 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
         """The producer of an id; what another one has left open under it is aborted."""
         if transactional_id == self._own_id and self._producer is not None:
             return self._producer
+        from holdfast.datastream.connectors._kafka_markers import MARKERS_CONFIG, PARTITIONS
         from holdfast.datastream.connectors._kafka_producing import TransactionalProducer
 
-        markers = self._sink.markers_topic
-        self._context.topics.create(markers, _MARKERS_CONFIG)
-        producer = TransactionalProducer(self._context.settings, transactional_id, markers)
+        markers, topics = self._sink.markers_topic, self._context.topics
+        topics.create(markers, PARTITIONS, MARKERS_CONFIG)
+        producer = TransactionalProducer(
+            self._context.settings, transactional_id, markers, topics[markers].partitions
+        )
         if transactional_id == self._own_id:  # nobody needs those of others for long
             self._producer = producer
         return producer
