@@ -51,7 +51,10 @@ class WatermarkGenerator(ABC):
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Send the present watermark; called at the end of each epoch."""
+        """Send the present watermark; called at the end of each epoch.
+
+        In a source with watermark alignment it is also called within an epoch.
+        """
 
 
 class CurrentWatermark(WatermarkOutput):
@@ -155,6 +158,11 @@ class WatermarksWithIdleness(WatermarkGenerator):
         elif not self._is_idle:
             self._is_idle = True
             output.mark_idle()
+
+    def hold(self) -> None:
+        """Start the timeout anew: the input is not read, so it says nothing that nothing comes."""
+        if not self._is_idle:
+            self._quiet_since = None
 
     def _has_been_quiet(self) -> bool:
         now = self.clock()

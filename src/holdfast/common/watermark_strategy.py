@@ -173,8 +173,14 @@ class WatermarkStrategy:
     ) -> WatermarkStrategy:
         """Return this strategy with a bound on how far a source may be ahead of its group.
 
-        It is kept with the strategy and not acted on: in this version no source is made to wait.
-        ``update_interval`` is one second unless told.
+        A subtask of a source is not read while its watermark is more than
+        ``max_allowed_watermark_drift`` ahead of the lowest watermark in the group; nor is a
+        partition of a Kafka topic. Subtasks that are idle or have ended do not count. All sources
+        of a job whose strategies name the same ``watermark_group`` belong to the group.
+
+        It works for the sources of ``from_source``; elsewhere a strategy with an alignment is
+        refused. Watermarks are compared after every epoch, so ``update_interval`` (by default one
+        second) has no effect.
         """
         interval = (
             timedelta(seconds=1) if update_interval is None else to_timedelta(update_interval)

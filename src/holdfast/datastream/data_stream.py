@@ -39,6 +39,7 @@ from holdfast.datastream.keyed_functions import (
 )
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state import MapStateDescriptor
+from holdfast.datastream.watermark_alignment import check_strategy
 from holdfast.datastream.windowed_stream import AllWindowedStream, WindowedStream
 from holdfast.datastream.windows.assigners import (
     WindowAssigner,
@@ -361,10 +362,7 @@ class DataStream(_Stream, _OperatorSettings):
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Give records their timestamps, and the stream its watermarks."""
-        if not isinstance(watermark_strategy, WatermarkStrategy):
-            given = _kind(watermark_strategy)
-            msg = f"assign_timestamps_and_watermarks: expected a WatermarkStrategy; got {given}"
-            raise TypeError(msg)
+        check_strategy(watermark_strategy)
         node = self._add(
             "timestamps",
             "Timestamps/Watermarks",

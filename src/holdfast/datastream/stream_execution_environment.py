@@ -39,6 +39,7 @@ from holdfast.datastream.state_backend import (
     put_backend,
     state_settings,
 )
+from holdfast.datastream.watermark_alignment import check_alignment
 from holdfast.graph.graph import Graph
 from holdfast.graph.nodes import Edge, SourceOperation
 from holdfast.plan.explain import explain, to_json
@@ -312,10 +313,16 @@ class StreamExecutionEnvironment:
         source_name: str = "Source",
         type_info: Any = None,
     ) -> DataStream:
-        """The records of a source of ``holdfast.datastream.connectors``."""
+        """The records of a source of ``holdfast.datastream.connectors``.
+
+        Raises:
+            JobDefinitionError: when the strategy has a watermark alignment, and the source cannot
+                be paused or the strategy makes no watermarks.
+        """
         if not isinstance(source, Source):
             msg = f"from_source: expected a Source; got {type(source).__name__}"
             raise TypeError(msg)
+        check_alignment(source, watermark_strategy)
         name = f"Source: {source_name}"
         limit = source.parallelism_limit
         return self._add_source(source, name, type_info, limit, watermark_strategy)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import DisagreementError, InternalError
 from holdfast.plan.model import Plan
+from holdfast.runtime.alignment import WatermarkGroups
 from holdfast.runtime.protocol import Acknowledgement, EpochTask, Origin
 from holdfast.state.catalog import SavedState, merged
 from holdfast.state.chain import Chain
@@ -104,6 +105,8 @@ class EpochBook:
     metrics: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     #: how far time was at the end of the last epoch, by (operator uid, subtask)
     watermarks: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: the operators that were idle then
+    idle: set[tuple[str, int]] = field(default_factory=set)
     finished: bool = False
     #: the checkpoint that this attempt began with
     origin: Origin | None = None
@@ -117,11 +120,12 @@ class EpochBook:
     def __post_init__(self) -> None:
         """Every subtask starts without state."""
         self._clear()
+        self._groups = WatermarkGroups(self.plan)
         self.quota = min(self.quota, self.largest_quota)
 
     def _clear(self) -> None:
         self.chains = [[Chain()] * level.parallelism for level in self.plan.levels]
-        self.metrics, self.watermarks = {}, {}
+        self.metrics, self.watermarks, self.idle = {}, {}, set()
         self.finished, self.unproven = False, True
 
     @property
@@ -150,6 +154,7 @@ class EpochBook:
         plans: Mapping[str, bytes] = MappingProxyType({}),
     ) -> list[EpochTask]:
         """What each level is told for an epoch (step 1); sources, which are in the first, plans."""
+        ceilings = self._groups.ceilings(self.watermarks, self.idle)
         return [
             EpochTask(
                 job=self.job,
@@ -169,6 +174,7 @@ class EpochBook:
                 completed=barrier.completed,
                 aborted=barrier.aborted,
                 plans=dict(plans) if level.index == 0 else {},
+                ceilings=ceilings if level.index == 0 else {},
             )
             for level in self.plan.levels
         ]
@@ -216,6 +222,7 @@ class EpochBook:
                 self.metrics[uid, subtask] = values
             for uid, time in ack.watermarks.items():
                 self.watermarks[uid, subtask] = time
+        self.idle = {(uid, ack.subtask) for ack in acks.values() for uid in ack.idle}
         return unneeded
 
     def _report(

@@ -110,9 +110,18 @@ class _Track:
         self.only_largest = type(generator) is BoundedOutOfOrdernessWatermarks
         self.largest = MIN_LONG_VALUE if self.only_largest else MIN_LONG_VALUE - 1
 
+    @property
+    def watermark(self) -> Watermark:
+        return Watermark(self.output.watermark, self.output.is_idle)
+
     def generate(self) -> Watermark:
         self.generator.on_periodic_emit(self.output)
-        return Watermark(self.output.watermark, self.output.is_idle)
+        return self.watermark
+
+    def hold(self) -> None:
+        """Note that the split is left out, so that it does not become idle by that."""
+        if isinstance(self.generator, WatermarksWithIdleness):
+            self.generator.hold()
 
     def dump(self) -> tuple[int, bool, bytes]:
         """The generator is in an envelope: who needs the watermark must not need its class."""
@@ -193,6 +202,18 @@ class StampingTime(OperatorTime):
     def generate(self) -> Watermark:
         """The watermark at the end of an epoch; without any split there is nothing to wait for."""
         return combine([track.generate() for track in self._tracks.values()], self.watermark)
+
+    def hold(self, ceiling: int) -> tuple[bool, list[Hashable]]:
+        """Hold what is past a ceiling: it keeps its watermark, and does not become idle.
+
+        Returns whether nothing is to be read, and which splits are not.
+        """
+        marks = {split: track.watermark for split, track in self._tracks.items()}
+        ahead = combine(marks.values(), self.watermark).time > ceiling
+        held = [split for split, mark in marks.items() if ahead or mark.time > ceiling]
+        for split in held:
+            self._tracks[split].hold()
+        return ahead, held
 
     def dump(self) -> bytes:
         """The watermark, and of each split the last one that its generator gave, and the generator.

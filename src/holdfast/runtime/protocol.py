@@ -58,6 +58,7 @@ class EpochTask(msgspec.Struct, frozen=True):
         checkpoint: the id of the checkpoint whose barrier ends this epoch, or None.
         completed, aborted: checkpoints that ended since listeners were last told.
         plans: what the readers of sources are told about this epoch, by operator uid.
+        ceilings: up to which watermark aligned sources are read, by operator uid.
     """
 
     job: str
@@ -77,6 +78,7 @@ class EpochTask(msgspec.Struct, frozen=True):
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
     plans: dict[str, bytes] = {}
+    ceilings: dict[str, int] = {}
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -115,6 +117,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
         snapshot_failure: why a function could not take part in the checkpoint, if one could not.
         stateful: with a checkpoint, the uids of the operators that have state here.
         watermarks: how far time is in each operator that has any, by uid.
+        idle: the operators that hold nobody up, by uid.
         states: with a checkpoint, the states that are here, by operator uid.
         began: when the run began, by the clock of its machine, in seconds.
         acknowledged: when this was made, by the job's processing time, in milliseconds.
@@ -139,6 +142,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     snapshot_failure: str | None = None
     stateful: tuple[str, ...] = ()
     watermarks: dict[str, int] = {}
+    idle: tuple[str, ...] = ()
     states: dict[str, tuple[SavedState, ...]] = {}
     began: float = 0.0
     acknowledged: int = 0

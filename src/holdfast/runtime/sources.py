@@ -211,6 +211,11 @@ class SourceInstance:
                 return
             yield batch
 
+    def pause(self, splits: Collection[Hashable]) -> None:
+        """Leave these splits out of what is read next."""
+        if self._reader is not None:
+            self._call("pause", self._reader.pause, splits)
+
     def notify(self, task: EpochTask) -> None:
         """Tell the reader of checkpoints that ended (step 3); a loop hears of them when it reads.
 

@@ -15,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast.common.constants import MIN_LONG_VALUE
 from holdfast.datastream.connectors.base import SplitRecords
 from holdfast.errors import DisagreementError, HoldfastError
@@ -24,12 +26,12 @@ from holdfast.runtime.blocks import Block, Kind, decode_records
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.checkpointing import OPERATOR_STATE, takes_part
 from holdfast.runtime.context import Clock
-from holdfast.runtime.event_time import TIME, Watermark
+from holdfast.runtime.event_time import TIME, StampingTime, Watermark
 from holdfast.runtime.failures import OperatorFailed, describe_engine_error
 from holdfast.runtime.fusion import Run as FusedRun
 from holdfast.runtime.inbox import Inbox, Producer
 from holdfast.runtime.job import JobCode
-from holdfast.runtime.logs import spill
+from holdfast.runtime.logs import at_work, spill
 from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.protocol import Acknowledgement, Control, EpochTask, Flow, Origin, encode
 from holdfast.runtime.restoring import SavedBlobs, WithoutPickles
@@ -203,6 +205,9 @@ class Subtask:
             for number, watermark in times.items()
             if watermark.time > MIN_LONG_VALUE
         }
+        run.idle = tuple(
+            self._plan.operators[number].uid for number, now in times.items() if now.idle
+        )
 
     def _reach(self, step: int, task: EpochTask) -> None:
         """A numbered step begins."""
@@ -338,26 +343,55 @@ class Subtask:
         yield from _feed(records, take, run.outbox, flow)
 
     def _read(self, source: SourceInstance, task: EpochTask, run: _Run) -> Iterator[Block]:
-        take = self._chain.inputs[source.operator.id, 0]
-        left = limit = 0 if task.closing else task.quota
+        limit = 0 if task.closing else task.quota
         barrier = task.checkpoint is not None
-        plan = task.plans.get(source.operator.uid)
+        uid = source.operator.uid
+        plan, ceiling = task.plans.get(uid), task.ceilings.get(uid)
         request = ReadRequest(task.epoch, limit, barrier, task.completed, task.aborted, plan)
+        if ceiling is None:
+            yield from self._read_part(source, request, run)
+        else:
+            yield from self._read_aligned(source, request, ceiling, run)
+        read = run.read[source.operator.id].records
+        run.records_read += read
+        run.saturated = run.saturated or read >= limit > 0
+
+    def _read_aligned(
+        self, source: SourceInstance, request: ReadRequest, ceiling: int, run: _Run
+    ) -> Iterator[Block]:
+        """Read a few records at a time, until the watermark is past the ceiling."""
+        stamping = self._chain.instances[source.operator.id].time
+        assert isinstance(stamping, StampingTime)
+        flow = run.read[source.operator.id]
+        limit = request.limit
+        while True:
+            ahead, splits = stamping.hold(ceiling)
+            source.pause(splits)
+            few = 0 if ahead else min(_SLICE, limit - flow.records)
+            before = flow.records
+            yield from self._read_part(source, replace(request, limit=few), run)
+            if flow.records - before < max(few, 1):
+                return  # nothing is allowed, or there is no more
+            with at_work(self._chain.instances[source.operator.id].report):
+                stamping.generate()
+            request = replace(request, plan=None)
+
+    def _read_part(
+        self, source: SourceInstance, request: ReadRequest, run: _Run
+    ) -> Iterator[Block]:
+        take = self._chain.inputs[source.operator.id, 0]
         flow = run.read[source.operator.id]
         started = time.perf_counter()
         for records in source.read(request):
             flow.seconds += time.perf_counter() - started
-            left -= len(records)
+            flow.records += len(records)
             if isinstance(records, SplitRecords):
-                left -= len(records.aside)
+                flow.records += len(records.aside)
                 self._chain.turn_to(source.operator.id, records)
             yield from _feed(records, take, run.outbox, flow)
             started = time.perf_counter()
         if source.splits is not None:
             self._chain.keep_splits(source.operator.id, source.splits)
-        flow.records += limit - left
-        run.records_read += limit - left
-        run.saturated = run.saturated or left <= 0 < limit
 
     def _flush(self) -> None:
         for router in self._chain.routers:
@@ -416,6 +450,7 @@ class Subtask:
             snapshot_failure=run.snapshot_failure,
             stateful=self._stateful() if task.checkpoint is not None else (),
             watermarks=run.times,
+            idle=run.idle,
             states=self._states() if task.checkpoint is not None else {},
             began=run.began,
             acknowledged=self._clock(),
@@ -476,6 +511,7 @@ class _Run:
         self.watermarks: dict[int, int | None] = {}
         #: how far time is in each operator that has any, by uid
         self.times: dict[str, int] = {}
+        self.idle: tuple[str, ...] = ()
         self.steps = Stopwatch()
         self.began = time.time()
         self.taken: defaultdict[int, Flow] = defaultdict(Flow)

@@ -112,3 +112,22 @@ def test_only_what_was_committed_is_read_and_marks_of_transactions_hold_nothing_
         assert run.records == expected
         producer.commit_transaction(LONGEST)
         run.run_until(lambda: run.records == [*expected, "open"])
+
+
+def test_aligned_partitions_wait_for_the_slowest_and_not_for_one_that_has_ended(
+    kafka: Kafka,
+) -> None:
+    topic = kafka.topic(2)
+    kafka.produce(topic, ["fast"] * 6_000, 0, timestamps=range(1, 60_001, 10))
+    kafka.produce(topic, ["slow"] * 3_000, 1, timestamps=range(1, 3_001))
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_watermark_alignment("group", 1000)
+    source = builder(kafka, topic).set_bounded(KafkaOffsetsInitializer.latest())
+    with started(source, strategy, workers=2) as run:
+        run.epoch()
+        assert run.records.count("fast") <= 1_024
+        while run.records.count("slow") < 3_000:
+            run.epoch()
+        # 3,000 of the slow ones span 3,000 ms; the fast ones 10 ms each
+        assert run.records.count("fast") <= 300 + 100 + 1_024
+        run.run_to_end()
+        assert (run.records.count("fast"), run.records.count("slow")) == (6_000, 3_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.datastream.connectors._kafka_decoding import Decoder
@@ -35,6 +35,8 @@ class KafkaReader(SourceReader):
         self._positions: dict[Split, Beginning] = {}
         self._pending: dict[int, dict[Split, int]] = {}
         self._ends: Mapping[Split, int] = {}
+        #: partitions that are left out
+        self._paused: Collection[Hashable] = ()
         #: whether it was told which partitions there are
         self._planned = False
         self._fetcher: Fetcher | None = None
@@ -66,11 +68,19 @@ class KafkaReader(SourceReader):
         self._positions = {split: known[split] for split in mine if split in known}
         self._ends = plan.ends
         self._planned = True
-        self.splits = tuple(self._positions)
+        self._find_splits()
+
+    def pause(self, splits: Collection[Hashable]) -> None:
+        """Leave these partitions out; the consumer goes on fetching them ahead."""
+        self._paused = splits
 
     def read(self, limit: int) -> Iterator[SplitRecords]:
         """What there is up to the plan's ends."""
-        backlog = {s: (place.offset, self._end(s)) for s, place in self._positions.items()}
+        backlog = {
+            s: (place.offset, self._end(s))
+            for s, place in self._positions.items()
+            if s not in self._paused
+        }
         ranges = divide(backlog, limit)
         if not ranges:
             return
@@ -79,13 +89,14 @@ class KafkaReader(SourceReader):
             batch = self._decoder.decode(split, messages)
             self._positions[split] = self._positions[split]._replace(offset=reached)
             yield batch
+        self._find_splits()
 
     @property
     def finished(self) -> bool:
         """Whether all partitions have reached where they are to stop."""
         if not (self._source.stops and self._planned):
             return False
-        return all(p.stop is not None and p.offset >= p.stop for p in self._positions.values())
+        return all(map(_has_ended, self._positions.values()))
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         """Remember what to commit when the checkpoint is complete."""
@@ -141,6 +152,10 @@ class KafkaReader(SourceReader):
         """Where it is, in each of its partitions."""
         return {split: place.offset for split, place in self._positions.items()}
 
+    def _find_splits(self) -> None:
+        """Leave out partitions that have ended: time does not wait for them."""
+        self.splits = tuple(s for s, place in self._positions.items() if not _has_ended(place))
+
     def _end(self, split: Split) -> int:
         stop, end = self._positions[split].stop, self._ends[split]
         return end if stop is None else min(end, stop)
@@ -149,3 +164,7 @@ class KafkaReader(SourceReader):
         """Records that were there when the epoch began, and are not read yet."""
         ends = self._ends
         return sum(max(ends.get(s, 0) - p.offset, 0) for s, p in self._positions.items())
+
+
+def _has_ended(place: Beginning) -> bool:
+    return place.stop is not None and place.offset >= place.stop

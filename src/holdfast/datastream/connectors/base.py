@@ -70,7 +70,8 @@ class EpochPlanner(ABC):
 class SourceReader(ABC):
     """Reads the share of one subtask."""
 
-    #: the splits that it reads now, if its records come as ``SplitRecords``
+    #: the splits that it reads now, if its records come as ``SplitRecords``; none that has ended,
+    #: since time would wait for it
     splits: Collection[Hashable] | None = None
 
     def open(self, metrics: MetricGroup) -> None:
@@ -78,6 +79,13 @@ class SourceReader(ABC):
 
     def follow(self, plan: Any) -> None:
         """Hear what the planner said for the epoch that is read next; after ``restore``."""
+
+    def pause(self, splits: Collection[Hashable]) -> None:
+        """Leave these splits out of the next ``read``: they are ahead of their watermark group.
+
+        Called for sources whose watermarks are aligned. If a reader ignores it, the subtask is
+        aligned by the watermark of the slowest of its splits.
+        """
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         """A checkpoint is taken of what ``position`` returns after this call."""
