@@ -99,7 +99,7 @@ class Account(KeyedProcessFunction):
         self._best.add(value.score)
         self._average.add(value.score)
         if value.won:
-            self._wins[value.opponent] = (self._wins[value.opponent] or 0) + 1
+            self._wins[value.opponent] = self._wins.get(value.opponent, 0) + 1
         yield (
             f"{ctx.get_current_key()}: last={self._last.value()}, scores={list(self._scores)}, "
             f"wins={dict(sorted(self._wins.items()))}, best={self._best.get()}, "

@@ -114,8 +114,8 @@ class KeepAccount(KeyedProcessFunction):
         orders, cents = orders + 1, cents + value.cents
         self._totals.update((orders, cents))
         self._largest.add(value.cents)
-        self._spent[value.category] = (self._spent[value.category] or 0) + value.cents
-        spent = [self._spent[category] or 0 for category in CATEGORIES]
+        self._spent[value.category] = self._spent.get(value.category, 0) + value.cents
+        spent = [self._spent.get(category, 0) for category in CATEGORIES]
         yield Account(value.customer, orders, cents, self._largest.get() or 0, *spent)
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -156,26 +156,23 @@ def test_without_the_process_it_lived_in_a_subtask_is_made_anew(tmp_path: Path) 
 
 def test_a_process_that_dies_with_a_subtask_at_work(tmp_path: Path) -> None:
     worker = Worker(tmp_path)
-    process, _ = _living(tmp_path, _dies_at_the_second)
-    with pytest.raises(InternalError, match="process in which a subtask lived has ended"):
-        list(worker.run([block(0), block(1), block(2)]))
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
+    with _living(tmp_path, _dies_at_the_second) as (process, _):
+        with pytest.raises(InternalError, match="process in which a subtask lived has ended"):
+            list(worker.run([block(0), block(1), block(2)]))
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
     assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
 
 
 def test_strangers_at_its_socket_do_not_hold_up_the_process_of_a_subtask(tmp_path: Path) -> None:
     worker = Worker(tmp_path)
-    process, registration = _living(tmp_path)
-    address = read_address(registration)
-    assert address is not None
-    with ExitStack() as open_ones:
+    with _living(tmp_path) as (_, registration), ExitStack() as open_ones:
+        address = read_address(registration)
+        assert address is not None
         for behave in STRANGERS * 2:
             behave(open_ones.enter_context(knock(address)))
             assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
     assert not worker.made, "it still lives there"
-    process.kill()
-    process.join()
 
 
 def test_a_process_that_stands_still_is_not_waited_for(
@@ -183,12 +180,10 @@ def test_a_process_that_stands_still_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(homes, "_PATIENCE", 0.2)
     worker = Worker(tmp_path)
-    process, _ = _living(tmp_path)
-    os.kill(process.pid, signal.SIGSTOP)
-    assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
+    with _living(tmp_path) as (process, _):
+        os.kill(process.pid, signal.SIGSTOP)
+        assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
     assert len(worker.made) == 1
-    process.kill()
-    process.join()
 
 
 @pytest.mark.parametrize("damage", [os.mkfifo, Path.mkdir, Path.touch], ids=lambda f: f.__name__)
@@ -231,19 +226,26 @@ def _spawn(target: Callable[[str, int], None], directory: Path) -> Any:
     return process
 
 
-def _living(directory: Path, target: Callable[[str, int], None] | None = None) -> tuple[Any, Path]:
+@contextmanager
+def _living(
+    directory: Path, target: Callable[[str, int], None] | None = None
+) -> Iterator[tuple[Any, Path]]:
     """A process in which a subtask lives, and the file that says so."""
     process = _spawn(target or _lives, directory)
-    (directory / "homes").mkdir(exist_ok=True)
-    while not (found := [p for p in (directory / "homes").iterdir() if p.name[0] != "."]):
-        process.join(0.01)
-        assert process.is_alive()
-    return process, found[0]
+    try:
+        (directory / "homes").mkdir(exist_ok=True)
+        while not (found := [p for p in (directory / "homes").iterdir() if p.name[0] != "."]):
+            process.join(0.01)
+            assert process.is_alive()
+        yield process, found[0]
+    finally:
+        process.kill()
+        process.join()
 
 
 def _lives(directory: str, parent: int) -> None:
     _ran_once(directory, parent)
-    threading.Event().wait()
+    threading.Event().wait(120)
 
 
 def _ran_once(directory: str, parent: int) -> None:

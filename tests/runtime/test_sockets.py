@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -18,14 +16,14 @@ import pytest
 
 from holdfast.common.private import NotPrivateError, user_directory
 from holdfast.runtime.peers import connect, listen
-from holdfast.runtime.sockets import own_ip, socket_path, sweep_sockets
+from holdfast.runtime.sockets import own_ip, socket_path
 from tests.strangers import PATIENCE
 
 LISTENS = """
 import sys
 from holdfast.runtime.sockets import listen_here
-listener, name = listen_here()
-print(name, flush=True)
+listener, directory = listen_here()
+print(directory.path.name, flush=True)
 sys.stdin.read()
 """
 
@@ -41,8 +39,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_socket_is_in_the_users_directory_for_the_user_alone() -> None:
     with closing(listen(lambda line: None)) as listener:
         path = socket_path(listener.address.socket)
-        assert path.name.startswith(f"{os.getpid()}-")
-        assert path.parent == user_directory("sockets")
+        assert path.parent.parent == user_directory()
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -55,46 +52,37 @@ def test_with_a_long_path_for_temporary_files_it_is_elsewhere(
     with closing(listen(lambda line: line.say("here"))) as listener:
         with closing(connect(listener.address, PATIENCE)) as line:
             assert line.hear(PATIENCE) == "here"
-        directory = socket_path("").parent
-    assert len(str(directory)) < 80
+        directory = socket_path(listener.address.socket).parent.parent
+    assert not directory.is_relative_to(place)
     assert directory.stat().st_uid == os.getuid()
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
 def test_where_others_can_write_there_is_no_socket(place: Path) -> None:
-    (place / "sockets").mkdir()
-    (place / "sockets").chmod(0o777)
-    with pytest.raises(NotPrivateError, match="sockets' has mode 0777"):
+    place.chmod(0o777)
+    with pytest.raises(NotPrivateError, match="has mode 0777"):
         listen(lambda line: None)
 
 
-def test_the_sockets_of_processes_that_are_gone_are_removed(place: Path) -> None:
-    """And nothing else: not those of the living, and not what is none."""
-    killed, living = (
+def test_the_socket_of_a_process_that_was_killed_is_removed_by_the_next(place: Path) -> None:
+    processes = [
         subprocess.Popen(
             [sys.executable, "-c", LISTENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         for _ in range(2)
-    )
+    ]
     names = []
-    for process in (killed, living):
+    for process in processes:
         assert process.stdout is not None
         names.append(process.stdout.readline().decode().strip())
-    (place / "sockets" / "something").touch()
-    # NB: as of a process in another container: not one that is found here, but it listens
-    with socket.socket(socket.AF_UNIX) as elsewhere:
-        elsewhere.bind(str(place / "sockets" / "4294967295-00000000"))
-        elsewhere.listen()
-        killed.kill()
-        killed.communicate()
-        sweep_sockets()
-    left = {path.name for path in (place / "sockets").iterdir()}
-    assert left == {names[1], "something", "4294967295-00000000"}
-    living.send_signal(signal.SIGKILL)
-    living.communicate()
-    with closing(listen(lambda line: None)) as listener:
-        left = {path.name for path in (place / "sockets").iterdir()}
-        assert left == {"something", listener.address.socket}
+    left = dict(zip(names, processes, strict=True))
+    for name, process in left.items():
+        process.kill()
+        process.communicate()
+        with closing(listen(lambda line: None)) as listener:
+            names.remove(name)
+            found = {path.name for path in place.iterdir()}
+            assert found == {*names, listener.address.socket}
 
 
 def test_the_address_for_other_hosts_is_one_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,9 @@ def test_a_registration_that_is_none_is_told(tmp_path: Path) -> None:
 def test_a_process_that_is_gone_is_told(tmp_path: Path) -> None:
     hosted = Hosted(tmp_path, one_host=True)
     hosted.directory.mkdir()
-    text = '{"key":"' + "ab" * 32 + '","socket":"4711-0123abcd"}'
+    text = '{"key":"' + "ab" * 32 + '","socket":"holdfast-socket-0123456789abcdef0123"}'
     (hosted.directory / "0-0-0.json").write_text(text)
-    with pytest.raises(InternalError, match=r"reached at socket 4711-0123abcd: No such file"):
+    with pytest.raises(
+        InternalError, match=r"reached at socket holdfast-socket-0123456789abcdef0123: No such"
+    ):
         hosted.connect()

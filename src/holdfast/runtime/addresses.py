@@ -1,7 +1,7 @@
 """Where a process of a job can be reached: a small file in the job's directory.
 
 The file holds an address and the key that opens it, as JSON. A process on the same host listens at
-a Unix socket, of which the file has only the name: the socket is in this user's own directory. Any
+a Unix socket, of which the file has only a name: the socket is in this user's own directory. Any
 other one listens at an IP address and a port. Other users cannot read the file, and what is read
 from it is checked before it is used.
 """
@@ -12,20 +12,18 @@ import contextlib
 import ipaddress
 import os
 import secrets
-import stat
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
+from holdfast.common.private import NotPrivateError, open_regular
 from holdfast.errors import HoldfastError
 
 __all__ = ["Address", "BadAddressError", "read_address", "write_address"]
 
 #: the largest file that is read, in bytes
 _LARGEST: Final = 4096
-#: no link is followed, and a pipe does not block
-_CAREFUL: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class BadAddressError(HoldfastError):
@@ -42,7 +40,7 @@ class Address(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """
 
     key: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
-    socket: Annotated[str, msgspec.Meta(pattern=r"\A([0-9]{1,10}-[0-9a-f]{8})?\Z")] = ""
+    socket: Annotated[str, msgspec.Meta(pattern=r"\A(holdfast-socket-[0-9a-f]{20})?\Z")] = ""
     host: str = ""
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
 
@@ -62,9 +60,13 @@ def read_address(path: Path) -> Address | None:
         BadAddressError: when it is not a regular file, or holds something else.
     """
     try:
-        data = _read_regular(path)
+        # NB: not `read_private`: network file systems may show files under another user id
+        with open(open_regular(path), "rb") as file:
+            data = file.read(_LARGEST + 1)
     except FileNotFoundError:
         return None
+    except NotPrivateError as error:
+        raise BadAddressError(str(error)) from error
     except OSError as error:
         raise _bad(path, f"cannot be read: {error.strerror or error}") from error
     if len(data) > _LARGEST:
@@ -98,16 +100,6 @@ def write_address(path: Path, address: Address, replace: bool) -> bool:
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()
     return True
-
-
-def _read_regular(path: Path) -> bytes:
-    file = os.open(path, _CAREFUL)
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise _bad(path, "is not a regular file")
-        return os.read(file, _LARGEST + 1)
-    finally:
-        os.close(file)
 
 
 def _bad(path: Path, problem: str) -> BadAddressError:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any, Final, NamedTuple
 
+from holdfast.common.leftovers import OwnDirectory
 from holdfast.printable import get_logger
 from holdfast.runtime.addresses import Address
 from holdfast.runtime.handshake import PeerError, admit, fail, introduce, left
@@ -138,11 +139,15 @@ class Listener:
     """
 
     def __init__(
-        self, listener: socket.socket, address: Address, serve: Callable[[Line], None]
+        self,
+        listener: socket.socket,
+        address: Address,
+        serve: Callable[[Line], None],
+        directory: OwnDirectory | None,
     ) -> None:
-        """Begin to accept."""
+        """Begin to accept; ``directory`` is that of a Unix socket."""
         self.address = address
-        self._socket = listener
+        self._socket, self._directory = listener, directory
         self._serve = serve
         self._key = bytes.fromhex(address.key)
         self._closed = self._told = False
@@ -156,8 +161,8 @@ class Listener:
         self._closed = True
         _hang_up(self._socket)
         self._socket.close()
-        if self.address.socket:
-            socket_path(self.address.socket).unlink(missing_ok=True)
+        if self._directory is not None:
+            self._directory.remove()
 
     def _accept(self) -> None:
         """Accept peers; nothing that they do takes time here, or ends this."""
@@ -218,11 +223,10 @@ def listen(serve: Callable[[Line], None], host: str = "") -> Listener:
     key = secrets.token_hex(32)
     if host:
         listener = listen_at(host)
-        address = Address(key, host=host, port=listener.getsockname()[1])
-    else:
-        listener, name = listen_here()
-        address = Address(key, socket=name)
-    return Listener(listener, address, serve)
+        port = listener.getsockname()[1]
+        return Listener(listener, Address(key, host=host, port=port), serve, None)
+    listener, directory = listen_here()
+    return Listener(listener, Address(key, socket=directory.path.name), serve, directory)
 
 
 def connect(address: Address, patience: float) -> Line:

@@ -1,43 +1,43 @@
 """The sockets at which processes of a job listen.
 
-A Unix socket is a file in a directory of this user, where nobody else can connect to it. Its name
-begins with the id of the process that listens there; whoever makes the next one removes those of
-processes that are gone. An IP socket listens at one address of this host, not at all of them.
+A Unix socket is in a directory of its process (`holdfast.common.leftovers`), where nobody else can
+connect to it. An IP socket listens at one address of this host, not at all of them.
+
+    <user's directory>/holdfast-socket-<random>/s
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
-import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from holdfast.common.leftovers import OwnDirectory, named
 from holdfast.common.private import NotPrivateError, make_private, user_directory
 
-__all__ = ["is_alive", "listen_at", "listen_here", "own_ip", "socket_path", "sweep_sockets"]
+__all__ = ["listen_at", "listen_here", "own_ip", "socket_path"]
 
-_FOLDER: Final = "sockets"
+_KIND: Final = "socket"
+_FILE: Final = "s"
 #: the longest path of a Unix socket, in bytes: 103 on macOS, 107 on Linux
 _LONGEST: Final = 103
-#: the longest name that `listen_here` gives a socket
-_NAME: Final = len("4294967295-01234567")
+_LONGEST_BASE: Final = _LONGEST - len(f"/{named(_KIND, bytes(99))}/{_FILE}")
 #: an address of no host, to which packets would leave through the interface to other hosts
 _ELSEWHERE: Final = ("192.0.2.1", 9)
 
 
-def listen_here() -> tuple[socket.socket, str]:
-    """Return a Unix socket that listens, and its name.
+def listen_here() -> tuple[socket.socket, OwnDirectory]:
+    """Return a Unix socket that listens, and its directory, which has the name to find it by.
 
     Raises:
-        NotPrivateError: when there is no directory for it.
+        NotPrivateError: when there is no place for it.
     """
-    sweep_sockets()
-    name = f"{os.getpid()}-{secrets.token_hex(4)}"
-    path = socket_path(name)
+    directory = OwnDirectory(_base(), _KIND)
+    path = directory.path / _FILE
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(str(path))
@@ -45,8 +45,9 @@ def listen_here() -> tuple[socket.socket, str]:
         listener.listen(socket.SOMAXCONN)
     except BaseException:
         listener.close()
+        directory.remove()
         raise
-    return listener, name
+    return listener, directory
 
 
 def listen_at(host: str) -> socket.socket:
@@ -56,21 +57,12 @@ def listen_at(host: str) -> socket.socket:
 
 
 def socket_path(name: str) -> Path:
-    """Return the path of a Unix socket of this user.
+    """Return the path of a Unix socket of this user, by the name of its directory.
 
     Raises:
-        NotPrivateError: when there is no directory that is this user's, with a path short enough.
+        NotPrivateError: when there is no place for such sockets.
     """
-    return _directory() / name
-
-
-def sweep_sockets() -> None:
-    """Remove the Unix sockets of processes that are gone."""
-    for path in _directory().iterdir():
-        process, _, _ = path.name.partition("-")
-        # NB: a process that is not found may be one of another container with the same directory
-        if process.isdecimal() and not is_alive(int(process)) and _is_refused(path):
-            path.unlink(missing_ok=True)
+    return _base() / name / _FILE
 
 
 def own_ip() -> str:
@@ -90,26 +82,14 @@ def own_ip() -> str:
     return "127.0.0.1"
 
 
-def is_alive(process: int) -> bool:
-    """Return whether there is a process of this id."""
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _directory() -> Path:
-    """Return the directory of Unix sockets; the temporary directory may have too long a path."""
-    for base in _bases():
-        path = base / _FOLDER
-        if len(os.fsencode(path)) + 1 + _NAME <= _LONGEST:
-            return make_private(path)
+def _base() -> Path:
+    """Return where the directories of Unix sockets are; other paths than this may be too long."""
+    for path in _bases():
+        if len(os.fsencode(path)) <= _LONGEST_BASE:
+            return path
     raise NotPrivateError(
-        f"there is no directory for sockets whose path has at most {_LONGEST - _NAME - 1} bytes; "
-        "set HOLDFAST_RUNTIME_DIR to a shorter one"
+        f"there is no directory for sockets whose path has at most {_LONGEST_BASE} bytes; set "
+        "HOLDFAST_RUNTIME_DIR to a shorter one"
     )
 
 
@@ -118,15 +98,3 @@ def _bases() -> Iterator[Path]:
     for path in (Path("/tmp", f"holdfast-{os.getuid()}"), Path("~/.cache/holdfast").expanduser()):
         with suppress(NotPrivateError):
             yield make_private(path)
-
-
-def _is_refused(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-    return False

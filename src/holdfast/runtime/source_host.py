@@ -37,7 +37,7 @@ from holdfast.runtime.job import JobCode
 from holdfast.runtime.logs import capture, pass_on, set_levels, spill, take
 from holdfast.runtime.peers import GONE, Line, PeerError, connect, listen
 from holdfast.runtime.protocol import Failure, decode_failure, encode
-from holdfast.runtime.sockets import is_alive, own_ip
+from holdfast.runtime.sockets import own_ip
 from holdfast.runtime.source_thread import SourceThread
 from holdfast.runtime.sources import (
     Beginning,
@@ -223,6 +223,16 @@ class _Host:
             self._thread.stop()
 
 
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def main() -> None:
     """Run the loop that standard input describes until the job is over."""
     registration, anchor, host_ip = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -235,7 +245,7 @@ def main() -> None:
         if not write_address(registration, listener.address, replace=False):
             return  # another process is the source of this subtask
         host.set_result(_Host(order))
-        while registration.exists() and is_alive(anchor):
+        while registration.exists() and _is_alive(anchor):
             time.sleep(_WATCH_SECONDS)
         host.result().stop()
 

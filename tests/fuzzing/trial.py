@@ -1,0 +1,153 @@
+"""One mutant: it is looked at, and a job is started from it; what came of it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from holdfast.errors import HoldfastError
+from tests.fuzzing.canary import Canary
+from tests.fuzzing.mutations import Mutation, mutate
+from tests.fuzzing.subjects import Subject, look, make_subjects, run_from
+
+#: more memory than that is too much for a savepoint of some kilobytes
+_MEMORY_KB = 256 * 1024
+_STATUS = Path("/proc/self/status")
+
+RIGHT = "right result"
+REFUSED = "refused"
+#: the checksum is right, and so is the encoding: nobody could tell that it is not what was written
+OTHER_VALUES = "other values, validly encoded"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a mutant.
+
+    Attributes:
+        outcome: how it went; everything but `RIGHT`, `REFUSED` and `OTHER_VALUES` is forbidden.
+        detail: for people.
+    """
+
+    seed: int
+    subject: str
+    mutation: Mutation
+    action: str
+    outcome: str
+    detail: str = ""
+
+    @property
+    def allowed(self) -> bool:
+        return self.outcome in (RIGHT, REFUSED, OTHER_VALUES)
+
+
+class Laboratory:
+    """The subjects in a process of its own, and what right results are."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._canary = Canary(directory)
+        self._subjects = make_subjects(directory / "subjects")
+        self._expected = {
+            subject.name: run_from(subject.root / subject.start, subject.backend, self._scratch())
+            for subject in self._subjects
+            if not subject.pickled
+        }
+        for subject in self._subjects:
+            look(subject.root / subject.start)
+
+    def _scratch(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self._directory))
+
+    def try_out(self, seed: int) -> Result:
+        """Make the mutant of a seed and see what comes of it."""
+        random = Random(seed)
+        subject = random.choice(self._subjects)
+        scratch = self._scratch()
+        try:
+            root = scratch / "mutant"
+            shutil.copytree(subject.root, root)
+            mutation = mutate(random, subject, root, self._canary)
+            runs = not subject.pickled and random.random() < 0.3
+            return self._observe(seed, subject, mutation, root, scratch, runs)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _observe(
+        self,
+        seed: int,
+        subject: Subject,
+        mutation: Mutation,
+        root: Path,
+        scratch: Path,
+        runs: bool,
+    ) -> Result:
+        before = _reset_memory()
+        with self._canary.watching(self._directory, Path(tempfile.gettempdir())) as seen:
+            if runs:
+                outcome, detail = self._run(subject, mutation, root, scratch)
+            else:
+                outcome, detail = self._look(subject, root)
+        if (taken := _most_memory() - before) > _MEMORY_KB:
+            outcome, detail = "too much memory", f"{taken} kB"
+        if seen:
+            outcome, detail = seen[0].partition(":")[0], "; ".join(seen)
+        return Result(
+            seed, subject.name, mutation, "run" if runs else "look", outcome, detail[:500]
+        )
+
+    def _look(self, subject: Subject, root: Path) -> tuple[str, str]:
+        try:
+            look(root / subject.start)
+        except HoldfastError as error:
+            return REFUSED, f"{type(error).__name__}: {error}"
+        except Exception as error:
+            return "foreign error", _told(error)
+        return RIGHT, ""
+
+    def _run(
+        self, subject: Subject, mutation: Mutation, root: Path, scratch: Path
+    ) -> tuple[str, str]:
+        try:
+            found = run_from(root / subject.start, subject.backend, scratch / "run")
+        except HoldfastError as error:
+            return REFUSED, f"{type(error).__name__}: {error}"
+        except Exception as error:
+            return "foreign error", _told(error)
+        if found == self._expected[subject.name]:
+            return RIGHT, ""
+        if mutation.forged:
+            return OTHER_VALUES, ""
+        return "wrong result", _difference(found, self._expected[subject.name])
+
+
+def _told(error: Exception) -> str:
+    trace, places = error.__traceback__, []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        places.append(f"{Path(code.co_filename).name}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    return f"{type(error).__name__}: {str(error)[:200]} at {' '.join(places[-6:])}"
+
+
+def _difference(found: Counter[str], expected: Counter[str]) -> str:
+    return f"missing {list(expected - found)[:3]}, too many {list(found - expected)[:3]}"
+
+
+def _reset_memory() -> int:
+    """Let the kernel forget the peak so far; return what is taken now, in kB; 0: nobody knows."""
+    if not _STATUS.exists():
+        return 0
+    Path("/proc/self/clear_refs").write_text("5")
+    return _most_memory()
+
+
+def _most_memory() -> int:
+    if not _STATUS.exists():
+        return 0
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1])
