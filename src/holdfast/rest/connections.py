@@ -1,13 +1,13 @@
-"""The connections of a server: how many there are, and how long each may wait for its client.
+"""The connections that are served: how many there are, and how long each may wait for its client.
 
-A connection waits for its client until a whole request has come, and while the client does not
-read what it was sent. Both have a deadline: half a request, or an answer that nobody reads, costs
-the client its connection. There is no deadline while the application makes an answer, or has
-nothing to send on an event stream.
+A connection comes from the `lobby` with the header of its first request. It waits for its client
+until a whole request has come, and while the client does not read what it was sent. Both have a
+deadline: half a request, or an answer that nobody reads, costs the client its connection. There is
+no deadline while the application makes an answer, or has nothing to send on an event stream.
 
 When there are as many connections as there may be, a new one takes the place of the one that has
-waited longest. Those that have sent no request with a right to be answered go first, so that
-strangers cannot cost anybody else a connection.
+waited longest in the lobby. If nobody is there, one that is served goes; first those that have sent
+no request with a right to be answered, so that strangers cost nobody else a connection.
 """
 
 from __future__ import annotations
@@ -39,10 +39,8 @@ class Connections:
         #: those that wait for their clients, the one that has waited longest first
         self._waiting: dict[Connection, None] = {}
 
-    @property
-    def are_full(self) -> bool:
-        """Whether there are as many as there may be."""
-        return len(self._all) >= self.limits.connections
+    def __len__(self) -> int:
+        return len(self._all)
 
     def add(self, connection: Connection) -> None:
         """Count a connection."""
@@ -83,10 +81,13 @@ class Connections:
 class Connection(H11Protocol):
     """A connection that does not wait for its client for ever."""
 
-    def __init__(self, config: Config, state: ServerState, connections: Connections) -> None:
-        """Count as one of these connections from now on."""
+    def __init__(
+        self, config: Config, state: ServerState, connections: Connections, data: bytes
+    ) -> None:
+        """Count as one of these connections from now on; ``data`` has come already."""
         super().__init__(config, state, {})
         self._table = connections
+        self._data = data
         self._awaited: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
         connections.add(self)
@@ -112,6 +113,7 @@ class Connection(H11Protocol):
         """There is a client."""
         super().connection_made(transport)
         self._settle()
+        self.data_received(self._data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
