@@ -105,18 +105,23 @@ def _halfway(directory: Path, backend: str, pickled: bool = False) -> tuple[Path
         return Path(first), Path(run.savepoint())
 
 
-def look(path: Path) -> None:
-    """Read all that a savepoint or checkpoint holds, without running any of it."""
+def look(path: Path) -> Counter[str]:
+    """Return all that a savepoint or checkpoint holds, read without running any of it."""
     savepoint = Savepoint.read(path)
     savepoint.sizes()
+    found: Counter[str] = Counter()
     for uid, operator in savepoint.operators.items():
         for state in operator.states:
             if not state.keyed:
-                savepoint.operator_state(uid, state.name).to_pylist()
+                data = savepoint.operator_state(uid, state.name)
             elif not state.internal:
-                savepoint.keyed_state(uid, state.name, state.windowed).to_pylist()
-        savepoint.timers(uid).to_pylist()
-        savepoint.windows(uid).to_pylist()
+                data = savepoint.keyed_state(uid, state.name, state.windowed)
+            else:
+                continue
+            found.update(f"{uid} {state.name} {row}" for row in data.to_pylist())
+        for data in (savepoint.timers(uid), savepoint.windows(uid)):
+            found.update(f"{uid} {row}" for row in data.to_pylist())
+    return found
 
 
 def run_from(path: Path, backend: str, scratch: Path) -> Counter[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -52,13 +54,14 @@ class Laboratory:
         self._directory = directory
         self._canary = Canary(directory)
         self._subjects = make_subjects(directory / "subjects")
-        self._expected = {
+        self._read = {
+            subject.name: look(subject.root / subject.start) for subject in self._subjects
+        }
+        self._given = {
             subject.name: run_from(subject.root / subject.start, subject.backend, self._scratch())
             for subject in self._subjects
             if not subject.pickled
         }
-        for subject in self._subjects:
-            look(subject.root / subject.start)
 
     def _scratch(self) -> Path:
         return Path(tempfile.mkdtemp(dir=self._directory))
@@ -89,9 +92,11 @@ class Laboratory:
         before = _reset_memory()
         with self._canary.watching(self._directory, Path(tempfile.gettempdir())) as seen:
             if runs:
-                outcome, detail = self._run(subject, mutation, root, scratch)
+                run = partial(run_from, root / subject.start, subject.backend, scratch / "run")
+                outcome, detail = _judge(run, self._given[subject.name], mutation)
             else:
-                outcome, detail = self._look(subject, root)
+                read = partial(look, root / subject.start)
+                outcome, detail = _judge(read, self._read[subject.name], mutation)
         if (taken := _most_memory() - before) > _MEMORY_KB:
             outcome, detail = "too much memory", f"{taken} kB"
         if seen:
@@ -100,29 +105,21 @@ class Laboratory:
             seed, subject.name, mutation, "run" if runs else "look", outcome, detail[:500]
         )
 
-    def _look(self, subject: Subject, root: Path) -> tuple[str, str]:
-        try:
-            look(root / subject.start)
-        except HoldfastError as error:
-            return REFUSED, f"{type(error).__name__}: {error}"
-        except Exception as error:
-            return "foreign error", _told(error)
-        return RIGHT, ""
 
-    def _run(
-        self, subject: Subject, mutation: Mutation, root: Path, scratch: Path
-    ) -> tuple[str, str]:
-        try:
-            found = run_from(root / subject.start, subject.backend, scratch / "run")
-        except HoldfastError as error:
-            return REFUSED, f"{type(error).__name__}: {error}"
-        except Exception as error:
-            return "foreign error", _told(error)
-        if found == self._expected[subject.name]:
-            return RIGHT, ""
-        if mutation.forged:
-            return OTHER_VALUES, ""
-        return "wrong result", _difference(found, self._expected[subject.name])
+def _judge(
+    act: Callable[[], Counter[str]], expected: Counter[str], mutation: Mutation
+) -> tuple[str, str]:
+    try:
+        found = act()
+    except HoldfastError as error:
+        return REFUSED, f"{type(error).__name__}: {error}"
+    except Exception as error:
+        return "foreign error", _told(error)
+    if found == expected:
+        return RIGHT, ""
+    if mutation.forged:
+        return OTHER_VALUES, ""
+    return "wrong result", _difference(found, expected)
 
 
 def _told(error: Exception) -> str:
