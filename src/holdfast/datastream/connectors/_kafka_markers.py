@@ -14,7 +14,6 @@ without need:
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -30,6 +29,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from holdfast.datastream.connectors._kafka_records import KafkaSinkError
+from holdfast.printable import get_logger
 
 #: of a topic that the sink makes
 PARTITIONS = 16
@@ -51,7 +51,7 @@ _OF_ALL_CLIENTS = (
     *("reconnect.", "metadata.", "log", "debug", "oauth", "api.version."),
 )
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class Marker(NamedTuple):
