@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.common import ExecutionConfig, TypeInformation, Types, WatermarkStrategy
 from holdfast.common.typeinfo import type_info_of
+from holdfast.datastream._watermark_alignment import check_strategy
 from holdfast.datastream.broadcast_streams import BroadcastConnectedStream, BroadcastStream
 from holdfast.datastream.closeable_iterator import CloseableIterator
 from holdfast.datastream.connected_streams import ConnectedStreams, check_same_environment
@@ -39,7 +40,6 @@ from holdfast.datastream.keyed_functions import (
 )
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state import MapStateDescriptor
-from holdfast.datastream.watermark_alignment import check_strategy
 from holdfast.datastream.windowed_stream import AllWindowedStream, WindowedStream
 from holdfast.datastream.windows.assigners import (
     WindowAssigner,

@@ -21,6 +21,7 @@ from holdfast.common.known_options import warn_unknown_keys
 from holdfast.common.restart_options import configured_restart_strategy, put_restart_strategy
 from holdfast.common.time import DurationLike, to_millis
 from holdfast.common.typeinfo import type_info_of
+from holdfast.datastream._watermark_alignment import check_alignment
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.checkpoint_storage import SAVEPOINT_DIRECTORY, path_of
 from holdfast.datastream.checkpointing_mode import CheckpointingMode
@@ -39,7 +40,6 @@ from holdfast.datastream.state_backend import (
     put_backend,
     state_settings,
 )
-from holdfast.datastream.watermark_alignment import check_alignment
 from holdfast.graph.graph import Graph
 from holdfast.graph.nodes import Edge, SourceOperation
 from holdfast.plan.explain import explain, to_json
