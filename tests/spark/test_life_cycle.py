@@ -198,7 +198,7 @@ def test_a_job_that_gets_no_thread_is_not_started(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr("holdfast.spark.job.supervise", fails)
-    small_epochs.from_collection([1, 2, 3]).map(lambda n: n + 1)
+    small_epochs.add_source(Endless()).map(lambda n: n)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         small_epochs.execute_async("has no thread")
     assert leftovers(spark, parent) == []
