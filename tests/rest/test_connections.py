@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -17,7 +18,9 @@ import pytest
 
 from holdfast.common import JobStatus
 from holdfast.rest.accepting import Acceptor
+from holdfast.rest.connections import Connections
 from holdfast.rest.limits import Limits
+from holdfast.rest.lobby import Caller
 from holdfast.rest.notices import Notice, described
 from tests.rest.conftest import Serve
 from tests.serving import JOB_ID, Client, LocalJob, served
@@ -125,6 +128,23 @@ def test_a_stream_that_is_read_has_no_deadline(serve: Serve, job: LocalJob) -> N
                 read_to_the_end(line)  # so a deadline has passed
             job.recorder.status(JobStatus.RUNNING)
             assert stream.read().count(b"event: job\n") == 1
+
+
+@pytest.mark.parametrize("request_", [GET + b"\r\n", GET.replace(b"\r", b"") + b"\n"])
+def test_a_header_may_come_in_parts(request_: bytes) -> None:
+    async def admitted(parts: list[bytes]) -> list[bytes]:
+        found: list[bytes] = []
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            caller = Caller(ours, Connections(Limits()), lambda _, data: found.append(data))
+            for part in parts:
+                assert not found
+                theirs.sendall(part)
+                caller._read()
+        return found
+
+    for cut in range(1, len(request_)):
+        assert asyncio.run(admitted([request_[:cut], request_[cut:]])) == [request_]
 
 
 # The number of connections

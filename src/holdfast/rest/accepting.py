@@ -16,7 +16,7 @@ import uvicorn
 from holdfast.printable import get_logger
 from holdfast.rest.connections import Connection, Connections
 from holdfast.rest.limits import Limits
-from holdfast.rest.lobby import Lobby
+from holdfast.rest.lobby import Caller
 from holdfast.rest.notices import Notice, described
 
 __all__ = ["Server"]
@@ -82,7 +82,6 @@ class Acceptor:
     def start(self) -> None:
         """Accept connections from now on."""
         self._loop = asyncio.get_running_loop()
-        self._lobby = Lobby(self._connections.limits.seconds, self._serve)
         self._listener.setblocking(False)
         self._resume()
 
@@ -92,7 +91,6 @@ class Acceptor:
             self._resumption.cancel()
         self._loop.remove_reader(self._listener)
         self._listener.close()
-        self._lobby.clear()
 
     def _resume(self) -> None:
         self._resumption = None
@@ -103,7 +101,11 @@ class Acceptor:
         self._resumption = self._loop.call_later(seconds, self._resume)
 
     def _accept(self) -> None:
-        if not self._has_room():
+        if self._connections.are_full:
+            self._full(self._connections.limits.connections)
+            # NB: the connection is closed in the next turn, in which there is room then
+            if not self._connections.make_room():
+                self._pause(_BUSY)
             return
         try:
             line, _ = self._listener.accept()
@@ -111,30 +113,15 @@ class Acceptor:
             return
         except OSError as error:  # no descriptors or no memory are left
             self._no_resources(error)
-            self._lobby.clear()
             self._connections.drop_waiting()
             self._pause(_FAILED)
             return
         line.setblocking(False)
-        self._lobby.add(line)
-
-    def _has_room(self) -> bool:
-        """Return whether there is room for one more connection; if not, make some."""
-        limit = self._connections.limits.connections
-        if len(self._lobby) + len(self._connections) < limit:
-            return True
-        self._full(limit)
-        if self._lobby.make_room():
-            return True
-        # NB: these are closed in the next turn
-        if not self._connections.make_room():
-            self._pause(_BUSY)
-        return False
+        Caller(line, self._connections, self._serve)
 
     def _serve(self, line: socket.socket, data: bytes) -> None:
-        connection = Connection(
-            self._server.config, self._server.server_state, self._connections, data
-        )
+        config, state = self._server.config, self._server.server_state
+        connection = Connection(config, state, self._connections, data)
         task = self._loop.create_task(self._connect(connection, line))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,20 +1,20 @@
-"""The connections that are served: how many there are, and how long each may wait for its client.
+"""The connections of a server: how many there are, and how long each may wait for its client.
 
-A connection comes from the `lobby` with the header of its first request. It waits for its client
-until a whole request has come, and while the client does not read what it was sent. Both have a
-deadline: half a request, or an answer that nobody reads, costs the client its connection. There is
-no deadline while the application makes an answer, or has nothing to send on an event stream.
+A connection waits for its client until a whole request has come, and while the client does not
+read what it was sent. Both have a deadline: half a request, or an answer that nobody reads, costs
+the client its connection. There is no deadline while the application makes an answer, or has
+nothing to send on an event stream.
 
 When there are as many connections as there may be, a new one takes the place of the one that has
-waited longest in the lobby. If nobody is there, one that is served goes; first those that have sent
-no request with a right to be answered, so that strangers cost nobody else a connection.
+waited longest. Those that have sent no request with a right to be answered go first, so that
+strangers cost nobody else a connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 from itertools import chain
-from typing import Final
+from typing import Final, Protocol
 
 import h11
 from uvicorn.config import Config
@@ -29,57 +29,86 @@ _REQUEST: Final = "the request"
 _READING: Final = "the client to read"
 
 
+class Member(Protocol):
+    """A connection, whether it is served already or not."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the client has sent a request with a right to be answered."""
+
+    def drop(self) -> None:
+        """Close the connection at once, with whatever was not sent yet."""
+
+
 class Connections:
     """All connections of a server."""
 
     def __init__(self, limits: Limits) -> None:
         """Start with no connections."""
         self.limits = limits
-        self._all: set[Connection] = set()
-        #: those that wait for their clients, the one that has waited longest first
-        self._waiting: dict[Connection, None] = {}
+        self._all: set[Member] = set()
+        #: the deadlines of those that wait for their clients, the earliest first
+        self._waiting: dict[Member, float] = {}
+        self._expiry: asyncio.TimerHandle | None = None
 
-    def __len__(self) -> int:
-        return len(self._all)
+    @property
+    def are_full(self) -> bool:
+        """Whether there are as many as there may be."""
+        return len(self._all) >= self.limits.connections
 
-    def add(self, connection: Connection) -> None:
+    def add(self, member: Member) -> None:
         """Count a connection."""
-        self._all.add(connection)
+        self._all.add(member)
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, member: Member) -> None:
         """Forget a connection."""
-        self._all.discard(connection)
-        self.stop_waiting(connection)
+        self._all.discard(member)
+        self.stop_waiting(member)
 
-    def start_waiting(self, connection: Connection) -> None:
-        """A connection waits for its client from now on."""
-        self._waiting[connection] = None
+    def start_waiting(self, member: Member) -> None:
+        """A connection waits for its client from now on; it is dropped at its deadline."""
+        if member not in self._all:  # NB: the answer to a dropped connection ends later
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting[member] = deadline = loop.time() + self.limits.seconds
+        if self._expiry is None:
+            self._expiry = loop.call_at(deadline, self._expire)
 
-    def stop_waiting(self, connection: Connection) -> None:
+    def stop_waiting(self, member: Member) -> None:
         """A connection does not wait for its client any longer."""
-        self._waiting.pop(connection, None)
+        self._waiting.pop(member, None)
 
     def make_room(self) -> bool:
         """Close the connection that has waited longest for its client; False if none waits."""
-        strangers = (connection for connection in self._waiting if not connection.is_known)
-        for connection in chain(strangers, self._waiting):
-            connection.drop()
+        strangers = (member for member in self._waiting if not member.is_known)
+        for member in chain(strangers, self._waiting):
+            member.drop()
             return True
         return False
 
     def drop_waiting(self) -> None:
         """Close all connections that wait for their clients."""
-        for connection in list(self._waiting):
-            connection.drop()
+        for member in list(self._waiting):
+            member.drop()
 
     def drop_all(self) -> None:
         """Close all connections."""
-        for connection in list(self._all):
-            connection.drop()
+        for member in list(self._all):
+            member.drop()
+
+    def _expire(self) -> None:
+        """Drop those whose deadline has passed; come again at the next one."""
+        self._expiry = None
+        loop = asyncio.get_running_loop()
+        for member, deadline in list(self._waiting.items()):
+            if deadline > loop.time():
+                self._expiry = loop.call_at(deadline, self._expire)
+                return
+            member.drop()
 
 
 class Connection(H11Protocol):
-    """A connection that does not wait for its client for ever."""
+    """A connection that is served, from the header of its first request on."""
 
     def __init__(
         self, config: Config, state: ServerState, connections: Connections, data: bytes
@@ -89,7 +118,6 @@ class Connection(H11Protocol):
         self._table = connections
         self._data = data
         self._awaited: str | None = None
-        self._deadline: asyncio.TimerHandle | None = None
         connections.add(self)
 
     @property
@@ -103,7 +131,6 @@ class Connection(H11Protocol):
     def drop(self) -> None:
         """Close the connection at once, with whatever was not sent yet."""
         self._table.remove(self)
-        self._cancel_deadline()
         if self.transport is not None:
             self.transport.abort()
 
@@ -112,14 +139,12 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """There is a client."""
         super().connection_made(transport)
-        self._settle()
         self.data_received(self._data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
         super().connection_lost(exc)
         self._table.remove(self)
-        self._cancel_deadline()
 
     def data_received(self, data: bytes) -> None:
         """The client has sent something."""
@@ -161,10 +186,7 @@ class Connection(H11Protocol):
             return
         self._awaited = awaited
         self._table.stop_waiting(self)
-        self._cancel_deadline()
         if awaited is not None:
-            seconds = self._table.limits.seconds
-            self._deadline = self.loop.call_later(seconds, self.drop)
             self._table.start_waiting(self)
 
     def _what_is_awaited(self) -> str | None:
@@ -173,8 +195,3 @@ class Connection(H11Protocol):
         if self.cycle is None:
             return _REQUEST
         return _REQUEST if self.cycle.response_complete or self.cycle.more_body else None
-
-    def _cancel_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
-__all__ = ["Lobby"]
+from holdfast.rest.connections import Connections
+
+__all__ = ["Caller"]
 
 #: a header that is longer goes on as it is, and is refused
 _LONGEST: Final = 16 * 1024
@@ -19,78 +21,49 @@ _LONGEST: Final = 16 * 1024
 _ENDS: Final = (b"\n\r\n", b"\n\n")
 
 
-class _Caller(NamedTuple):
-    deadline: float
-    data: bytearray
+class Caller:
+    """A connection that waits for a header."""
 
+    is_known = False
 
-class Lobby:
-    """The connections that wait for a header, each for so many seconds at most."""
-
-    def __init__(self, seconds: float, admit: Callable[[socket.socket, bytes], None]) -> None:
-        """``admit`` is called with each connection that has its header, and what has come on it."""
-        self._loop = asyncio.get_running_loop()
-        self._seconds = seconds
+    def __init__(
+        self,
+        line: socket.socket,
+        connections: Connections,
+        admit: Callable[[socket.socket, bytes], None],
+    ) -> None:
+        """Wait; when the header is there, ``admit`` is called with all that has come."""
+        self._line = line
+        self._connections = connections
         self._admit = admit
-        #: the one that has waited longest first
-        self._callers: dict[socket.socket, _Caller] = {}
-        self._expiry: asyncio.TimerHandle | None = None
+        self._data = bytearray()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(line, self._read)
+        connections.add(self)
+        connections.start_waiting(self)
 
-    def __len__(self) -> int:
-        return len(self._callers)
+    def drop(self) -> None:
+        """Close the connection at once."""
+        self._leave()
+        self._line.close()
 
-    def add(self, line: socket.socket) -> None:
-        """Let a connection wait for its header."""
-        deadline = self._loop.time() + self._seconds
-        self._callers[line] = _Caller(deadline, bytearray())
-        self._loop.add_reader(line, self._read, line)
-        if self._expiry is None:
-            self._expiry = self._loop.call_at(deadline, self._expire)
+    def _leave(self) -> None:
+        self._connections.remove(self)
+        self._loop.remove_reader(self._line)
 
-    def make_room(self) -> bool:
-        """Close the connection that has waited longest; False if there is none."""
-        for line in self._callers:
-            self._remove(line)
-            line.close()
-            return True
-        return False
-
-    def clear(self) -> None:
-        """Close all connections."""
-        while self.make_room():
-            pass
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
-
-    def _remove(self, line: socket.socket) -> None:
-        self._loop.remove_reader(line)
-        del self._callers[line]
-
-    def _read(self, line: socket.socket) -> None:
+    def _read(self) -> None:
         try:
-            more = line.recv(_LONGEST)
+            more = self._line.recv(_LONGEST)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             more = b""
-        data = self._callers[line].data
-        begin = max(0, len(data) - 2)  # an end may have come in parts
-        data += more
-        if not more:
-            self._remove(line)
-            line.close()
-        elif len(data) >= _LONGEST or any(data.find(end, begin) >= 0 for end in _ENDS):
-            self._remove(line)
-            self._admit(line, bytes(data))
-
-    def _expire(self) -> None:
-        """Close the connections whose time is over, and come again when that of the next one is."""
-        self._expiry = None
-        now = self._loop.time()
-        while self._callers:
-            oldest = next(iter(self._callers.values()))
-            if oldest.deadline > now:
-                self._expiry = self._loop.call_at(oldest.deadline, self._expire)
-                return
-            self.make_room()
+        if not more:  # the client is gone
+            self.drop()
+            return
+        begin = max(0, len(self._data) - 2)  # an end may come in parts
+        self._data += more
+        has_end = any(self._data.find(end, begin) >= 0 for end in _ENDS)
+        if has_end or len(self._data) >= _LONGEST:
+            self._leave()
+            self._admit(self._line, bytes(self._data))
