@@ -38,7 +38,7 @@ def chains(draw: st.DrawFn) -> Chain:
 @st.composite
 def images(draw: st.DrawFn) -> CheckpointMetadata:
     found = draw(st.lists(st.lists(chains(), min_size=1, max_size=3), min_size=1, max_size=3))
-    places = st.integers(0, len(found) - 1)
+    places = st.integers(-1, len(found) - 1)  # -1: Spark runs it itself
     operators = {
         uid: OperatorImage(draw(TEXT), draw(TEXT), 1, draw(st.integers(1, 128)), draw(places))
         for uid in draw(st.sets(TEXT, max_size=3))
@@ -146,7 +146,8 @@ def _level(metadata: dict[str, Any], number: int = 0) -> Any:
     ("change", "message"),
     [
         (lambda m: _level(m, 2), "operator 'count' with 2 subtasks in level 2"),
-        (lambda m: _level(m, -1), "operator 'count' with 2 subtasks in level -1"),
+        (lambda m: _level(m, -2), "operator 'count' with 2 subtasks in level -2"),
+        (lambda m: m.update(levels=[]), "with 2 subtasks in level 1, which there is not"),
         (lambda m: _level(m, 0), "in level 0, which there is not, or which has fewer"),
         (lambda m: m["operators"]["count"].update(parallelism=0), "with parallelism 0 and"),
         (lambda m: m["operators"]["count"].update(max_parallelism=1 << 40), "max parallelism 1099"),

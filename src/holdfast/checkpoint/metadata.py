@@ -22,6 +22,7 @@ import msgspec
 
 from holdfast.checkpoint.errors import CheckpointCorruptionError
 from holdfast.common.plain_names import plain_path
+from holdfast.plan.model import ROWS_LEVEL
 from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
 from holdfast.state.file_header import check_kind_of_state
@@ -152,7 +153,12 @@ def _check_operator(uid: str, image: OperatorImage, levels: tuple[LevelImage, ..
             f"{image.max_parallelism}"
         )
         raise ValueError(message)
-    if not 0 <= image.level < len(levels) or image.parallelism > levels[image.level].parallelism:
+    runs = image.level != ROWS_LEVEL
+    if (
+        not levels
+        or not ROWS_LEVEL <= image.level < len(levels)
+        or (runs and image.parallelism > levels[image.level].parallelism)
+    ):
         message = (
             f"operator {uid!r} with {image.parallelism} subtasks in level {image.level}, which "
             "there is not, or which has fewer"
