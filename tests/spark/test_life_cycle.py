@@ -142,7 +142,7 @@ class Broken(Exception):
         "driver.checkpoints.JobCheckpoints.refuse_savepoints",
         "driver.driver.JobDriver.close",
         "history.journal.Journal.close",
-        "spark.directory.JobDirectory.remove",
+        "state.settings.StateSettings.forget",
     ],
 )
 def test_a_job_ends_although_a_step_of_its_end_fails(

@@ -157,7 +157,7 @@ class ListCheckpointed(ABC):
 
     @abstractmethod
     def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Any] | None:
-        """The state at the barrier of a checkpoint; None: none. No element can be None."""
+        """The state at the barrier of a checkpoint; None: none."""
 
     @abstractmethod
     def restore_state(self, state: list[Any]) -> None:

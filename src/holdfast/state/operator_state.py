@@ -46,7 +46,6 @@ from holdfast.state.mutations import SAVE_OR_COPY, MutationWatch, Place, Watched
 from holdfast.state.schema import Schema, check_schema
 from holdfast.state.sections import unreadable
 from holdfast.state.serializers import Codec, Column, Serializer
-from holdfast.state.views import checked_elements
 
 __all__ = [
     "MODES",
@@ -296,13 +295,13 @@ class _OperatorList(ListState[Any]):
         return list(self._elements)
 
     def add(self, value: Any) -> None:
-        self.add_all((value,))
+        self._elements.append(value)
 
     def add_all(self, values: Iterable[Any]) -> None:
-        self._elements.extend(checked_elements(values))
+        self._elements.extend(values)
 
     def update(self, values: Iterable[Any]) -> None:
-        self._elements = checked_elements(values)
+        self._elements = list(values)
 
     def clear(self) -> None:
         self._elements = []
