@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
 
     def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self._failed(described(error) if error is not None else context["message"])
+        self._failed(context["message"] if error is None else described(error), error=error)
 
 
 class Acceptor:

@@ -251,5 +251,6 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 async def _on_error(failed: Notice, request: Request, error: Exception) -> Response:
     # NB: the path as it was sent, in which control characters are escaped
-    failed(request.method, request.scope["raw_path"].decode("latin-1")[:200], described(error))
+    path = request.scope["raw_path"].decode("latin-1")[:200]
+    failed(request.method, path, described(error), error=error)
     return _errors(500, f"the server failed: {type(error).__name__}; the job's log has more")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from collections.abc import Callable
 from typing import Final
 
@@ -27,21 +26,17 @@ class Notice:
         self._next = float("-inf")
         self._unsaid = 0
 
-    def __call__(self, *values: object) -> None:
-        """The warning occurs."""
+    def __call__(self, *values: object, error: BaseException | None = None) -> None:
+        """The warning occurs; ``error`` is logged with its traceback."""
         self._unsaid += 1
         now = self._clock()
         if now < self._next:
             return
         more = "" if self._unsaid == 1 else f" ({self._unsaid} times since this was last logged)"
         self._next, self._unsaid = now + _PAUSE, 0
-        self._logger.warning(self._text + "%s", *values, more)
+        self._logger.warning(self._text + "%s", *values, more, exc_info=error)
 
 
 def described(error: BaseException) -> str:
-    """Return where an error was raised, and its message, which may repeat what a client sent.
-
-    Control characters of the message are escaped, so that it cannot look like lines of the log.
-    """
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    return f"{frames}{type(error).__name__}: {ascii(str(error))[:_LONGEST]}"
+    """Return an error with its message, which may repeat what a client sent: in one short line."""
+    return f"{type(error).__name__}: {ascii(str(error))[:_LONGEST]}"

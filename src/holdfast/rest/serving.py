@@ -104,7 +104,7 @@ class RestServer:
             try:
                 self._serve()
             except Exception as error:  # there may be no descriptors left for an event loop
-                self._failed(self.url, described(error))
+                self._failed(self.url, described(error), error=error)
                 self._is_closing(_PAUSE)
             else:
                 return
