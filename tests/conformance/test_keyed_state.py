@@ -136,6 +136,22 @@ def subject(request: pytest.FixtureRequest) -> Subject:
     return Subject(BACKENDS[request.param])
 
 
+def test_what_could_not_be_written_before_the_first_epoch_is_gone(subject: Subject) -> None:
+    """The same instance begins once more, with nothing."""
+    state = subject.state(ValueStateDescriptor("v", Types.LONG()))
+    state.update(3)
+    subject.storage.fail = True
+    with pytest.raises(StateStorageError, match="the disk is full"):
+        subject.backend.persist(subject.storage, "lost", 1)
+    subject.backend.restore(subject.storage, Chain())
+    assert state.value() is None
+    subject.context.key = "another"
+    state.update(4)
+    subject.reload()
+    subject.state(ValueStateDescriptor("v", Types.LONG()))
+    assert [key for key, _, _ in subject.backend.entries("op", "v")] == ["another"]
+
+
 # ValueState.
 
 

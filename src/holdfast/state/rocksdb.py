@@ -271,7 +271,9 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
 
     def _forget_changes(self) -> None:
         """Go back to what the database has; if it stands for nothing, to nothing."""
-        stands = self._local is None or self._local.head.chain.stamp == self._chain.stamp
+        # NB: a head without a chain stands for nothing, not for the state before the first epoch
+        head = None if self._local is None else self._local.head.chain.stamp
+        stands = self._local is None or (head is not None and head == self._chain.stamp)
         if self._has_changes() and (self._needs_base or not stands):
             self.discard()
         elif self._has_changes():
