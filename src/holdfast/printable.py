@@ -9,6 +9,7 @@ REST API, are data and stay as they are.
 
 from __future__ import annotations
 
+import codecs
 import logging
 import re
 from typing import Final
@@ -21,6 +22,8 @@ _UNSAFE: Final = (
     "\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f"
 )
+# NB: loaded now: a process without file descriptors cannot load it when it has something to say
+_UNICODE_ESCAPE: Final = codecs.lookup("unicode_escape")
 _in_line: Final = re.compile(f"[{_UNSAFE}]")
 _in_lines: Final = re.compile(f"(?![\n\t])[{_UNSAFE}]")
 
@@ -40,7 +43,7 @@ def printable_lines(text: str) -> str:
 
 
 def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+    return _UNICODE_ESCAPE.encode(found[0])[0].decode()
 
 
 def get_logger(name: str) -> logging.Logger:
