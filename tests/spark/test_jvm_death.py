@@ -35,11 +35,12 @@ def test_a_job_whose_jvm_is_killed_fails_and_goes_on_when_it_is_started_again(
     for number in range(asked):
         moment = moment_of(KINDS[number % len(KINDS)], choose, tmp_path)
         check_failed(run(job, moment), moment)
-        assert list((tmp_path / "run").iterdir()) == [], moment
     last = run(job, "never")
     assert last.returncode == 0, last.stderr
     assert "goes on from checkpoint" in last.stderr
     verify(job)
+    # NB: not after each death: workers that have outlived the JVM may still write there for a moment
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def moment_of(kind: str, choose: random.Random, folder: Path) -> str:
