@@ -39,7 +39,7 @@ def test_a_job_whose_jvm_is_killed_fails_and_goes_on_when_it_is_started_again(
     assert last.returncode == 0, last.stderr
     assert "goes on from checkpoint" in last.stderr
     verify(job)
-    # NB: not after each death: workers that have outlived the JVM may still write there for a moment
+    # NB: not after each death: workers that outlive the JVM may write there for a moment
     assert list((tmp_path / "run").iterdir()) == []
 
 
