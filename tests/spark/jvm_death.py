@@ -93,8 +93,16 @@ def left_over(folder: Path, client: Any) -> dict[str, Any]:
         "attempts": [attempt.failure for attempt in client.get_attempts()],
         "savepoint": str(savepoint.exception()),
         "cancelled": client.cancel().result(10),
-        "threads": [t.name for t in threading.enumerate() if t.name.startswith("holdfast")],
+        "threads": _threads(),
     }
+
+
+def _threads() -> list[str]:
+    """The threads of jobs that do not end; the one that released us may need a moment."""
+    found = [t for t in threading.enumerate() if t.name.startswith("holdfast")]
+    for thread in found:
+        thread.join(30)
+    return [thread.name for thread in found if thread.is_alive()]
 
 
 def main() -> None:
