@@ -45,6 +45,7 @@ OTHER = FailureReporter("other", 1)
 def worker() -> Iterator[None]:
     """This process keeps what it logs, as a worker does."""
     before = logs.levels()
+    logs.take()  # what earlier tests in this process have left
     logs.capture()
     yield
     logging.root.removeHandler(logs._handler)
