@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.datastream import SourceFunction, StreamExecutionEnvironment
-from holdfast.datastream.functions import SourceContext
+from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import InternalError
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.addresses import Address, read_address
@@ -19,26 +18,11 @@ from holdfast.runtime.job import JobCode, make_job_code
 from holdfast.runtime.source_host import HostedSources
 from holdfast.runtime.sources import Beginning, LiveSource, ReadRequest
 from holdfast.testing import LocalExecutor
+from tests.endless import Endless
 from tests.strangers import STRANGERS, knock
 
 # NB: the process is not the worker's to wait for: it goes on without it
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-class Numbers(SourceFunction):
-    """Emits without end."""
-
-    def __init__(self) -> None:
-        self.running = True
-
-    def run(self, ctx: SourceContext) -> None:
-        number = 0
-        while self.running:
-            ctx.collect(number)
-            number += 1
-
-    def cancel(self) -> None:
-        self.running = False
 
 
 class Hosted:
@@ -47,7 +31,7 @@ class Hosted:
     def __init__(self, directory: Path, one_host: bool) -> None:
         environment = StreamExecutionEnvironment.get_execution_environment()
         # NB: a uid with all that a path must not have
-        environment.add_source(Numbers()).uid("../../a source\n" + "x" * 300).print()
+        environment.add_source(Endless()).uid("../../a source\n" + "x" * 300).print()
         with LocalExecutor(environment) as planned:
             plan = planned.plan
         self.job: JobCode = make_job_code("job", plan, str(directory), one_host=one_host)

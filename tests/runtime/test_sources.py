@@ -17,6 +17,7 @@ from holdfast.datastream.connectors.collection import CollectionSource
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.functions import CheckpointListener, SourceContext
 from holdfast.testing import LocalExecutor, collect
+from tests.endless import Endless
 
 if TYPE_CHECKING:
     from tests.conftest import Executor
@@ -32,20 +33,6 @@ class Counts(SourceFunction):
             with ctx.get_checkpoint_lock():
                 ctx.collect(self.position)
                 self.position += 1
-
-
-class CountsForEver(SourceFunction):
-    def __init__(self) -> None:
-        self.running = True
-
-    def run(self, ctx: SourceContext) -> None:
-        number = 0
-        while self.running:
-            ctx.collect(number)
-            number += 1
-
-    def cancel(self) -> None:
-        self.running = False
 
 
 class Share(ParallelSourceFunction):
@@ -83,7 +70,7 @@ def test_an_epoch_that_runs_again_reads_the_same(env: StreamExecutionEnvironment
 
 
 def test_a_loop_without_an_end(env: StreamExecutionEnvironment) -> None:
-    with LocalExecutor(env.add_source(CountsForEver()), quota=50) as run:
+    with LocalExecutor(env.add_source(Endless()), quota=50) as run:
         run.run_until(lambda: len(run.records) >= 120)
         run.cancel()
     assert run.records == list(range(len(run.records)))
@@ -92,7 +79,7 @@ def test_a_loop_without_an_end(env: StreamExecutionEnvironment) -> None:
 
 def test_a_job_that_does_not_end_in_time(env: StreamExecutionEnvironment) -> None:
     with (
-        LocalExecutor(env.add_source(CountsForEver()), quota=5) as run,
+        LocalExecutor(env.add_source(Endless()), quota=5) as run,
         pytest.raises(TimeoutError, match=r"is not done after 0\.0 s"),
     ):
         run.run_to_end(timeout=0.0)

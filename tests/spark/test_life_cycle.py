@@ -20,11 +20,9 @@ from holdfast.datastream import (
     KeyedProcessFunction,
     MapFunction,
     RuntimeContext,
-    SourceFunction,
     StreamExecutionEnvironment,
 )
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
-from holdfast.datastream.functions import SourceContext
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import (
     JobCancelledError,
@@ -33,24 +31,9 @@ from holdfast.errors import (
     UserFunctionError,
 )
 from holdfast.testing import LocalExecutor
+from tests.endless import Endless
 
 pytestmark = pytest.mark.spark
-
-
-class Endless(SourceFunction):
-    """Emits without end, as fast as it is read."""
-
-    def __init__(self) -> None:
-        self.running = True
-
-    def run(self, ctx: SourceContext) -> None:
-        number = 0
-        while self.running:
-            ctx.collect(number)
-            number += 1
-
-    def cancel(self) -> None:
-        self.running = False
 
 
 class Totals(KeyedProcessFunction):

@@ -11,29 +11,14 @@ from typing import Any
 import pytest
 
 from holdfast.common import Configuration
-from holdfast.datastream import RuntimeContext, SourceFunction, StreamExecutionEnvironment
-from holdfast.datastream.functions import KeyedProcessFunction, SourceContext
+from holdfast.datastream import RuntimeContext, StreamExecutionEnvironment
+from holdfast.datastream.functions import KeyedProcessFunction
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.runtime.addresses import Address, read_address
+from tests.endless import Endless
 from tests.strangers import STRANGERS, is_closed_to_others, knock
 
 pytestmark = pytest.mark.spark
-
-
-class Endless(SourceFunction):
-    """Emits without end, as fast as it is read."""
-
-    def __init__(self) -> None:
-        self.running = True
-
-    def run(self, ctx: SourceContext) -> None:
-        number = 0
-        while self.running:
-            ctx.collect(number)
-            number += 1
-
-    def cancel(self) -> None:
-        self.running = False
 
 
 class Counts(KeyedProcessFunction):
