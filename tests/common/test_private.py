@@ -29,7 +29,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_all_of_it_is_in_one_directory_of_the_user(temporary: Path) -> None:
-    made = user_directory("rocksdb", "job")
+    made = make_private(user_directory() / "rocksdb" / "job")
     assert made == temporary / f"holdfast-{os.getuid()}" / "rocksdb" / "job"
     for path in (made, made.parent, made.parent.parent):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
@@ -59,7 +59,10 @@ def test_a_name_that_another_user_has_taken_is_not_used(temporary: Path, kind: s
     taken = temporary / f"holdfast-{os.getuid()}"
     _make(taken, kind)
     os.chown(taken, NOBODY, NOBODY, follow_symlinks=False)
-    assert user_directory("jobs") == temporary / "home" / ".cache" / "holdfast" / "jobs"
+    assert (
+        make_private(user_directory() / "jobs")
+        == temporary / "home" / ".cache" / "holdfast" / "jobs"
+    )
     assert taken.is_symlink() or taken.lstat().st_uid == NOBODY
 
 

@@ -42,8 +42,8 @@ class NotPrivateError(HoldfastError, OSError):
     """Another user could read or change what must be this user's alone."""
 
 
-def user_directory(*names: str) -> Path:
-    """Return this user's directory, or one in it, which is made if it does not exist.
+def user_directory() -> Path:
+    """Return this user's directory, which is made if it does not exist.
 
     If another user has taken the directory's place in the temporary directory, it is below the
     home directory instead.
@@ -51,10 +51,17 @@ def user_directory(*names: str) -> Path:
     Raises:
         NotPrivateError: when there is no place that other users cannot change.
     """
-    path = _base()
-    for name in names:
-        path = make_private(path / name)
-    return path
+    named = os.environ.get(_PLACE)
+    if named:
+        return make_private(Path(named))
+    path = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+    try:
+        return make_private(path)
+    except NotPrivateError:
+        # NB: what is this user's and is not private is told, not avoided
+        if os.path.lexists(path) and path.lstat().st_uid == os.getuid():
+            raise
+        return make_private(Path("~/.cache/holdfast").expanduser())
 
 
 def make_private(path: Path) -> Path:
@@ -159,20 +166,6 @@ def read_private(path: Path, limit: int) -> bytes:
     if len(data) > limit:
         raise _refused(path, f"has more than {limit} bytes")
     return data
-
-
-def _base() -> Path:
-    named = os.environ.get(_PLACE)
-    if named:
-        return make_private(Path(named))
-    path = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
-    try:
-        return make_private(path)
-    except NotPrivateError:
-        # NB: what is this user's and is not private is told, not avoided
-        if os.path.lexists(path) and path.lstat().st_uid == os.getuid():
-            raise
-        return make_private(Path("~/.cache/holdfast").expanduser())
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

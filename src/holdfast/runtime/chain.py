@@ -34,6 +34,7 @@ from holdfast.runtime.event_loop import EventLoop
 from holdfast.runtime.event_time import (
     END,
     TIME,
+    OnTimer,
     OperatorTime,
     StampingTime,
     Watermark,
@@ -60,8 +61,6 @@ from holdfast.state.mutations import MutationWatch, WatchedKeyContext
 from holdfast.state.operator_state import Image, decode_image, encode_image
 from holdfast.state.views import KeyContext
 
-#: handles a timer that is due, and returns results with their timestamps
-_OnTimer = Callable[[Timer, TimeDomain], Iterable[tuple[Any, int | None]]]
 #: results of timers go on to the next operator so many at a time
 _BATCH = 1000
 
@@ -179,7 +178,7 @@ class OperatorInstance:
                     pairs = []
         self.emit(pairs)
 
-    def _checked(self, on_timer: _OnTimer) -> _OnTimer:
+    def _checked(self, on_timer: OnTimer) -> OnTimer:
         """Look for state that was changed in place after each timer, if that was asked for."""
         watch = self.watch
         if watch is None:
