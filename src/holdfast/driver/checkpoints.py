@@ -342,8 +342,10 @@ class JobCheckpoints:
         """
         completion = Completion()
         failed = (*self._unnoted, *failures)
-        event = EpochAccepted(epoch, self._clock(), failed, tuple(acknowledged))
         in_flight = self._coordinator.in_flight
+        # NB: nobody asks who acknowledged an epoch that carries no checkpoint
+        acks = tuple(acknowledged) if in_flight else ()
+        event = EpochAccepted(epoch, self._clock(), failed, acks)
         instructions = self._coordinator.handle(event)
         self._warn_of_failures(in_flight)
         for instruction in instructions:
