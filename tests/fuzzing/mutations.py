@@ -44,6 +44,11 @@ class Mutation:
     how: str
     forged: bool
 
+    @property
+    def replaces_metadata(self) -> bool:
+        """Whether the metadata is now that of another savepoint, as that was written."""
+        return self.file == "metadata" and self.how.startswith("of another")
+
 
 def mutate(random: Random, subject: Subject, root: Path, canary: Canary) -> Mutation:
     """Change one file below a directory that is a copy of the subject's."""

@@ -32,6 +32,9 @@ class Subject:
         pickled: whether something in it is pickled, so that no job starts from it unless it is
             trusted; then it is only looked at.
         strangers: files of the same kinds, of another checkpoint and of another job.
+        earlier: an earlier savepoint of the same job, which is among them. Savepoints can be moved
+            and renamed, and a later one may hold all of an earlier one's files: with the metadata
+            of that one it is that one.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Subject:
     start: str
     pickled: bool
     strangers: tuple[Path, ...]
+    earlier: Path | None = None
 
 
 class Buffer(FlatMapFunction, CheckpointedFunction):
@@ -86,7 +90,7 @@ def _of(directory: Path, backend: str) -> Iterator[Subject]:
     strangers = tuple(
         path for place in (first, other) for path in sorted(place.rglob("*")) if path.is_file()
     )
-    yield Subject(f"savepoint, {backend}", backend, second, "", False, strangers)
+    yield Subject(f"savepoint, {backend}", backend, second, "", False, strangers, first)
     (checkpoints,) = (directory / "one" / "checkpoints").iterdir()
     complete = [path.parent.name for path in checkpoints.glob("chk-*/_metadata")]
     latest = max(complete, key=lambda name: int(name[4:]))

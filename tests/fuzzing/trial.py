@@ -24,6 +24,8 @@ RIGHT = "right result"
 REFUSED = "refused"
 #: the checksum is right, and so is the encoding: nobody could tell that it is not what was written
 OTHER_VALUES = "other values, validly encoded"
+#: the metadata is that of an earlier savepoint of the job, and so are all files that it names
+EARLIER = "the earlier savepoint, whole"
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Result:
     """What came of a mutant.
 
     Attributes:
-        outcome: how it went; everything but `RIGHT`, `REFUSED` and `OTHER_VALUES` is forbidden.
+        outcome: how it went; everything but the four above is forbidden.
         detail: for people.
     """
 
@@ -44,7 +46,7 @@ class Result:
 
     @property
     def allowed(self) -> bool:
-        return self.outcome in (RIGHT, REFUSED, OTHER_VALUES)
+        return self.outcome in (RIGHT, REFUSED, OTHER_VALUES, EARLIER)
 
 
 class Laboratory:
@@ -54,14 +56,15 @@ class Laboratory:
         self._directory = directory
         self._canary = Canary(directory)
         self._subjects = make_subjects(directory / "subjects")
-        self._read = {
-            subject.name: look(subject.root / subject.start) for subject in self._subjects
-        }
+        self._read = {subject.name: _Expected.of(subject, look) for subject in self._subjects}
         self._given = {
-            subject.name: run_from(subject.root / subject.start, subject.backend, self._scratch())
+            subject.name: _Expected.of(subject, partial(self._run, subject))
             for subject in self._subjects
             if not subject.pickled
         }
+
+    def _run(self, subject: Subject, path: Path) -> Counter[str]:
+        return run_from(path, subject.backend, self._scratch())
 
     def _scratch(self) -> Path:
         return Path(tempfile.mkdtemp(dir=self._directory))
@@ -106,8 +109,21 @@ class Laboratory:
         )
 
 
+@dataclass(frozen=True)
+class _Expected:
+    """What a subject holds or gives, and what an earlier savepoint of its job does."""
+
+    right: Counter[str]
+    earlier: Counter[str] | None
+
+    @classmethod
+    def of(cls, subject: Subject, act: Callable[[Path], Counter[str]]) -> _Expected:
+        earlier = None if subject.earlier is None else act(subject.earlier)
+        return cls(act(subject.root / subject.start), earlier)
+
+
 def _judge(
-    act: Callable[[], Counter[str]], expected: Counter[str], mutation: Mutation
+    act: Callable[[], Counter[str]], expected: _Expected, mutation: Mutation
 ) -> tuple[str, str]:
     try:
         found = act()
@@ -115,11 +131,13 @@ def _judge(
         return REFUSED, f"{type(error).__name__}: {error}"
     except Exception as error:
         return "foreign error", _told(error)
-    if found == expected:
+    if found == expected.right:
         return RIGHT, ""
+    if found == expected.earlier and mutation.replaces_metadata:
+        return EARLIER, ""
     if mutation.forged:
         return OTHER_VALUES, ""
-    return "wrong result", _difference(found, expected)
+    return "wrong result", _difference(found, expected.right)
 
 
 def _told(error: Exception) -> str:
