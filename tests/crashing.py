@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
-from holdfast.runtime.epochs import EpochReport
+from holdfast.driver.book import EpochReport
 from holdfast.testing import LocalExecutor
 from holdfast.testing.script import SimulatedCrash
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.driver.outcome import EpochOutcome, sort_out
 from holdfast.errors import (
     DisagreementError,
     HoldfastError,
@@ -18,7 +19,6 @@ from holdfast.errors import (
 from holdfast.runtime.blocks import Block, Header, Kind
 from holdfast.runtime.failures import describe_engine_error
 from holdfast.runtime.log_lines import LogLine
-from holdfast.runtime.outcome import EpochOutcome, sort_out
 from holdfast.runtime.protocol import Control, encode
 from holdfast.runtime.task import FailedRun
 from holdfast.testing import LocalExecutor

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from holdfast.checkpoint.metadata import encode
-from holdfast.checkpoint.restart import GiveUp
 from holdfast.checkpoint.savepoints import read_savepoint
 from holdfast.common import Configuration, Types, WatermarkStrategy
 from holdfast.common.recovery_options import PICKLED_STATE
@@ -32,6 +31,7 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.datastream.window import TumblingEventTimeWindows
+from holdfast.driver.restart import GiveUp
 from holdfast.state.catalog import SavedState
 from holdfast.state.errors import PickledStateError, StateMigrationError
 from holdfast.state.schema import describe

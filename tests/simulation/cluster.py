@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import NoReturn, cast
 
+from holdfast.driver.outcome import EpochOutcome, sort_out
 from holdfast.errors import JobExecutionError
 from holdfast.plan.model import Plan
 from holdfast.runtime.blocks import Block, Kind
 from holdfast.runtime.job import JobCode
-from holdfast.runtime.outcome import EpochOutcome, sort_out
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.task import FailedRun, Subtask
 from holdfast.state.storage import StateStorage

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.errors import CheckpointCorruptionError, DirectoryInUseError
 from holdfast.checkpoint.events import Outcome
-from holdfast.checkpoint.restart import GiveUp
 from holdfast.common import CompletableFuture
+from holdfast.driver.delivery import CollectedRecords
 from holdfast.driver.driver import JobDriver
+from holdfast.driver.outcome import EpochOutcome
+from holdfast.driver.restart import GiveUp
 from holdfast.driver.start import Start
 from holdfast.errors import DisagreementError, HoldfastError, InternalError, UserFunctionError
-from holdfast.runtime.delivery import CollectedRecords
-from holdfast.runtime.outcome import EpochOutcome
 from holdfast.runtime.protocol import EpochTask
 from tests.simulation.cluster import ClusterGaveUp
 from tests.simulation.verifier import Image

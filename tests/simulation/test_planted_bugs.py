@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.checkpoint.store import CheckpointStore
+from holdfast.driver import book
 from holdfast.driver.checkpoints import Completion, JobCheckpoints
-from holdfast.runtime import epochs
 from holdfast.runtime.fields import FieldCarrier
 from holdfast.runtime.sources import SourceInstance
 from holdfast.runtime.task import Subtask
@@ -47,7 +47,7 @@ def test_state_files_are_named_by_epoch_instead_of_by_run(monkeypatch: pytest.Mo
 
 
 def test_nobody_checks_that_all_have_read_the_same_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epochs, "_check_agreement", lambda acks: None)
+    monkeypatch.setattr(book, "_check_agreement", lambda acks: None)
     assert_found(among=100)
 
 

@@ -35,7 +35,7 @@ from holdfast.datastream import (
 from holdfast.datastream.connectors.base import Source, SourceReader
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.runtime import epochs
+from holdfast.driver import book
 from tests.jvm import executor_options
 
 SETTINGS = {
@@ -161,8 +161,8 @@ def fickle(env: StreamExecutionEnvironment, folder: Path, name: str) -> DataStre
 
 
 def unchecked(env: StreamExecutionEnvironment, folder: Path, name: str) -> DataStream:
-    assert epochs._check_agreement, "the check that is switched off"
-    epochs._check_agreement = lambda acks: None
+    assert book._check_agreement, "the check that is switched off"
+    book._check_agreement = lambda acks: None
     return fickle(env, folder, name)
 
 

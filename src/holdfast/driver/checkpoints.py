@@ -41,7 +41,6 @@ from holdfast.checkpoint.events import (
     WriteMetadata,
 )
 from holdfast.checkpoint.metadata import CheckpointMetadata, LevelImage
-from holdfast.checkpoint.restart import GiveUp, Restart, make_policy
 from holdfast.checkpoint.savepoints import copy_savepoint, dispose_savepoint, read_savepoint
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.common import CompletableFuture, Configuration
@@ -57,6 +56,8 @@ from holdfast.common.restart_options import restart_strategy
 from holdfast.common.time import wall_clock
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from holdfast.driver.book import Barrier, EpochBook
+from holdfast.driver.restart import GiveUp, Restart, make_policy
 from holdfast.driver.start import Start, check_pickles, fit, operator_images
 from holdfast.errors import JobExecutionError, SparkLostError
 from holdfast.filesystem import FileSystem, FileSystemError, check_scheme
@@ -65,7 +66,6 @@ from holdfast.history.events import origin_of
 from holdfast.plan.model import Plan
 from holdfast.printable import get_logger
 from holdfast.runtime.context import Clock
-from holdfast.runtime.epochs import Barrier, EpochBook
 from holdfast.runtime.faults import Faults
 from holdfast.runtime.stopwatch import Stopwatch
 from holdfast.state.errors import PickledStateError, StateMigrationError, StateStorageError

@@ -21,8 +21,11 @@ from holdfast.common import Configuration
 from holdfast.common.time import wall_clock
 from holdfast.datastream.functions import CheckpointListener
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
+from holdfast.driver.book import Barrier, EpochBook, EpochReport, Manner
 from holdfast.driver.checkpoints import Completion, JobCheckpoints
+from holdfast.driver.delivery import CollectedRecords, Delivery
 from holdfast.driver.logs import hand_over
+from holdfast.driver.outcome import EpochOutcome
 from holdfast.driver.planning import Planners
 from holdfast.driver.recording import Recorder
 from holdfast.driver.start import Start
@@ -34,11 +37,8 @@ from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.printable import get_logger
 from holdfast.runtime.blocks import Block
 from holdfast.runtime.context import Clock
-from holdfast.runtime.delivery import CollectedRecords, Delivery
-from holdfast.runtime.epochs import Barrier, EpochBook, EpochReport, Manner
 from holdfast.runtime.failures import to_exception
 from holdfast.runtime.faults import FAULTS_KEY, Faults
-from holdfast.runtime.outcome import EpochOutcome
 from holdfast.runtime.protocol import Acknowledgement, EpochTask, Failure
 from holdfast.runtime.stopwatch import Stopwatch
 from holdfast.state.storage import StateStorage

@@ -16,6 +16,7 @@ from holdfast.common.secrets import masked
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.datastream.state_backend import state_settings
+from holdfast.driver.book import Barrier, EpochBook, EpochReport
 from holdfast.driver.start import Start
 from holdfast.errors import UserFunctionError, first_line
 from holdfast.history.events import (
@@ -35,7 +36,6 @@ from holdfast.history.job import JobHistory
 from holdfast.history.journal import Journal
 from holdfast.plan.model import Plan
 from holdfast.plan.vertices import job_graph
-from holdfast.runtime.epochs import Barrier, EpochBook, EpochReport
 from holdfast.runtime.protocol import Acknowledgement
 
 __all__ = ["Recorder"]

@@ -16,11 +16,11 @@ from pyspark import Broadcast
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from holdfast.driver.book import EpochReport
 from holdfast.driver.driver import JobDriver
+from holdfast.driver.outcome import EpochOutcome
 from holdfast.errors import SparkLostError
 from holdfast.printable import printable
-from holdfast.runtime.epochs import EpochReport
-from holdfast.runtime.outcome import EpochOutcome
 from holdfast.runtime.protocol import EpochTask
 from holdfast.spark.epoch import run_epoch
 from holdfast.spark.jvm import DriverJvm

@@ -16,10 +16,10 @@ from holdfast.common import (
 )
 from holdfast.datastream.data_stream import CloseableIterator
 from holdfast.datastream.shipment import Shipment
+from holdfast.driver.book import AttemptReport, EpochReport
+from holdfast.driver.delivery import CollectedRecords
 from holdfast.plan.model import Plan
 from holdfast.printable import printable
-from holdfast.runtime.delivery import CollectedRecords
-from holdfast.runtime.epochs import AttemptReport, EpochReport
 from holdfast.spark.job import JobSettings, SparkJob
 from holdfast.spark.jvm import death_named
 from holdfast.spark.session import get_session

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast.driver.outcome import EpochOutcome, sort_out
 from holdfast.plan.model import Plan
 from holdfast.runtime.blocks import Block, decode_header
-from holdfast.runtime.outcome import EpochOutcome, sort_out
 from holdfast.runtime.protocol import EpochTask
 from holdfast.spark.exchange import BATCH_BYTES, ROW_SCHEMA
 from holdfast.spark.worker import LevelTask

@@ -12,16 +12,18 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from holdfast.checkpoint.events import CheckpointRecord, Outcome
-from holdfast.checkpoint.restart import GiveUp
 from holdfast.common import CompletableFuture, Configuration, ExecutionConfig
 from holdfast.common.job_status import JobStatus
 from holdfast.datastream.shipment import Shipment
 from holdfast.datastream.state_backend import state_settings
+from holdfast.driver.book import AttemptReport, EpochReport
 from holdfast.driver.checkpoints import JobCheckpoints
+from holdfast.driver.delivery import CollectedRecords
 from holdfast.driver.driver import JobDriver
 from holdfast.driver.queries import query_state
 from holdfast.driver.recording import Recorder
 from holdfast.driver.rescaling import rescaled
+from holdfast.driver.restart import GiveUp
 from holdfast.errors import HoldfastError, JobCancelledError, JobExecutionError, first_line
 from holdfast.filesystem import configure, hadoop_options
 from holdfast.history.job import JobHistory
@@ -30,8 +32,6 @@ from holdfast.plan.model import Plan
 from holdfast.printable import get_logger
 from holdfast.rest.options import rest_options
 from holdfast.rest.serving import serve
-from holdfast.runtime.delivery import CollectedRecords
-from holdfast.runtime.epochs import AttemptReport, EpochReport
 from holdfast.runtime.job import make_job_code, new_key, pack
 from holdfast.spark.attempt import Attempt, Machinery
 from holdfast.spark.directory import make_job_directory

@@ -22,18 +22,18 @@ from holdfast.datastream.data_stream import DataStream, KeyedStream
 from holdfast.datastream.state import StateDescriptor
 from holdfast.datastream.state_backend import state_settings
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
+from holdfast.driver.book import EpochReport
+from holdfast.driver.delivery import CollectedRecords
 from holdfast.driver.driver import JobDriver
+from holdfast.driver.outcome import EpochOutcome, sort_out
 from holdfast.driver.queries import query_state
 from holdfast.errors import InternalError, JobDefinitionError, JobExecutionError
 from holdfast.filesystem import configure, hadoop_options
 from holdfast.graph.nodes import ResultKind, ResultOperation, WriterOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.blocks import Block, decode_header
-from holdfast.runtime.delivery import CollectedRecords
-from holdfast.runtime.epochs import EpochReport
 from holdfast.runtime.faults import SimulatedKill
 from holdfast.runtime.job import make_job_code, new_key, pack
-from holdfast.runtime.outcome import EpochOutcome, sort_out
 from holdfast.runtime.protocol import EpochTask
 from holdfast.state.backend import HeapKeyedStateBackend, KeyContext, StateStorage
 from holdfast.state.key_groups import KeyGroupShare

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from holdfast.driver.alignment import WatermarkGroups
 from holdfast.errors import DisagreementError, InternalError
 from holdfast.plan.model import Plan
-from holdfast.runtime.alignment import WatermarkGroups
 from holdfast.runtime.protocol import Acknowledgement, EpochTask, Origin
 from holdfast.state.catalog import SavedState, merged
 from holdfast.state.chain import Chain

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.restart import (
+from holdfast.common.configuration import Configuration
+from holdfast.common.restart_options import configured_restart_strategy
+from holdfast.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
+from holdfast.driver.restart import (
     GiveUp,
     Restart,
     RestartPolicy,
     make_policy,
 )
-from holdfast.common.configuration import Configuration
-from holdfast.common.restart_options import configured_restart_strategy
-from holdfast.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from holdfast.errors import JobDefinitionError
 
 

@@ -13,8 +13,8 @@ from holdfast.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from holdfast.datastream import DataStream, ProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.base import Source, SourceReader, SplitRecords
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+from holdfast.driver.alignment import WatermarkGroups
 from holdfast.errors import JobDefinitionError
-from holdfast.runtime.alignment import WatermarkGroups
 from holdfast.runtime.event_time import StampingTime
 from holdfast.testing import (
     AdvanceClock,

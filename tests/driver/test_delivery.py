@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from holdfast.driver.delivery import CollectedRecords
 from holdfast.errors import JobExecutionError
-from holdfast.runtime.delivery import CollectedRecords
 
 #: in seconds, for what happens in another thread
 LONGEST = 30

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.driver.book import FIRST_QUOTA, EpochBook
 from holdfast.errors import DisagreementError, InternalError
 from holdfast.plan.model import Plan
-from holdfast.runtime.epochs import FIRST_QUOTA, EpochBook
 from holdfast.runtime.protocol import Acknowledgement
 from holdfast.state.chain import Chain, FileRef
 
