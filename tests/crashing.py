@@ -18,6 +18,7 @@ import pytest
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 from holdfast.driver.book import EpochReport
 from holdfast.testing import LocalExecutor
+from holdfast.testing.engine import LocalEngine
 from holdfast.testing.script import SimulatedCrash
 
 #: for tests in which a job fails by itself, or counts what a failure puts back
@@ -25,10 +26,10 @@ undisturbed = pytest.mark.parametrize("disturbance", ["undisturbed"], indirect=T
 
 _HOUR = 3_600_000
 
-_init, _epoch, _run_levels = (
+_init, _epoch, _execute = (
     LocalExecutor.__init__,
     LocalExecutor.epoch,
-    LocalExecutor._run_levels,
+    LocalEngine.execute,
 )
 
 
@@ -57,9 +58,9 @@ def _with_checkpoints(
 def _lost_once(run: LocalExecutor, quota: int | None = None, **settings: Any) -> EpochReport:
     if run._book.finished:
         # Nothing is processed in it. What is saved stays, for the test to look at.
-        with patch.object(run._driver.checkpoints, "end"):
+        with patch.object(run._job.checkpoints, "end"):
             return _epoch(run, quota, **settings)
-    with patch.object(LocalExecutor, "_run_levels", _fail_at_the_end), pytest.raises(_Lost):
+    with patch.object(LocalEngine, "execute", _fail_at_the_end), pytest.raises(_Lost):
         _epoch(run, quota, **settings)
     run.recover()
     return _epoch(run, quota, **{"kill": True, **settings, "checkpoint": True})
@@ -69,6 +70,6 @@ class _Lost(SimulatedCrash):
     """The epoch that is lost."""
 
 
-def _fail_at_the_end(run: LocalExecutor, *arguments: Any) -> None:
-    _run_levels(run, *arguments)
+def _fail_at_the_end(engine: LocalEngine, *arguments: Any) -> None:
+    _execute(engine, *arguments)
     raise _Lost

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.common import CompletableFuture, Configuration, JobStatus, WatermarkStrategy
+from holdfast.checkpoint.events import Outcome
+from holdfast.common import CompletableFuture, Configuration, WatermarkStrategy
 from holdfast.common.watermark_strategy import TimestampAssigner
 from holdfast.datastream import (
     DataStream,
@@ -20,6 +21,7 @@ from holdfast.datastream import (
     StreamExecutionEnvironment,
 )
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from holdfast.driver.job_events import EndJob
 from holdfast.errors import UserFunctionError
 from holdfast.history.job import JobHistory
 from holdfast.rest.limits import Limits
@@ -63,10 +65,9 @@ class LocalJob:
         clock: ManualClock | None = None,
     ) -> None:
         self.run = LocalExecutor(job, quota=quota, clock=clock)
-        self.driver = self.run._driver
-        self.recorder = self.driver.recorder
+        self.job = self.run._job
+        self.recorder = self.job.recorder
         self.recorder.job(JOB_ID, self.run.plan, self.run._environment._configuration)
-        self.recorder.status(JobStatus.RUNNING)
         self.cancelled = False
         self.rescaled_to: Any = None
         self.rescaling: CompletableFuture[None] = CompletableFuture()
@@ -77,18 +78,24 @@ class LocalJob:
 
     @property
     def savepoint_directory(self) -> str | None:
-        return self.driver.checkpoints.savepoint_directory
+        return self.job.savepoint_directory
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        assert isinstance(self.job.machine.action, EndJob)
+        return self.job.machine.action.outcome
 
     def cancel(self) -> None:
         self.cancelled = True
 
     def checkpoint(self) -> CompletableFuture[int]:
-        return self.driver.checkpoints.ask_checkpoint()
+        return self.job.checkpoint()
 
     def savepoint(
         self, directory: str | None, stop: bool = False, drain: bool = False
     ) -> CompletableFuture[str]:
-        return self.driver.checkpoints.ask_savepoint(directory, stop, drain)
+        return self.job.savepoint(directory, stop, drain)
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> CompletableFuture[None]:
         self.rescaled_to = parallelism
@@ -99,9 +106,8 @@ class LocalJob:
 
     def fail(self) -> None:
         """Run an epoch that fails, and go back to the last checkpoint."""
-        with pytest.raises(UserFunctionError) as failure:
+        with pytest.raises(UserFunctionError):
             self.run.epoch()
-        self.recorder.failure(0, failure.value)
         self.run.recover()
 
 

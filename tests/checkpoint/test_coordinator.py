@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from holdfast.checkpoint.coordinator import Coordinator
 from holdfast.checkpoint.events import (
-    AnswerSavepoint,
+    AnswerRequest,
     AttemptStarting,
-    CheckpointCounts,
     CheckpointRecord,
+    CheckpointRequested,
     CheckpointSettings,
     CheckpointStatus,
     DiscardCheckpoint,
@@ -27,47 +27,13 @@ from holdfast.checkpoint.events import (
     MetadataWritten,
     Notifications,
     Outcome,
-    SavepointRequested,
+    ReportCheckpoint,
     StopJob,
     SubtaskAcknowledged,
     WriteMetadata,
 )
 from holdfast.errors import InternalError
-
-
-def coordinator(interval_ms: int | None = 1000, **settings: Any) -> Coordinator:
-    """A coordinator whose first epoch was at time 0."""
-    result = Coordinator(CheckpointSettings(interval_ms, **settings))
-    assert handle(result, EpochStarting(0, 0), EpochAccepted(0, 0)) == []
-    return result
-
-
-def handle(target: Coordinator, *events: Event) -> list[Instruction]:
-    return [instruction for event in events for instruction in target.handle(event)]
-
-
-@dataclass
-class Run:
-    """Runs epochs of no length, with metadata that is written at once."""
-
-    coordinator: Coordinator
-    epoch: int = 0
-    said: list[Instruction] = field(default_factory=list)
-
-    def at(self, now: int, *failures: str, forced: bool = False) -> list[int]:
-        """Run an epoch; the checkpoint that it carried, if any, is returned."""
-        self.epoch += 1
-        self._do(EpochStarting(self.epoch, now, forced))
-        carried = [i.checkpoint_id for i in self.said if isinstance(i, InjectBarrier)]
-        self._do(EpochAccepted(self.epoch, now, failures))
-        for write in [i for i in self.said if isinstance(i, WriteMetadata)]:
-            self._do(MetadataWritten(write.checkpoint_id, now, 10, "path"))
-        self.said, said = [], self.said
-        self.last = [i for i in said if not isinstance(i, InjectBarrier | WriteMetadata)]
-        return carried
-
-    def _do(self, event: Event) -> None:
-        self.said += self.coordinator.handle(event)
+from tests.checkpoint.coordinating import Counts, Run, coordinator, handle
 
 
 def test_the_life_of_a_checkpoint() -> None:
@@ -85,8 +51,9 @@ def test_the_life_of_a_checkpoint() -> None:
     assert it.notifications() == Notifications(completed=(1,))
     assert handle(it, EpochAccepted(2, 1400)) == []
     assert it.notifications() == Notifications()
-    assert it.history() == (CheckpointRecord(1, CheckpointStatus.COMPLETED, 1000, 1210, 210, 77),)
-    assert it.counts == CheckpointCounts(triggered=1, completed=1)
+    completed = CheckpointRecord(1, CheckpointStatus.COMPLETED, 1000, 1210, 210, 77)
+    assert it.reports.records == [completed]
+    assert it.reports.counts == Counts(triggered=1, completed=1)
 
 
 # Settings: each has an effect
@@ -131,7 +98,8 @@ def test_timeout() -> None:
     handle(it, EpochStarting(1, 1000))
     assert handle(it, EpochAccepted(1, 1501)) == []
     assert it.notifications() == Notifications(aborted=(1,))
-    assert it.history()[0].failure == "it expired: its epoch took 501 ms, the timeout is 500 ms"
+    (record,) = it.reports.records
+    assert record.failure == "it expired: its epoch took 501 ms, the timeout is 500 ms"
     handle(it, EpochStarting(2, 2000))
     assert handle(it, EpochAccepted(2, 2500)) == [WriteMetadata(2, 2)]
 
@@ -143,15 +111,16 @@ def test_timeout_says_who_acknowledged_in_time() -> None:
     handle(it, EpochStarting(2, 2000), EpochAccepted(2, 2501, acknowledged=tuple(acks)))
     late = [replace(ack, time=9000) for ack in acks]
     handle(it, EpochStarting(3, 3000), EpochAccepted(3, 3501, acknowledged=tuple(late)))
-    one, none, all_of_them = it.history()
+    one, none, all_of_them = it.reports.records
     assert str(one.failure).endswith("; 7 of 8 subtasks acknowledged in time; late: map (8/8)")
-    assert one.late == {(0, 7)}
+    assert it.reports[1].late == {(0, 7)}
     assert str(none.failure).endswith("; 8 of 8 subtasks acknowledged in time")
-    assert none.late == frozenset()
+    assert it.reports[2].late == frozenset()
     assert str(all_of_them.failure).endswith(
         "; 0 of 8 subtasks acknowledged in time; late: "
         "map (1/8), map (2/8), map (3/8), map (4/8), map (5/8) and 3 more"
     )
+    assert it.reports[3].late == {(0, n) for n in range(8)}
 
 
 def test_a_clock_that_is_ahead_does_not_expire_a_checkpoint() -> None:
@@ -165,8 +134,8 @@ def test_snapshot_failures_abort_the_checkpoint() -> None:
     it = coordinator(tolerable_failures=9)
     handle(it, EpochStarting(1, 1000))
     assert handle(it, EpochAccepted(1, 1100, ("map: boom", "sink: bang"))) == []
-    assert it.history()[0].status is CheckpointStatus.FAILED
-    assert it.history()[0].failure == "map: boom; sink: bang"
+    assert it.reports[1].record.status is CheckpointStatus.FAILED
+    assert it.reports[1].record.failure == "map: boom; sink: bang"
     assert it.notifications() == Notifications(aborted=(1,))
 
 
@@ -255,7 +224,7 @@ def test_a_clock_that_is_set_back_does_not_stop_checkpoints() -> None:
 def test_a_failed_epoch_aborts_its_checkpoint_and_does_not_count() -> None:
     it = coordinator(tolerable_failures=0)
     handle(it, EpochStarting(1, 1000))
-    assert handle(it, EpochFailed(1, 1100, "they disagree", again=True)) == []
+    assert handle(it, EpochFailed(1, 1100, "they disagree")) == []
     assert it.notifications() == Notifications(aborted=(1,))
     # the second run of the epoch carries the next one
     assert handle(it, EpochStarting(1, 1101)) == [InjectBarrier(2, 1101)]
@@ -265,7 +234,7 @@ def test_a_failed_epoch_aborts_its_checkpoint_and_does_not_count() -> None:
 def test_notifications_stay_until_an_epoch_that_carried_them_was_accepted() -> None:
     it = coordinator(max_concurrent=2, retained=5)
     handle(it, EpochStarting(1, 1000), EpochAccepted(1, 1000), MetadataWritten(1, 1000, 0))
-    handle(it, EpochStarting(2, 1100), EpochFailed(2, 1200, again=True))
+    handle(it, EpochStarting(2, 1100), EpochFailed(2, 1200))
     assert it.notifications() == Notifications(completed=(1,))
     handle(it, EpochStarting(2, 2000), EpochAccepted(2, 2000))
     assert it.notifications() == Notifications()
@@ -327,7 +296,8 @@ def test_a_restart_aborts_what_is_in_flight() -> None:
     assert it.in_flight == (2, 3)
     assert handle(it, AttemptStarting(4000, restored=1)) == []
     assert not it.in_flight
-    assert [record.failure for record in it.history()] == [None, *["the job was restarted"] * 2]
+    failures = [record.failure for record in it.reports.records]
+    assert failures == [None, "the job was restarted", "the job was restarted"]
     # an attempt hears of no checkpoint of another attempt but those that it stands on
     assert it.notifications() == Notifications()
     assert handle(it, MetadataFailed(2, 4100, "gone")) == []
@@ -347,7 +317,7 @@ def test_a_new_attempt_still_hears_of_the_checkpoint_it_stands_on() -> None:
 
 
 def test_a_savepoint_does_not_wait_and_is_not_retained() -> None:
-    request = SavepointRequested("/sp", request="r1")
+    request = CheckpointRequested("/sp", request="r1")
     it = coordinator(interval_ms=1000, min_pause_ms=500)
     run = Run(it)
     assert run.at(1000) == [1]
@@ -355,29 +325,29 @@ def test_a_savepoint_does_not_wait_and_is_not_retained() -> None:
     assert handle(it, EpochStarting(5, 1001)) == [InjectBarrier(2, 1001, request)]
     assert handle(it, EpochAccepted(5, 1002)) == [WriteMetadata(2, 5, request, in_store=False)]
     assert it.notifications() == Notifications()
-    answer = AnswerSavepoint(request, path="/sp/savepoint-2")
+    answer = AnswerRequest(request, 2, path="/sp/savepoint-2")
     assert handle(it, MetadataWritten(2, 1003, 5, "/sp/savepoint-2")) == [answer]
     # nothing may be committed for it: recovery goes back to checkpoint 1
     assert it.notifications() == Notifications()
     assert it.completed == (1,)
-    assert it.history()[-1].savepoint
+    assert it.reports[2].record.savepoint
     # and it does not put off the next checkpoint
     assert run.at(2000) == [3]
 
 
 def test_a_savepoint_without_checkpoints() -> None:
-    request = SavepointRequested("/sp", stop=True)
+    request = CheckpointRequested("/sp", stop=True)
     it = coordinator(interval_ms=None)
     handle(it, request, EpochStarting(1, 5))
     assert handle(it, EpochAccepted(1, 6)) == [WriteMetadata(1, 1, request, in_store=False)]
     said = handle(it, MetadataWritten(1, 7, 5, "/sp/1"))
-    assert said == [AnswerSavepoint(request, path="/sp/1"), StopJob("/sp/1")]
+    assert said == [AnswerRequest(request, 1, path="/sp/1"), StopJob("/sp/1")]
     assert it.notifications() == Notifications(completed=(1,))
     assert handle(it, JobEnding(8, Outcome.FINISHED)) == []
 
 
 def test_stop_with_savepoint() -> None:
-    request = SavepointRequested("/sp", stop=True, drain=True)
+    request = CheckpointRequested("/sp", stop=True, drain=True)
     it = coordinator()
     Run(it).at(1000)
     handle(it, request)
@@ -388,11 +358,11 @@ def test_stop_with_savepoint() -> None:
         it.handle(EpochStarting(3, 1300))
     assert handle(it, MetadataWritten(2, 1300, 5, "/sp/2")) == [
         DiscardCheckpoint(1),
-        AnswerSavepoint(request, path="/sp/2"),
+        AnswerRequest(request, 2, path="/sp/2"),
         StopJob("/sp/2", drain=True),
     ]
-    other = SavepointRequested("/sp2")
-    assert handle(it, other) == [AnswerSavepoint(other, failure="the job is stopping")]
+    other = CheckpointRequested("/sp2")
+    assert handle(it, other) == [AnswerRequest(other, 0, failure="the job is stopping")]
     # the last epoch carries the notification, and no other checkpoint
     assert handle(it, EpochStarting(3, 9000, forced=True)) == []
     assert it.notifications() == Notifications(completed=(2,))
@@ -402,40 +372,122 @@ def test_stop_with_savepoint() -> None:
 
 
 def test_a_savepoint_that_fails_is_answered_and_does_not_fail_the_job() -> None:
-    request = SavepointRequested("/sp", stop=True)
+    request = CheckpointRequested("/sp", stop=True)
     it = coordinator(tolerable_failures=0)
     handle(it, request, EpochStarting(1, 10))
-    assert handle(it, EpochAccepted(1, 11, ("boom",))) == [AnswerSavepoint(request, failure="boom")]
+    answer = AnswerRequest(request, 1, failure="boom")
+    assert handle(it, EpochAccepted(1, 11, ("boom",))) == [answer]
     assert it.notifications() == Notifications(aborted=(1,))
     assert handle(it, EpochStarting(2, 12)) == []
 
 
 def test_a_drained_job_cannot_go_on_without_its_savepoint() -> None:
-    request = SavepointRequested("/sp", stop=True, drain=True)
+    request = CheckpointRequested("/sp", stop=True, drain=True)
     it = coordinator()
     handle(it, request, EpochStarting(1, 10), EpochAccepted(1, 11))
     assert handle(it, MetadataFailed(1, 12, "disk full")) == [
-        AnswerSavepoint(request, failure="disk full"),
+        AnswerRequest(request, 1, failure="disk full"),
         FailJob("the job was drained for a savepoint that failed: disk full"),
     ]
 
 
-def test_an_epoch_that_is_run_again_takes_its_savepoint_along() -> None:
-    first, second = SavepointRequested("/a"), SavepointRequested("/b")
+def test_a_savepoint_whose_epoch_fails_is_answered_and_the_next_one_is_taken() -> None:
+    first, second = CheckpointRequested("/a"), CheckpointRequested("/b")
     it = coordinator()
     handle(it, first, second, EpochStarting(1, 10))
-    assert handle(it, EpochFailed(1, 11, again=True)) == []
-    assert handle(it, EpochStarting(1, 12)) == [InjectBarrier(2, 12, first)]
-    said = handle(it, EpochFailed(1, 13, "boom"))
-    assert said == [AnswerSavepoint(first, failure="boom")]
-    assert handle(it, JobEnding(14, Outcome.FAILED)) == [
-        AnswerSavepoint(second, failure="the job ended")
-    ]
+    assert handle(it, EpochFailed(1, 11, "boom")) == [AnswerRequest(first, 1, failure="boom")]
+    # the second run of the epoch
+    assert handle(it, EpochStarting(1, 12)) == [InjectBarrier(2, 12, second)]
 
 
 def test_draining_means_stopping() -> None:
     with pytest.raises(ValueError, match="can be drained only when it is stopped"):
-        SavepointRequested("/sp", drain=True)
+        CheckpointRequested("/sp", drain=True)
+
+
+# Reports
+
+
+def test_a_checkpoint_is_reported_when_it_is_triggered_and_when_it_is_completed() -> None:
+    it = coordinator()
+    triggered = CheckpointRecord(1, CheckpointStatus.IN_PROGRESS, 1000)
+    # the report comes first: the barrier is for the epoch
+    assert it.handle(EpochStarting(1, 1000)) == [
+        ReportCheckpoint(triggered),
+        InjectBarrier(1, 1000),
+    ]
+    assert it.handle(EpochAccepted(1, 1200)) == [WriteMetadata(1, 1)]
+    completed = CheckpointRecord(
+        1, CheckpointStatus.COMPLETED, 1000, 1210, 210, size=77, written=7, path="/chk-1"
+    )
+    written = MetadataWritten(1, 1210, size=77, path="/chk-1", written=7)
+    assert it.handle(written) == [ReportCheckpoint(completed)]
+
+
+def test_a_failure_is_reported_before_the_job_fails() -> None:
+    it = coordinator()
+    handle(it, EpochStarting(1, 1000))
+    report, failed = it.handle(EpochAccepted(1, 1100, ("boom",)))
+    record = CheckpointRecord(1, CheckpointStatus.FAILED, 1000, 1100, 100, failure="boom")
+    assert report == ReportCheckpoint(record, is_failure=True)
+    assert isinstance(failed, FailJob)
+
+
+@pytest.mark.parametrize("savepoint", [False, True])
+@pytest.mark.parametrize(
+    ("events", "is_failure"),
+    [
+        ([EpochAccepted(1, 1100, ("boom",))], True),
+        ([EpochAccepted(1, 9000)], True),
+        ([EpochAccepted(1, 1100), MetadataFailed(1, 1200, "disk full")], True),
+        ([EpochFailed(1, 1100)], False),
+        ([AttemptStarting(1100)], False),
+        ([EpochAccepted(1, 1100), AttemptStarting(1200)], False),
+        ([JobEnding(1100, Outcome.CANCELLED)], False),
+        ([EpochAccepted(1, 1100), JobEnding(1200, Outcome.FAILED)], False),
+    ],
+)
+def test_a_report_tells_whether_the_checkpoint_failed_by_itself(
+    events: list[Event], is_failure: bool, savepoint: bool
+) -> None:
+    it = coordinator(timeout_ms=500)
+    if savepoint:
+        handle(it, CheckpointRequested("/sp"))
+    handle(it, EpochStarting(1, 1000), *events)
+    assert it.reports.counts == Counts(triggered=1, failed=1)
+    assert it.reports[1].is_failure is is_failure
+    assert it.reports[1].record.savepoint is savepoint
+
+
+def test_a_subsumed_checkpoint_is_reported_once() -> None:
+    it = coordinator(max_concurrent=2)
+    handle(it, EpochStarting(1, 1000), EpochAccepted(1, 1000))
+    handle(it, EpochStarting(2, 2000), EpochAccepted(2, 2000))
+    assert it.reports.in_progress == [1, 2]
+    handle(it, MetadataWritten(2, 2100, 0))
+    assert it.reports.counts == Counts(triggered=2, completed=1, failed=1)
+    assert it.reports[1].record.failure == "checkpoint 2 was completed before it"
+    assert not it.reports[1].is_failure
+    # what becomes of its metadata is no news
+    assert it.handle(MetadataWritten(1, 2200, 0)) == [DiscardCheckpoint(1)]
+
+
+def test_a_clock_that_is_set_back_makes_no_negative_duration() -> None:
+    it = coordinator()
+    handle(it, EpochStarting(1, 1000), EpochAccepted(1, 900), MetadataWritten(1, 800, 0))
+    assert it.reports[1].record.end_timestamp == 800
+    assert it.reports[1].record.duration == 0
+
+
+def test_counts_of_checkpoints_and_savepoints_add_up() -> None:
+    it = coordinator(interval_ms=1, max_concurrent=9)
+    handle(it, EpochStarting(1, 1), EpochAccepted(1, 1))
+    for epoch in range(2, 10):
+        handle(it, CheckpointRequested("/a"), EpochStarting(epoch, epoch))
+        handle(it, EpochAccepted(epoch, epoch, ("x",)))
+    # the first one is still in progress
+    assert it.reports.in_progress == [1]
+    assert it.reports.counts == Counts(triggered=9, completed=0, failed=8)
 
 
 # What cannot happen
@@ -455,15 +507,3 @@ def test_events_that_cannot_have_happened(events: list[Event], message: str) -> 
     it = coordinator()
     with pytest.raises(InternalError, match=message):
         handle(it, *events)
-
-
-def test_history_is_bounded() -> None:
-    it = Coordinator(CheckpointSettings(1, max_concurrent=9), history=3)
-    handle(it, EpochStarting(0, 0), EpochAccepted(0, 0))
-    handle(it, EpochStarting(1, 1), EpochAccepted(1, 1))
-    for epoch in range(2, 10):
-        handle(it, SavepointRequested("/a"), EpochStarting(epoch, epoch))
-        handle(it, EpochAccepted(epoch, epoch, ("x",)))
-    # the first one is still in progress
-    assert [record.id for record in it.history()] == [1, 8, 9]
-    assert it.counts == CheckpointCounts(triggered=9, completed=0, failed=8)

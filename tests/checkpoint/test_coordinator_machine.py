@@ -8,8 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast.checkpoint.coordinator import Coordinator
 from holdfast.checkpoint.events import (
-    AnswerSavepoint,
+    AnswerRequest,
     AttemptStarting,
+    CheckpointRequested,
     CheckpointSettings,
     CheckpointStatus,
     DiscardCheckpoint,
@@ -24,10 +25,11 @@ from holdfast.checkpoint.events import (
     MetadataFailed,
     MetadataWritten,
     Outcome,
-    SavepointRequested,
+    ReportCheckpoint,
     StopJob,
     WriteMetadata,
 )
+from tests.checkpoint.coordinating import Reports
 
 SETTINGS = st.builds(
     CheckpointSettings,
@@ -58,12 +60,14 @@ class Job(RuleBasedStateMachine):
         self.repeated = False
         self.now = 0
         self.last_id = 9
+        #: how many requests there ever were
+        self.requests = 0
         #: the metadata that is in place, and those of it that were ever complete
         self.store, self.complete = set(found), set(found)
         self.boot()
 
     def boot(self) -> None:
-        self.it = Coordinator(self.settings, self.last_id + 1, self.store, history=5)
+        self.it = Coordinator(self.settings, self.last_id + 1, self.store)
         self.epoch = 0
         self.running = self.ended = self.stopping = False
         #: told to be written; the answer is still out
@@ -71,9 +75,12 @@ class Job(RuleBasedStateMachine):
         #: what listeners of this attempt must hear of
         self.completed_to_tell: set[int] = set()
         self.aborted_to_tell: set[int] = set()
-        self.asked: list[SavepointRequested] = []
-        #: all barriers that are not of a savepoint
+        #: the requests that wait for an epoch, oldest first, and those that a checkpoint answers
+        self.waiting: list[CheckpointRequested] = []
+        self.carried: dict[int, list[CheckpointRequested]] = {}
+        #: all barriers that are not of a savepoint, also those that somebody asked for
         self.periodic: set[int] = set()
+        self.reports = Reports()
         self.do(AttemptStarting(self.now, max(self.store, default=None)))
 
     # What the executor tells
@@ -109,7 +116,7 @@ class Job(RuleBasedStateMachine):
         self.repeated = True
         self.now += after
         self.running = False
-        self.do(EpochFailed(self.epoch, self.now, again=True))
+        self.do(EpochFailed(self.epoch, self.now))
 
     @precondition(lambda self: self.writing)
     @rule(after=TIME, fails=st.sampled_from([False, False, True]), data=st.data())
@@ -132,12 +139,27 @@ class Job(RuleBasedStateMachine):
             self.completed_to_tell.add(checkpoint)
         self.do(MetadataWritten(checkpoint, self.now, 1, "path"))
 
-    @precondition(lambda self: not self.ended and self.calm > len(self.asked))
+    @precondition(lambda self: self.may_ask())
     @rule(stop=st.sampled_from([False, False, False, True]), drain=st.booleans())
     def ask_for_savepoint(self, stop: bool, drain: bool) -> None:
-        request = SavepointRequested("/sp", stop, stop and drain, str(len(self.asked)))
-        self.asked.append(request)
+        self.ask(CheckpointRequested("/sp", stop, stop and drain, str(self.requests)))
+
+    @precondition(lambda self: self.may_ask() and self.settings.enabled)
+    @rule()
+    def ask_for_checkpoint(self) -> None:
+        self.ask(CheckpointRequested(request=str(self.requests)))
+
+    def may_ask(self) -> bool:
+        return not self.ended and self.calm > len(self.unanswered())
+
+    def unanswered(self) -> list[CheckpointRequested]:
+        return [*self.waiting, *(request for some in self.carried.values() for request in some)]
+
+    def ask(self, request: CheckpointRequested) -> None:
+        self.requests += 1
+        self.waiting.append(request)
         self.do(request)
+        assert (request in self.waiting) is not self.stopping
 
     @precondition(lambda self: self.ended or self.calm >= self.patience)
     @rule(data=st.data())
@@ -166,7 +188,8 @@ class Job(RuleBasedStateMachine):
         self.running = False
         self.ended = True
         self.do(JobEnding(self.now, outcome))
-        assert not self.asked
+        assert not self.unanswered()
+        assert not self.reports.in_progress
 
     def die(self, landed: bool) -> None:
         if landed:
@@ -175,21 +198,34 @@ class Job(RuleBasedStateMachine):
             self.complete |= written
         self.boot()
 
+    def teardown(self) -> None:
+        if hasattr(self, "it") and not self.ended:
+            self.end(Outcome.FAILED)
+
     # What the executor is told
 
     def do(self, event: Event) -> None:
         before = set(self.it.in_flight)
         instructions = self.it.handle(event)
+        triggered, completed, failed = self.reports.counts
         for instruction in instructions:
             self.obey(instruction)
+        barriers = [i for i in instructions if isinstance(i, InjectBarrier)]
+        assert self.reports.counts.triggered == triggered + len(barriers)
+        ended = before - set(self.it.in_flight)
+        assert sum(self.reports.counts[1:]) == completed + failed + len(ended)
         if not isinstance(event, MetadataWritten):
-            self.aborted_to_tell |= before - set(self.it.in_flight)
+            self.aborted_to_tell |= ended
         if isinstance(event, EpochStarting):
             assert set(self.it.in_flight) - before <= {self.carries}
             return
         if isinstance(event, MetadataWritten):
             assert not self.aborted_to_tell & set(self.it.in_flight)
+        reports = [i for i in instructions if isinstance(i, ReportCheckpoint)]
+        by_themselves = [report for report in reports if report.is_failure]
         if any(isinstance(i, FailJob) for i in instructions):
+            assert by_themselves
+        if by_themselves:
             assert isinstance(event, EpochAccepted | MetadataFailed)
 
     def obey(self, instruction: Instruction) -> None:
@@ -202,6 +238,10 @@ class Job(RuleBasedStateMachine):
                 if savepoint is None:
                     assert self.settings.interval_ms is not None
                     self.periodic.add(checkpoint)
+                self.carry(checkpoint, savepoint)
+                record = self.reports[checkpoint].record
+                assert record.trigger_timestamp == timestamp
+                assert record.savepoint is (savepoint is not None)
             case WriteMetadata(checkpoint, epoch):
                 assert (checkpoint, epoch) == (self.carries, self.epoch)
                 self.writing[checkpoint] = instruction
@@ -210,10 +250,37 @@ class Job(RuleBasedStateMachine):
                 assert self.ended or newer or checkpoint not in self.complete
                 self.store.remove(checkpoint)
                 self.complete.discard(checkpoint)
-            case AnswerSavepoint(request):
-                self.asked.remove(request)
+            case AnswerRequest():
+                self.hear(instruction)
+            case ReportCheckpoint():
+                self.reports.add(instruction)
             case StopJob():
                 self.stopping = True
+
+    def carry(self, checkpoint: int, savepoint: CheckpointRequested | None) -> None:
+        """See that a checkpoint is for those who have waited longest; if for none, it is due."""
+        before = [c for c in self.periodic.intersection(self.it.in_flight) if c != checkpoint]
+        room = len(before) < self.settings.max_concurrent
+        able = [r for r in self.waiting if r.directory is not None or room]
+        if not able:
+            assert savepoint is None
+            return
+        assert savepoint == (None if able[0].directory is None else able[0])
+        same = [r for r in able if r.directory is None]
+        self.carried[checkpoint] = same if savepoint is None else [savepoint]
+        self.waiting = [r for r in self.waiting if r not in self.carried[checkpoint]]
+
+    def hear(self, answer: AnswerRequest) -> None:
+        """See that an answer is the only one, and says the same as the report."""
+        if answer.checkpoint_id == 0:
+            self.waiting.remove(answer.request)
+            assert answer.failure is not None
+            assert answer.path is None
+            return
+        self.carried[answer.checkpoint_id].remove(answer.request)
+        record = self.reports[answer.checkpoint_id].record
+        assert record.status is not CheckpointStatus.IN_PROGRESS
+        assert (answer.path, answer.failure) == (record.path, record.failure)
 
     # What always holds
 
@@ -231,11 +298,10 @@ class Job(RuleBasedStateMachine):
         if not self.running:
             assert self.completed_to_tell <= set(pending.completed)
             assert self.aborted_to_tell <= set(pending.aborted)
-        in_progress = [r.id for r in self.it.history() if r.status is CheckpointStatus.IN_PROGRESS]
-        assert sorted(in_progress) == sorted(flight)
-        assert len(self.it.history()) <= 5 + len(flight)
-        counts = self.it.counts
+        assert sorted(self.reports.in_progress) == sorted(flight)
+        counts = self.reports.counts
         assert counts.triggered == counts.completed + counts.failed + len(flight)
+        assert {checkpoint for checkpoint, some in self.carried.items() if some} <= set(flight)
 
 
 Job.TestCase.settings = hypothesis_settings(max_examples=200, stateful_step_count=60, deadline=None)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.checkpoint.events import Outcome
 from holdfast.history.journal import open_journal
 from holdfast.printable import printable, printable_lines
 from holdfast.rest.client import Client, RestError
@@ -32,7 +33,7 @@ class Running:
             "execution.checkpointing.savepoint-dir": str(directory / "savepoints"),
         }
         self.job = LocalJob(counting(settings), quota=1)
-        store = self.job.driver.checkpoints.store
+        store = self.job.job.checkpoints.store
         self.job.recorder.keep_in(
             open_journal(store.files, str(store.directory), JOB_ID, self.job.history, directory)
         )
@@ -159,7 +160,7 @@ def test_stop(holdfast: Holdfast, running: Running, tmp_path: Path) -> None:
     done = holdfast("stop", "--drain", "orders")
     assert Path(done.stdout.strip()).parent == tmp_path / "savepoints"
     running.wait()
-    assert running.job.driver.stopped
+    assert running.job.outcome is Outcome.STOPPED
 
 
 def test_cancel(holdfast: Holdfast, running: Running) -> None:

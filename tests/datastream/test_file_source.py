@@ -186,14 +186,14 @@ def test_an_epoch_that_is_run_again_reads_the_same(watched: tuple[Path, LocalExe
     """A file grows between the two runs: what was not there when it was listed has to wait."""
     folder, run = watched
     write(folder, a=5)
-    plan = run._driver._planners.plans
+    plan = run._job.epochs._planners.plans
 
     def grow() -> dict[str, bytes]:
         told = plan()
         write(folder, a=9)
         return told
 
-    run._driver._planners.plans = grow  # type: ignore[method-assign]
+    run._job.epochs._planners.plans = grow  # type: ignore[method-assign]
     run.epoch(rerun=True)
     assert len(run.records) == 5
     run.epoch()

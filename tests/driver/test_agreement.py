@@ -31,7 +31,7 @@ def a_line(message: str) -> LogLine:
 
 def fail(run: LocalExecutor, *outcomes: list[HoldfastError]) -> Callable[[], int]:
     """Let the next tries at an epoch come to nothing but these failures; counts all tries."""
-    real, left, tries = run._run_levels, list(outcomes), 0
+    real, left, tries = run._engine.execute, list(outcomes), 0
 
     def run_levels(*args: Any) -> EpochOutcome:
         nonlocal tries
@@ -41,7 +41,7 @@ def fail(run: LocalExecutor, *outcomes: list[HoldfastError]) -> Callable[[], int
             return EpochOutcome(failures=[describe_engine_error(e) for e in left.pop(0)], log=log)
         return real(*args)
 
-    run._run_levels = run_levels  # type: ignore[method-assign]
+    run._engine.execute = run_levels  # type: ignore[method-assign]
     return lambda: tries
 
 
@@ -113,7 +113,7 @@ def test_who_read_a_run_that_failed_says_so(env: StreamExecutionEnvironment) -> 
     numbers = env.from_collection(range(4)).map(lambda n: n).set_parallelism(2)
     with LocalExecutor(numbers.key_by(lambda n: n).sum()) as run:
         level, task = len(run.plan.levels) - 1, run._book.tasks(0)[-1]
-        subtask = run._worker(0)._take(task, 0)
+        subtask = run._engine.worker(0)._take(task, 0)
         given: list[Block] = []
         with pytest.raises(FailedRun):
             # NB: nothing from the other producer

@@ -46,7 +46,7 @@ def script(name: str, count: int, step: int) -> list[Any]:
 
 def times(run: LocalExecutor, *names: str) -> list[int]:
     """The watermarks of sources after the last epoch; the smallest number before the first one."""
-    found = {uid: time for (uid, _), time in run._driver.book.watermarks.items()}
+    found = {uid: time for (uid, _), time in run._job.book.watermarks.items()}
     by_name = {op.name.removeprefix("Source: "): op.uid for op in run.plan.operators.values()}
     return [found.get(by_name[name], MIN_LONG_VALUE) for name in names]
 
@@ -117,7 +117,7 @@ def test_a_paused_source_does_not_become_idle(env: Any) -> None:
         assert run.clock() == 3_000
         before = times(run, "fast")[0]
         assert DRIFT < before < 3_000 * 100
-        assert not run._driver.book.idle
+        assert not run._job.book.idle
         run.run_to_end()
         assert len(run.records) == 3_007
 
@@ -145,7 +145,7 @@ def test_paused_subtasks_wait_for_the_slowest_one_of_their_own_source(env: Any) 
     with LocalExecutor(stream, quota=3_000) as run:
         while not run.finished:
             run.epoch()
-            marks = run._driver.book.watermarks
+            marks = run._job.book.watermarks
             ahead, behind = marks["both", 0], marks["both", 1]
             if behind != MAX_LONG_VALUE:
                 drifts.append(ahead - behind)

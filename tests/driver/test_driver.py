@@ -30,7 +30,7 @@ def test_a_checkpoint_that_cannot_be_begun_fails_and_nothing_else(
     with LocalExecutor(totals, quota=1) as run:
         run.epoch()
         with monkeypatch.context() as patch:
-            patch.setattr(run._driver.checkpoints.store, "begin", full)
+            patch.setattr(run._job.checkpoints.store, "begin", full)
             run.epoch(checkpoint=True)
         run.epoch(checkpoint=True)
         run.run_to_end()
@@ -61,5 +61,5 @@ def test_a_job_that_goes_on_after_it_was_to_stop_ends_like_any_other(
             run.savepoint(tmp_path / "savepoints", stop=True)
         assert run.recover() == 1
         run.run_to_end()
-        assert run._driver.checkpoints.store.is_finished()
+        assert run._job.checkpoints.store.is_finished()
     assert run.records == [1, 3, 6, 10]

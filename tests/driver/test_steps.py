@@ -116,10 +116,10 @@ def slowed(work: Callable[..., Any]) -> Callable[..., Any]:
     ("step", "work"),
     [
         ("trigger", "checkpoints.epoch_starting"),
-        ("trigger", "_planners.plans"),
+        ("trigger", "epochs._planners.plans"),
         ("agree", "book.accept"),
         ("agree", "recorder.epoch"),
-        ("deliver", "_delivery.deliver"),
+        ("deliver", "epochs._delivery.deliver"),
         ("complete", "checkpoints.store.write"),
         ("commit", "checkpoints.store.collect"),
         ("commit", "checkpoints.forget_files"),
@@ -128,7 +128,7 @@ def slowed(work: Callable[..., Any]) -> Callable[..., Any]:
 def test_steps_of_the_driver(
     run: LocalExecutor, monkeypatch: pytest.MonkeyPatch, step: str, work: str
 ) -> None:
-    owner, _, name = f"_driver.{work}".rpartition(".")
+    owner, _, name = f"_job.{work}".rpartition(".")
     place = attrgetter(owner)(run)
     monkeypatch.setattr(place, name, slowed(getattr(place, name)))
     report = run.epoch(checkpoint=True)
@@ -137,7 +137,7 @@ def test_steps_of_the_driver(
 
 def test_the_history_has_what_the_report_has(run: LocalExecutor) -> None:
     report = run.epoch(checkpoint=True)
-    told = run._driver.recorder.history.epochs[-1]
+    told = run._job.recorder.history.epochs[-1]
     assert told.epoch == report.epoch
     assert told.steps == pytest.approx(report.steps, abs=1e-6)
 
@@ -146,7 +146,7 @@ def test_an_epoch_is_told_though_its_checkpoint_fails_the_job() -> None:
     with started(Locked()) as run:
         with pytest.raises(JobExecutionError, match="the ledger is locked"):
             run.epoch(checkpoint=True)
-        (told,) = run._driver.recorder.history.epochs
+        (told,) = run._job.recorder.history.epochs
     assert told.checkpoint == 1
     assert "complete" not in told.steps
 

@@ -31,7 +31,7 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.datastream.window import TumblingEventTimeWindows
-from holdfast.driver.restart import GiveUp
+from holdfast.driver.restart import is_permanent
 from holdfast.state.catalog import SavedState
 from holdfast.state.errors import PickledStateError, StateMigrationError
 from holdfast.state.schema import describe
@@ -180,8 +180,7 @@ def test_a_class_that_cannot_be_read_is_refused_before_its_first_record(tmp_path
         ) as refused:
             run.epoch()
         assert run.records == []
-        decision = run._driver.checkpoints.after_failure(refused.value)
-        assert isinstance(decision, GiveUp)
+        assert is_permanent(refused.value)
     assert len(rest(keeping(Keeps(Account)), tmp_path / "again", savepoint)) == 4
 
 

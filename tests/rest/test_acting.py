@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.checkpoint.events import Outcome
 from holdfast.checkpoint.savepoints import read_savepoint
 from holdfast.errors import JobDefinitionError
 from holdfast.rest.site import EndedJob
@@ -89,7 +90,7 @@ def test_stop(ask: Client, job: LocalJob, drain: bool) -> None:
     request = triggered(ask.job("/stop", "POST", {"drain": drain}))
     job.run.run_to_end()
     assert "location" in ask.job(f"/savepoints/{request}").json["operation"]
-    assert job.driver.stopped
+    assert job.outcome is Outcome.STOPPED
 
 
 def test_cancel(ask: Client, job: LocalJob) -> None:

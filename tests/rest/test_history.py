@@ -35,7 +35,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalJob, 
         "execution.checkpointing.num-retained": "2",
     }
     job = LocalJob(counting(settings, fails_at=25))
-    store = job.driver.checkpoints.store
+    store = job.job.checkpoints.store
     with job.run:
         journal = open_journal(store.files, str(store.directory), JOB_ID, job.history, directory)
         job.recorder.keep_in(journal)

@@ -370,7 +370,7 @@ def test_checkpoints(ask: Client, job: LocalJob, settings: dict[str, str]) -> No
         assert not entry["discarded"]
     root = settings["execution.checkpointing.dir"]
     assert answer["history"][1]["external_path"] == f"{root}/-b-orders-b-/chk-2".replace(
-        "-b-orders-b-", job.driver.checkpoints.store.directory.name
+        "-b-orders-b-", job.job.checkpoints.store.directory.name
     )
 
 

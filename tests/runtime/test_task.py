@@ -114,7 +114,7 @@ def test_an_exploding_record_does_not_stay_in_memory(env: StreamExecutionEnviron
     stream = env.set_parallelism(1).from_collection([0]).flat_map(lambda _: range(count))
     stream.map(lambda n: n.to_bytes(4, "big") * (size // 4)).rebalance().map(len).set_parallelism(2)
     with LocalExecutor(env) as run:
-        worker, tasks = run._worker(0), run._book.tasks(0)
+        worker, tasks = run._engine.worker(0), run._book.tasks(0)
         subtask = worker._take(tasks[0], 0)
         tracemalloc.start()
         blocks = subtask.run(tasks[0], ())

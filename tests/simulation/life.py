@@ -1,7 +1,8 @@
 """The life of a job in one seed: drivers, one after another, until the job is done.
 
-What decides is real: `JobDriver` with its checkpoints, coordinator, book and store, and `Subtask`
-with its state. Here is who starts the drivers, as people and schedulers do, and looks at the disk.
+What decides is real: `JobRunner` with its machine, checkpoints, coordinator, book and store, and
+`Subtask` with its state. Here is who starts the drivers, as people and schedulers do, and looks at
+the disk.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from holdfast.checkpoint import savepoints
 from holdfast.checkpoint.savepoints import read_savepoint
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.common import Configuration
-from holdfast.driver.driver import JobDriver
+from holdfast.driver.runner import JobRunner
 from holdfast.driver.start import Start
 from holdfast.errors import HoldfastError
+from holdfast.plan.model import Plan
 from holdfast.runtime import task as task_module
 from holdfast.runtime.faults import SimulatedKill
 from tests.simulation import stage
 from tests.simulation.cluster import Cluster
+from tests.simulation.engine import SimulatedEngine
 from tests.simulation.job import NAME, Shape, prepare
 from tests.simulation.reign import Reign, Results, check_excuse
 from tests.simulation.verifier import Image, check_image, read_image
@@ -135,25 +138,27 @@ class Life:
             self._shape = self._widths(self._shape)
         if self._has("finished"):
             self._forget()
-        results = Results()
         try:
-            driver = self._start_driver(results)
+            reign = self._start_driver()
         except HoldfastError as error:
             check_excuse(error)
             self.world.make_space()
             return
         try:
-            self._check_start(driver.start)
-            Reign(self, driver, results).run()
+            self._check_start(reign.runner.start_from)
+            reign.run()
         finally:
-            driver.checkpoints.store.release()
+            self.world.requests = lambda: None
+            reign.runner.checkpoints.store.release()
 
-    def _start_driver(self, results: Results) -> JobDriver:
+    def _start_driver(self) -> Reign:
         world, name = self.world, f"driver {self._drivers}"
-        prepared = prepare(self._shape)
+        prepared, results = prepare(self._shape), Results()
         world.tell(f"{name} starts: {self._shape}")
         world.new_driver()
-        driver = JobDriver(
+        engine = SimulatedEngine(world, self.cluster, prepared.code)
+        runner = JobRunner(
+            engine,
             prepared.plan,
             name,
             self._configuration(),
@@ -162,9 +167,26 @@ class Life:
             clock=world.clock,
             files=world.files,
             simulated=True,
+            sleep=lambda seconds: reign.wait(seconds),
         )
-        self.cluster.begin(driver.plan, prepared.code, name, driver.checkpoints.storage)
-        return driver
+        reign = Reign(self, runner, engine, results)
+        return reign
+
+    @property
+    def restarts_allowed(self) -> int:
+        """How often a driver may start the job again."""
+        return int(self._settings["restart-strategy.fixed-delay.attempts"])
+
+    def other_widths(self, plan: Plan) -> dict[str, int]:
+        """Another parallelism for each operator, by uid."""
+        shape = self._widths(self._shape)
+        last = shape.audit if shape.long else shape.totals
+        widths = {
+            **dict.fromkeys(("source", "buffer", "raw"), shape.source),
+            **dict.fromkeys(("totals", "counted"), shape.totals),
+            "audit": shape.audit,
+        }
+        return {op.uid: widths.get(op.uid, last) for op in plan.operators.values()}
 
     def _configuration(self) -> Configuration:
         configuration = Configuration()

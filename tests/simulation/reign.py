@@ -1,26 +1,45 @@
-"""One driver in the life of a job: its attempts and their epochs.
+"""One driver in the life of a job, from its start to its end.
 
-This is the part of `holdfast.spark.job` that is not Spark: it runs epochs, begins the next attempt
-after a failure if the restart strategy says so, and ends the job.
+`JobRunner` runs the job as it does on Spark. Here is who asks it for something, at any moment, and
+looks at what becomes of it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.checkpoint.errors import CheckpointCorruptionError, DirectoryInUseError
 from holdfast.checkpoint.events import Outcome
-from holdfast.common import CompletableFuture
+from holdfast.common import CompletableFuture, JobStatus
 from holdfast.driver.delivery import CollectedRecords
-from holdfast.driver.driver import JobDriver
-from holdfast.driver.outcome import EpochOutcome
-from holdfast.driver.restart import GiveUp
+from holdfast.driver.job_events import (
+    ActionFailed,
+    AttemptStarted,
+    EndJob,
+    EpochCommitted,
+    JobEvent,
+    JobStarting,
+    PlanChanged,
+    RunEpoch,
+    Wait,
+)
+from holdfast.driver.reports import attempts_of, checkpoints_of
+from holdfast.driver.runner import JobRunner
 from holdfast.driver.start import Start
-from holdfast.errors import DisagreementError, HoldfastError, InternalError, UserFunctionError
+from holdfast.errors import (
+    DisagreementError,
+    HoldfastError,
+    InternalError,
+    JobDefinitionError,
+    JobExecutionError,
+    UserFunctionError,
+)
+from holdfast.runtime.faults import SimulatedKill
 from holdfast.runtime.protocol import EpochTask
 from tests.simulation.cluster import ClusterGaveUp
+from tests.simulation.engine import SimulatedEngine
 from tests.simulation.verifier import Image
 from tests.simulation.world import SimulatedFailure, Violation
 
@@ -43,123 +62,172 @@ class Results(CollectedRecords):
         super().__init__()
         self.records: Counter[Any] = Counter()
 
-    def put(self, records: list[Any]) -> None:
+    def put(self, records: list[Any], check: Callable[[], None] | None = None) -> None:
         self.records.update(records)
+
+
+class _Asked(NamedTuple):
+    """A request, and what is to be so when it is answered well."""
+
+    what: str
+    answer: CompletableFuture[Any]
+    widths: dict[str, int]
 
 
 class Reign:
     """A driver from its start to its end; its death is an exception."""
 
-    def __init__(self, life: Life, driver: JobDriver, results: Results) -> None:
+    def __init__(
+        self, life: Life, runner: JobRunner, engine: SimulatedEngine, results: Results
+    ) -> None:
         self._life, self._world, self._random = life, life.world, life.world.random
-        self._driver = driver
-        self._results = results
-        self._attempt = 0
-        self._last_epoch = self._accepted_epoch = -1
-        self._tasks: Sequence[EpochTask] = ()
-        self._tries = 0
+        self.runner, self._engine, self._results = runner, engine, results
+        self._last_epoch = self._accepted_epoch = self._read_epoch = -1
+        #: the last epoch that read, if the job then left for another plan
+        self._left_at: int | None = None
+        self._restarts = 0
         #: completed, and not told to listeners in an accepted epoch yet
         self._untold: set[int] = set()
-        #: who asked for a savepoint, and whether the job is to stop with it
-        self._answers: list[tuple[CompletableFuture[str], bool]] = []
-        self._stops = False
-        self._accept = driver.book.accept
-        driver.book.accept = self._note_acceptance  # type: ignore[assignment,method-assign]
+        self._asked: list[_Asked] = []
+        self._barriers: list[int] = []
+        self._stops = self._cancelled = self._covered = False
+        self._asking = self._end_failed = False
+        engine.reign = self
+        self._world.requests = self._ask
+        self._watch_book()
+        self._watch_end()
 
     def run(self) -> None:
-        self._begin(0)
-        while not self._driver.over:
-            self._life.count_epoch()
-            try:
-                self._epoch()
-            except HoldfastError as error:
-                self._world.tell(f"the epoch failed: {str(error).splitlines()[0]}")
-                check_excuse(error)
-                if self._accepted_epoch == self._last_epoch:
-                    self._untold -= set(self._tasks[0].completed)
-                if not self._start_again(error):
-                    return
+        self._tell(JobStarting())
+        while not self.runner.over.is_set():
+            event = self._carry_out()
+            if event is not None:
+                self._tell(event)
             self._world.check()
-        self._end(self._outcome())
+        if self._world.driver_dead:
+            raise SimulatedKill("at the end of the job")
+        self._check_end()
+
+    def _tell(self, event: JobEvent) -> None:
+        self.runner.tell(event)
+        self.runner.machine.validate()
+
+    def _carry_out(self) -> JobEvent | None:
+        action = self.runner.machine.action
+        if isinstance(action, RunEpoch):
+            self._begin_epoch(action)
+        elif isinstance(action, EndJob):
+            self._world.tell(f"the job ends: {action.outcome.value}")
+        event = self.runner.carry_out()
+        match event:
+            case AttemptStarted():
+                self._begin_attempt()
+            case EpochCommitted():
+                self._look(event)
+            case ActionFailed():
+                self._fail(event)
+            case PlanChanged():
+                self._left_at = self._read_epoch
+                self._world.counts["the job runs with another plan"] += 1
+                self._watch_book()
+        self._take_answers()
+        return event
+
+    def wait(self, seconds: float) -> None:
+        """Time goes by before a restart."""
+        self._restarts += 1
+        self._world.counts["an attempt began again"] += 1
+        self._world.clock.advance(round(seconds * 1000))
+        self._world.step()
 
     # Attempts
 
-    def _begin(self, number: int) -> None:
-        start = self._driver.begin_attempt(number)
+    def _begin_attempt(self) -> None:
+        began = self.runner.history.attempts[-1]
+        start = self.runner.start_from if began.path is not None else None
+        if began.checkpoint is not None and start is None:
+            start = Start(self._life.store.read(began.checkpoint))
         name, restored = "the beginning", 0
         if start is not None:
             restored = start.metadata.id
             name = f"checkpoint {restored} of epoch {start.metadata.epoch}"
             self._last_epoch = max(self._last_epoch, start.metadata.epoch)
-        self._world.tell(f"attempt {number} begins with {name}")
+        self._world.tell(f"attempt {began.number} begins with {name}")
+        left_at, self._left_at = self._left_at, None
+        if left_at is not None and (start is None or start.metadata.epoch != left_at):
+            raise Violation(f"the job left after epoch {left_at}, and begins with {name}")
         self._untold = {checkpoint for checkpoint in self._untold if checkpoint <= restored}
         self._began_with = self._life.read_image(start)
         self._results.records.clear()
-        self._stops = False
+        self._stops = self._covered = False
 
-    def _start_again(self, failure: HoldfastError) -> bool:
-        decision = self._driver.checkpoints.after_failure(failure)
+    def _fail(self, event: ActionFailed) -> None:
+        error = event.failure
+        assert isinstance(error, HoldfastError)
+        action = self.runner.machine.action
+        self._world.tell(f"{type(action).__name__} failed: {str(error).splitlines()[0]}")
+        check_excuse(error)
+        if self._accepted_epoch == self._last_epoch and self._engine.tasks:
+            self._untold -= set(self._engine.tasks[0].completed)
         self._world.make_space()
-        if isinstance(decision, GiveUp):
-            self._world.tell(f"the job gives up: {decision.reason}")
-            self._end(Outcome.FAILED)
-            return False
-        self._world.counts["an attempt began again"] += 1
-        self._world.clock.advance(decision.after_ms)
-        self._attempt += 1
-        self._begin(self._attempt)
-        return True
 
     # Epochs
 
-    def _epoch(self) -> None:
-        self._last_epoch += 1
-        self._tries = 0
+    def _begin_epoch(self, order: RunEpoch) -> None:
+        if order.again:
+            self._world.tell(f"epoch {order.epoch} is discarded and run again")
+            self._world.counts["an epoch was discarded"] += 1
+            return
+        if order.epoch <= self._last_epoch:
+            raise Violation(f"epoch {order.epoch} follows epoch {self._last_epoch}")
+        if self._cancelled and not order.closing:
+            raise Violation(f"epoch {order.epoch} reads, and the job was cancelled before it")
+        if self.runner.book.finished and not (order.closing or order.last):
+            raise Violation(f"epoch {order.epoch} has nothing to read, and takes no checkpoint")
+        self._last_epoch = order.epoch
+        self._life.count_epoch()
         self._world.epoch_begins()
         self._world.clock.advance(self._random.choice((10, 60, 110, 110)))
-        self._driver.book.quota = 100 if self._world.calm else self._random.choice((1, 2, 2, 4))
-        self._ask()
-        self._driver.epoch(self._last_epoch, self._execute, _no_writers)
-        self._check_told()
-        self._look(self._tasks[0])
-        self._take_answers()
+        quota = 100 if self._world.calm else self._random.choice((1, 2, 2, 4))
+        self.runner.book.quota = quota
 
-    def _execute(self, tasks: Sequence[EpochTask]) -> EpochOutcome:
-        task, self._tasks = tasks[0], tasks
-        self._tries += 1
-        if self._tries > 1:
-            self._world.tell(f"epoch {task.epoch} is discarded and run again")
-            self._world.counts["an epoch was discarded"] += 1
-        elif task.checkpoint is not None:
+    def executes(self, task: EpochTask, tries: int) -> None:
+        """The engine runs an epoch."""
+        if tries == 1 and task.checkpoint is not None:
             self._life.begin_barrier(task.checkpoint)
-        outcome = self._life.cluster.execute(tasks)
-        if self._world.happens("an epoch is slow"):
-            self._world.clock.advance(2000)
-        return outcome
+            self._barriers.append(task.checkpoint)
 
-    def _note_acceptance(self, epoch: int, *details: Any) -> Any:
-        accepted = self._accept(epoch, *details)
-        self._accepted_epoch = epoch
-        return accepted
+    def _watch_book(self) -> None:
+        book = self.runner.book
+        accept = book.accept
 
-    def _check_told(self) -> None:
-        """Listeners were told of everything that had ended before the epoch."""
-        task = self._tasks[0]
-        told = {*task.completed, *task.aborted}
-        missed = [n for n in range(self._listeners()) if not told <= self._world.heard[n]]
-        if missed:
-            raise Violation(f"subtasks {missed} of totals were not told of {sorted(told)}")
-        self._untold -= told
-        if self._untold:
-            raise Violation(f"listeners were not told of {sorted(self._untold)}")
+        def note(epoch: int, *details: Any) -> Any:
+            accepted = accept(epoch, *details)
+            self._accepted_epoch = epoch
+            return accepted
 
-    def _listeners(self) -> int:
-        operators = self._driver.plan.operators.values()
-        return next(op.parallelism for op in operators if op.uid == "totals")
+        book.accept = note  # type: ignore[assignment,method-assign]
 
-    def _look(self, task: EpochTask) -> None:
-        """Look at what an accepted epoch left on the disk."""
-        world, checkpoint = self._world, task.checkpoint
+    def _watch_end(self) -> None:
+        end = self.runner.checkpoints.end
+
+        def note(outcome: Outcome) -> None:
+            try:
+                end(outcome)
+            except HoldfastError as error:
+                self._world.tell(f"the end of the job failed: {error}")
+                check_excuse(error)
+                self._end_failed = True
+
+        self.runner.checkpoints.end = note  # type: ignore[method-assign]
+
+    def _look(self, event: EpochCommitted) -> None:
+        """Look at what an accepted epoch left: on the disk, and with listeners."""
+        world, task = self._world, self._engine.tasks[0]
+        self._check_told(task)
+        if not task.closing:
+            self._read_epoch = task.epoch
+        checkpoint = task.checkpoint
         if checkpoint is None:
             world.tell(f"epoch {task.epoch} is accepted")
         elif not self._life.see_complete(checkpoint):
@@ -169,14 +237,31 @@ class Reign:
             world.counts["a checkpoint was completed"] += 1
             world.tell(f"epoch {task.epoch} is accepted; checkpoint {checkpoint} is complete")
             self._untold.add(checkpoint)
-            if self._random.random() < 0.3 or self._driver.book.finished:
-                self._check_checkpoint(checkpoint)
+            self._covered = event.finished
+            if self._random.random() < 0.3 or event.finished:
+                self._check_checkpoint(checkpoint, event.finished)
 
-    def _check_checkpoint(self, checkpoint: int) -> None:
+    def _check_told(self, task: EpochTask) -> None:
+        """Listeners were told of everything that had ended before the epoch."""
+        told = {*task.completed, *task.aborted}
+        missed = [n for n in range(self._listeners()) if not told <= self._world.heard[n]]
+        if missed:
+            raise Violation(f"subtasks {missed} of totals were not told of {sorted(told)}")
+        self._untold -= told
+        if self._untold:
+            raise Violation(f"listeners were not told of {sorted(self._untold)}")
+
+    def _listeners(self) -> int:
+        return self._widths()["totals"]
+
+    def _widths(self) -> dict[str, int]:
+        return {op.uid: op.parallelism for op in self.runner.plan.operators.values()}
+
+    def _check_checkpoint(self, checkpoint: int, finished: bool) -> None:
         image = self._life.read_image(Start(self._life.store.read(checkpoint)))
         assert image is not None
         self._check_results(image)
-        if self._driver.book.finished and not (image.at_end or image.drained):
+        if finished and not (image.at_end or image.drained):
             raise Violation(f"the job ends, and stands at {image.positions}")
 
     def _check_results(self, image: Image) -> None:
@@ -188,62 +273,129 @@ class Reign:
             what = f"expected {expected}, found {self._results.records}"
             raise Violation(f"wrong results in the attempt until {image.name}: {what}")
 
-    # Savepoints, and other wishes
+    # Requests: they come at any moment, between two steps of the driver
 
     def _ask(self) -> None:
-        checkpoints = self._driver.checkpoints
-        if self._world.happens("a savepoint is asked for"):
-            self._answers.append((checkpoints.ask_savepoint(SAVEPOINTS), False))
-        if self._world.happens("the job stops with a savepoint"):
+        if self._asking:
+            return
+        self._asking = True
+        try:
+            self._perhaps_ask()
+        finally:
+            self._asking = False
+
+    def _perhaps_ask(self) -> None:
+        world, runner = self._world, self.runner
+        if world.happens("a savepoint is asked for"):
+            self._note("savepoint", runner.savepoint(SAVEPOINTS))
+        if world.happens("a checkpoint is asked for"):
+            self._note("checkpoint", runner.checkpoint())
+        if world.happens("the job stops with a savepoint"):
             drain = self._random.random() < 0.2
-            answer = checkpoints.ask_savepoint(SAVEPOINTS, stop=True, drain=drain)
-            self._answers.append((answer, True))
-        if self._world.happens("the job is cancelled"):
-            self._driver.cancel_asked.set()
+            self._note("stop", runner.savepoint(SAVEPOINTS, stop=True, drain=drain))
+        if world.happens("the job is rescaled while it runs"):
+            self._rescale()
+        if world.happens("the job is cancelled"):
+            during = runner.machine.action
+            world.tell(f"the job is cancelled in {during}")
+            if isinstance(during, Wait):
+                world.counts["a job was cancelled while restarting"] += 1
+            self._cancelled = self._cancelled or not runner.machine.ended
+            runner.cancel()
+
+    def _note(self, what: str, answer: CompletableFuture[Any], **widths: int) -> None:
+        during = self.runner.machine.action
+        self._world.tell(f"somebody asks for a {what} in {type(during).__name__}")
+        self._asked.append(_Asked(what, answer, widths))
+
+    def _rescale(self) -> None:
+        widths = self._life.other_widths(self.runner.plan)
+        try:
+            self._note("rescaling", self.runner.rescale(widths), **widths)
+        except JobDefinitionError as error:
+            raise Violation(f"the plan is refused: {error}") from error
+        except JobExecutionError as error:
+            self._world.tell(f"no rescaling: {error}")
+            self._world.counts["a rescaling was refused"] += 1
 
     def _take_answers(self) -> None:
-        done = [(answer, stops) for answer, stops in self._answers if answer.done()]
-        self._answers = [(answer, stops) for answer, stops in self._answers if not answer.done()]
-        for answer, stops in done:
-            try:
-                path = answer.result(0)
-            except HoldfastError as error:
-                self._world.tell(str(error))
-                continue
-            self._world.tell(f"there is {path}")
-            self._world.counts["a savepoint was made"] += 1
-            self._life.check_savepoint(path)
-            self._stops |= stops
+        done = [asked for asked in self._asked if asked.answer.done()]
+        self._asked = [asked for asked in self._asked if not asked.answer.done()]
+        for asked in done:
+            failure = asked.answer.exception()
+            if failure is not None:
+                self._world.tell(f"no {asked.what}: {str(failure).splitlines()[0]}")
+            elif asked.what == "rescaling":
+                self._check_widths(asked)
+            elif asked.what != "checkpoint":
+                self._take_savepoint(asked)
+
+    def _check_widths(self, asked: _Asked) -> None:
+        self._world.counts["a rescaling was answered"] += 1
+        found = self._widths()
+        if self.runner.status not in (JobStatus.RUNNING, JobStatus.CANCELLING):
+            raise Violation(f"the job is rescaled, and {self.runner.status}")
+        if any(found[uid] != width for uid, width in asked.widths.items() if uid in found):
+            raise Violation(f"the job is rescaled to {asked.widths}, and runs with {found}")
+
+    def _take_savepoint(self, asked: _Asked) -> None:
+        path = asked.answer.result(0)
+        self._world.tell(f"there is {path}")
+        self._world.counts["a savepoint was made"] += 1
+        self._life.check_savepoint(path)
+        self._stops |= asked.what == "stop"
 
     # The end
 
-    def _outcome(self) -> Outcome:
-        if self._driver.stopped:
-            return Outcome.STOPPED
-        return Outcome.FINISHED if self._driver.book.finished else Outcome.CANCELLED
-
-    def _end(self, outcome: Outcome) -> None:
-        world, life = self._world, self._life
-        world.tell(f"the job ends: {outcome.value}")
-        if outcome is Outcome.STOPPED and not self._stops:
-            raise Violation("the job counts as stopped, and went on after its savepoint")
-        world.counts[f"the job ended: {outcome.value}"] += 1
-        try:
-            self._driver.checkpoints.end(outcome)
-        except HoldfastError as error:
-            world.tell(f"the end of the job failed: {error}")
-            check_excuse(error)
+    def _check_end(self) -> None:
+        action, life, world = self.runner.machine.action, self._life, self._world
+        assert isinstance(action, EndJob)
+        world.counts[f"the job ended: {action.outcome.value}"] += 1
+        self._take_answers()
+        self._check_outcome(action)
+        self._check_history()
+        if self._end_failed:
             world.make_space()
-            return
-        if outcome is Outcome.FINISHED:
+        elif action.outcome is Outcome.FINISHED:
             life.check_finished()
             life.done = self._random.random() > 0.1
             if not life.done:
                 life.run_again()
-        elif outcome is Outcome.STOPPED and self._driver.book.finished:
+        elif action.outcome is Outcome.STOPPED and self.runner.book.finished:
             life.done = True  # drained: there is nothing to go on with
         else:
             life.choose_start()
+
+    def _check_outcome(self, end: EndJob) -> None:
+        outcome = end.outcome
+        if self._asked:
+            raise Violation(f"the job has ended, and nobody answered {self._asked}")
+        if outcome is Outcome.STOPPED and not self._stops:
+            raise Violation("the job counts as stopped, and went on after its savepoint")
+        if outcome is Outcome.CANCELLED and not self._cancelled:
+            raise Violation("the job counts as cancelled, and nobody asked for that")
+        if outcome is Outcome.FINISHED and not self._covered:
+            raise Violation("the job has finished, and no checkpoint covers what it read")
+        if outcome is Outcome.FAILED:
+            assert isinstance(end.failure, HoldfastError)
+            check_excuse(end.failure)
+        if outcome not in (Outcome.FAILED, Outcome.CANCELLED) and self._untold:
+            raise Violation(f"the job has ended; nobody was told of {sorted(self._untold)}")
+
+    def _check_history(self) -> None:
+        """What people are told of the job is what happened, over restarts and changes of plan."""
+        history = self.runner.history
+        seen = [one.id for one in checkpoints_of(history)]
+        missing = sorted(set(self._barriers) - set(seen))
+        if missing:
+            raise Violation(f"nobody is told of checkpoints {missing}")
+        numbers = [attempt.number for attempt in attempts_of(history)]
+        if numbers != list(range(len(numbers))):
+            raise Violation(f"people are told of attempts {numbers}")
+        if self._restarts > self._life.restarts_allowed:
+            raise Violation(f"the job was restarted {self._restarts} times")
+        if history.status != self.runner.status.name:
+            raise Violation(f"the history says {history.status}: {self.runner.status}")
 
 
 def check_excuse(error: HoldfastError) -> None:
@@ -255,7 +407,3 @@ def check_excuse(error: HoldfastError) -> None:
     damaged = isinstance(error, CheckpointCorruptionError | DirectoryInUseError | InternalError)
     if damaged or not any(excuse in str(error) for excuse in _EXCUSES):
         raise Violation(f"the driver says: {error}") from error
-
-
-def _no_writers(blocks: list[Any]) -> None:
-    assert not blocks

@@ -39,9 +39,17 @@ ODDS = {
     "a savepoint is asked for": 0.12,
     "the job stops with a savepoint": 0.06,
     "the job is cancelled": 0.04,
+    "a checkpoint is asked for": 0.08,
+    "the job is rescaled while it runs": 0.10,
+    "a plan is refused": 0.5,
+    "a start fails": 0.08,
+    "the engine stops by itself": 0.03,
     "the job starts from a savepoint": 0.4,
     "the job starts from an older checkpoint": 0.1,
 }
+
+#: how often somebody might ask for something while the driver is at a file
+_REQUESTS = 0.03
 
 
 class SimulatedFailure(Exception):
@@ -63,6 +71,7 @@ class World:
         late: whether that is a zombie of an epoch that is over.
         late_files: what zombies wrote when their epoch was over.
         disturb: called between the steps of the driver, so that others are at work meanwhile.
+        requests: called there too: perhaps somebody asks the driver for something.
     """
 
     def __init__(self, seed: int) -> None:
@@ -80,6 +89,7 @@ class World:
         self.late = False
         self.late_files: set[str] = set()
         self.disturb: Callable[[], None] = lambda: None
+        self.requests: Callable[[], None] = lambda: None
         #: the checkpoints that a listener was told of in the running epoch, by subtask
         self.heard: defaultdict[int, set[int]] = defaultdict(set)
         #: the checkpoints whose metadata was seen on the disk, and which must stay there
@@ -145,6 +155,11 @@ class World:
         self.tell(f"the driver dies {where}")
         raise SimulatedKill(where)
 
+    def step(self) -> None:
+        """The driver does something that is no file's."""
+        self.disturb()
+        self.requests()
+
     def make_space(self) -> None:
         self._refused = 0
 
@@ -162,6 +177,8 @@ class World:
             if self.driver_dead:
                 raise SimulatedKill("dead already")
             self.disturb()
+            if self.random.random() < _REQUESTS:
+                self.requests()
             if self._steps_to_live is not None:
                 self._steps_to_live -= 1
                 if self._steps_to_live <= 0:

@@ -16,15 +16,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, assert_never
+from dataclasses import dataclass, replace
+from typing import Any, Final, assert_never
 
 from holdfast.checkpoint.events import (
-    AnswerSavepoint,
+    AnswerRequest,
     AttemptStarting,
-    CheckpointCounts,
     CheckpointRecord,
+    CheckpointRequested,
     CheckpointSettings,
+    CheckpointStatus,
     DiscardCheckpoint,
     EpochAccepted,
     EpochFailed,
@@ -39,12 +40,11 @@ from holdfast.checkpoint.events import (
     MetadataWritten,
     Notifications,
     Outcome,
-    SavepointRequested,
+    ReportCheckpoint,
     StopJob,
     SubtaskAcknowledged,
     WriteMetadata,
 )
-from holdfast.checkpoint.history import CheckpointHistory
 from holdfast.errors import InternalError
 
 __all__ = ["Coordinator"]
@@ -58,13 +58,38 @@ class _InFlight:
     id: int
     epoch: int
     triggered: int
-    request: SavepointRequested | None
+    #: who is answered when it ends: any number of those that ask for a checkpoint, or one that
+    #: asks for a savepoint
+    requests: tuple[CheckpointRequested, ...]
     #: whether it is, or also is, a checkpoint in the job's checkpoint directory
     in_store: bool
 
     @property
+    def savepoint(self) -> CheckpointRequested | None:
+        wanted = [request for request in self.requests if request.directory is not None]
+        return wanted[0] if wanted else None
+
+    @property
     def stops(self) -> bool:
-        return self.request is not None and self.request.stop
+        return self.savepoint is not None and self.savepoint.stop
+
+    def answers(self, path: str | None = None, failure: str | None = None) -> list[Instruction]:
+        return [AnswerRequest(request, self.id, path, failure) for request in self.requests]
+
+    def record(self) -> CheckpointRecord:
+        """What is known while it is in flight."""
+        return CheckpointRecord(
+            self.id,
+            CheckpointStatus.IN_PROGRESS,
+            self.triggered,
+            savepoint=self.savepoint is not None,
+        )
+
+    def ended(self, now: int, status: CheckpointStatus, **figures: Any) -> CheckpointRecord:
+        duration = max(0, now - self.triggered)
+        return replace(
+            self.record(), status=status, end_timestamp=now, duration=duration, **figures
+        )
 
 
 class Coordinator:
@@ -88,7 +113,6 @@ class Coordinator:
     Args:
         first_id: the id of the next checkpoint: one more than any that was ever given.
         completed: ids of the checkpoints that are in the checkpoint directory already.
-        history: how many checkpoints are remembered for monitoring.
     """
 
     def __init__(
@@ -96,11 +120,9 @@ class Coordinator:
         settings: CheckpointSettings,
         first_id: int = 1,
         completed: Iterable[int] = (),
-        history: int = 100,
     ) -> None:
         self.settings = settings
         self._next_id = first_id
-        self._history = CheckpointHistory(history)
         #: the epoch that runs, and the checkpoint that it carries
         self._epoch: int | None = None
         self._barrier: _InFlight | None = None
@@ -108,8 +130,8 @@ class Coordinator:
         self._writing: dict[int, _InFlight] = {}
         #: aborted while their metadata was being written; if it still appears, it goes again
         self._late: dict[int, _InFlight] = {}
-        #: savepoints that wait for an epoch
-        self._requests: deque[SavepointRequested] = deque()
+        #: what waits for an epoch
+        self._requests: deque[CheckpointRequested] = deque()
         #: in the checkpoint directory, oldest first
         self._completed = sorted(completed)
         #: there too, but newer than where this attempt started: damaged, or not wanted
@@ -149,15 +171,6 @@ class Coordinator:
         """Return whether no epoch may start now: the job stops at a savepoint in writing."""
         return any(checkpoint.stops for checkpoint in self._writing.values())
 
-    @property
-    def counts(self) -> CheckpointCounts:
-        """Return how many checkpoints there were."""
-        return self._history.counts
-
-    def history(self) -> tuple[CheckpointRecord, ...]:
-        """Return the last checkpoints, oldest first."""
-        return self._history.records()
-
     def notifications(self) -> Notifications:
         """Return what listeners are told in the running epoch, or else in the next (step 3)."""
         return self._pending if self._epoch is None else self._carried
@@ -178,8 +191,8 @@ class Coordinator:
                 return self._metadata_written(event)
             case MetadataFailed():
                 return self._metadata_failed(event)
-            case SavepointRequested():
-                return self._savepoint_requested(event)
+            case CheckpointRequested():
+                return self._requested(event)
             case AttemptStarting():
                 return self._attempt_starting(event)
             case JobEnding():
@@ -198,27 +211,42 @@ class Coordinator:
         self._carried = self._pending
         if event.closing:
             return []
-        if self._requests and not self._stopping:
-            return [self._trigger(event, self._requests.popleft())]
-        return [self._trigger(event, None)] if self._is_due(event) else []
+        requests = () if self._stopping else self._next_requests()
+        return self._trigger(event, requests) if requests or self._is_due(event) else []
+
+    def _next_requests(self) -> tuple[CheckpointRequested, ...]:
+        """Take the requests that the next checkpoint answers: a savepoint answers one of them."""
+        possible = [r for r in self._requests if r.directory is not None or self._has_room]
+        taken = possible[:1]
+        if taken and taken[0].directory is None:
+            taken = [request for request in possible if request.directory is None]
+        self._requests = deque(request for request in self._requests if request not in taken)
+        return tuple(taken)
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether another checkpoint may be in flight."""
+        running = [c for c in self._writing.values() if c.savepoint is None]
+        return len(running) < self.settings.max_concurrent
 
     def _is_due(self, event: EpochStarting) -> bool:
         interval = self.settings.interval_ms
         if interval is None or self._stopping:
             return False
-        running = [c for c in self._writing.values() if c.request is None]
-        if len(running) >= self.settings.max_concurrent:
+        if not self._has_room:
             return False
         # NB: min, for a clock that was set back must not put off the next one for long.
         latest = event.now + interval
         self._due = latest if self._due is None else min(self._due, latest)
         pausing = self._is_pausing(event.now)
-        if not event.forced and (event.now < self._due or pausing):
-            return False
-        # At a fixed rate; those that were missed are not made up for.
-        following = self._due + interval
-        self._due = following if following > event.now else latest
-        return True
+        return event.forced or (event.now >= self._due and not pausing)
+
+    def _schedule_next(self, now: int) -> None:
+        """Put down when the next one is due: at a fixed rate; what was missed is not made up."""
+        interval = self.settings.interval_ms
+        if interval is not None:
+            following = interval + (now if self._due is None else min(self._due, now + interval))
+            self._due = following if following > now else now + interval
 
     def _is_pausing(self, now: int) -> bool:
         if self._pause_ends is None:
@@ -226,12 +254,21 @@ class Coordinator:
         self._pause_ends = min(self._pause_ends, now + self.settings.min_pause_ms)
         return now < self._pause_ends
 
-    def _trigger(self, event: EpochStarting, request: SavepointRequested | None) -> InjectBarrier:
-        in_store = request is None or (request.stop and self.settings.enabled)
-        self._barrier = _InFlight(self._next_id, event.epoch, event.now, request, in_store)
+    def _trigger(
+        self, event: EpochStarting, requests: tuple[CheckpointRequested, ...]
+    ) -> list[Instruction]:
+        barrier = _InFlight(self._next_id, event.epoch, event.now, requests, in_store=True)
+        savepoint = barrier.savepoint
+        if savepoint is not None:
+            barrier = replace(barrier, in_store=savepoint.stop and self.settings.enabled)
+        else:
+            self._schedule_next(event.now)
+        self._barrier = barrier
         self._next_id += 1
-        self._history.triggered(self._barrier.id, event.now, request is not None)
-        return InjectBarrier(self._barrier.id, event.now, request)
+        return [
+            ReportCheckpoint(barrier.record()),
+            InjectBarrier(barrier.id, event.now, savepoint),
+        ]
 
     # Step 8: agree
 
@@ -246,7 +283,7 @@ class Coordinator:
             places = frozenset((ack.level, ack.subtask) for ack in late)
             return self._abort(barrier, event.now, failure, late=places)
         self._writing[barrier.id] = barrier
-        return [WriteMetadata(barrier.id, barrier.epoch, barrier.request, barrier.in_store)]
+        return [WriteMetadata(barrier.id, barrier.epoch, barrier.savepoint, barrier.in_store)]
 
     def _failure(
         self, barrier: _InFlight, event: EpochAccepted, late: list[SubtaskAcknowledged]
@@ -272,10 +309,7 @@ class Coordinator:
         barrier = self._end_epoch(event.epoch)
         if barrier is None:
             return []
-        if event.again and barrier.request is not None:
-            self._requests.appendleft(barrier.request)
-            return self._abort(barrier, event.now, event.reason, counts=False, answer=False)
-        if barrier.request is None:
+        if barrier.savepoint is None:
             self._due = event.now
         return self._abort(barrier, event.now, event.reason, counts=False)
 
@@ -292,24 +326,29 @@ class Coordinator:
         if late is not None:
             return [DiscardCheckpoint(late.id)] if late.in_store else []
         checkpoint = self._written(event.checkpoint)
-        self._history.completed(checkpoint.id, event.now, event.size, event.written, event.path)
-        instructions: list[Instruction] = []
+        record = checkpoint.ended(
+            event.now,
+            CheckpointStatus.COMPLETED,
+            size=event.size,
+            written=event.written,
+            path=event.path or None,
+        )
+        instructions: list[Instruction] = [ReportCheckpoint(record)]
         if checkpoint.in_store:
             instructions += self._complete(checkpoint, event.now)
         if checkpoint.in_store or checkpoint.stops:
             self._notify(completed=checkpoint.id)
-        if checkpoint.request is not None:
-            instructions.append(AnswerSavepoint(checkpoint.request, path=event.path))
-            if checkpoint.request.stop:
-                self._stopping = True
-                instructions.append(StopJob(event.path, checkpoint.request.drain))
+        instructions += checkpoint.answers(path=event.path)
+        if checkpoint.savepoint is not None and checkpoint.stops:
+            self._stopping = True
+            instructions.append(StopJob(event.path, checkpoint.savepoint.drain))
         return instructions
 
     def _complete(self, checkpoint: _InFlight, now: int) -> list[Instruction]:
         self._failures = 0
         self._pause_ends = now + self.settings.min_pause_ms
         instructions: list[Instruction] = []
-        older = [c for c in self._writing.values() if c.request is None and c.id < checkpoint.id]
+        older = [c for c in self._writing.values() if c.savepoint is None and c.id < checkpoint.id]
         for subsumed in older:
             reason = f"checkpoint {checkpoint.id} was completed before it"
             instructions += self._abandon(subsumed, now, reason)
@@ -338,22 +377,21 @@ class Coordinator:
         now: int,
         reason: str,
         counts: bool = True,
-        answer: bool = True,
         late: frozenset[tuple[int, int]] = frozenset(),
     ) -> list[Instruction]:
         """End a checkpoint; ``counts`` if it failed by itself, not because the epoch or job did."""
-        self._history.failed(checkpoint.id, now, reason, late)
         self._notify(aborted=checkpoint.id)
-        request = checkpoint.request
-        if request is not None:
-            answers: list[Instruction] = [AnswerSavepoint(request, failure=reason)]
-            if counts and request.drain:
-                # its sources have ended; only an earlier state can go on
-                answers.append(
-                    FailJob(f"the job was drained for a savepoint that failed: {reason}")
-                )
-            return answers if answer else []
-        return self._count_failure(checkpoint.id, reason) if counts else []
+        record = checkpoint.ended(now, CheckpointStatus.FAILED, failure=reason)
+        told = [ReportCheckpoint(record, counts, late), *checkpoint.answers(failure=reason)]
+        if not counts:
+            return told
+        if checkpoint.savepoint is None:
+            return [*told, *self._count_failure(checkpoint.id, reason)]
+        if checkpoint.savepoint.drain:
+            # its sources have ended; only an earlier state can go on
+            why = f"the job was drained for a savepoint that failed: {reason}"
+            return [*told, FailJob(why)]
+        return told
 
     def _count_failure(self, checkpoint: int, reason: str) -> list[Instruction]:
         self._failures += 1
@@ -387,9 +425,9 @@ class Coordinator:
 
     # The job
 
-    def _savepoint_requested(self, event: SavepointRequested) -> list[Instruction]:
+    def _requested(self, event: CheckpointRequested) -> list[Instruction]:
         if self._stopping:
-            return [AnswerSavepoint(event, failure="the job is stopping")]
+            return [AnswerRequest(event, 0, failure="the job is stopping")]
         self._requests.append(event)
         return []
 
@@ -410,7 +448,7 @@ class Coordinator:
     def _job_ending(self, event: JobEnding) -> list[Instruction]:
         instructions = self._abort_all(event.now, "the job ended")
         for request in self._requests:
-            instructions.append(AnswerSavepoint(request, failure="the job ended"))
+            instructions.append(AnswerRequest(request, 0, failure="the job ended"))
         self._requests.clear()
         self._stopping = True
         keep = event.outcome in (Outcome.FAILED, Outcome.STOPPED) or (

@@ -11,10 +11,10 @@ from enum import Enum
 from typing import TypeAlias
 
 __all__ = [
-    "AnswerSavepoint",
+    "AnswerRequest",
     "AttemptStarting",
-    "CheckpointCounts",
     "CheckpointRecord",
+    "CheckpointRequested",
     "CheckpointSettings",
     "CheckpointStatus",
     "DiscardCheckpoint",
@@ -31,7 +31,7 @@ __all__ = [
     "MetadataWritten",
     "Notifications",
     "Outcome",
-    "SavepointRequested",
+    "ReportCheckpoint",
     "StopJob",
     "SubtaskAcknowledged",
     "WriteMetadata",
@@ -137,12 +137,11 @@ class EpochAccepted:
 
 @dataclass(frozen=True, slots=True)
 class EpochFailed:
-    """The epoch is lost. ``again``: it is run again from the heads before it, in this attempt."""
+    """The epoch is lost."""
 
     epoch: int
     now: int
     reason: str = "the epoch failed"
-    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +171,17 @@ class MetadataFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class SavepointRequested:
-    """Somebody asks for a savepoint.
+class CheckpointRequested:
+    """Somebody asks for a checkpoint, or for a savepoint.
 
     Attributes:
-        directory: below which it is written.
-        stop: the job ends with it.
+        directory: below which a savepoint is written; None asks for a checkpoint.
+        stop: the job ends with the savepoint.
         drain: before it, time goes to its end: all timers fire, and sources are read no more.
         request: tells requests apart; comes back with the answer.
     """
 
-    directory: str
+    directory: str | None = None
     stop: bool = False
     drain: bool = False
     request: str = ""
@@ -190,6 +189,9 @@ class SavepointRequested:
     def __post_init__(self) -> None:
         if self.drain and not self.stop:
             message = "a job can be drained only when it is stopped; ask for stop=True as well"
+            raise ValueError(message)
+        if self.stop and self.directory is None:
+            message = "a job stops with a savepoint; name a directory for it"
             raise ValueError(message)
 
 
@@ -217,7 +219,7 @@ Event: TypeAlias = (
     | EpochFailed
     | MetadataWritten
     | MetadataFailed
-    | SavepointRequested
+    | CheckpointRequested
     | JobEnding
 )
 
@@ -231,7 +233,7 @@ class InjectBarrier:
 
     checkpoint_id: int
     timestamp: int
-    savepoint: SavepointRequested | None = None
+    savepoint: CheckpointRequested | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ class WriteMetadata:
 
     checkpoint_id: int
     epoch: int
-    savepoint: SavepointRequested | None = None
+    savepoint: CheckpointRequested | None = None
     in_store: bool = True
 
 
@@ -258,12 +260,27 @@ class DiscardCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerSavepoint:
-    """Tell who asked: the path of the savepoint, or why there is none."""
+class AnswerRequest:
+    """Tell who asked: the checkpoint and where it is, or why there is none."""
 
-    request: SavepointRequested
+    request: CheckpointRequested
+    checkpoint_id: int
     path: str | None = None
     failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCheckpoint:
+    """Let everybody know of a checkpoint as it stands now.
+
+    Attributes:
+        is_failure: it failed by itself, and not because the epoch or the job did.
+        late: the subtasks, as (level, subtask), that acknowledged after it had expired.
+    """
+
+    record: CheckpointRecord
+    is_failure: bool = False
+    late: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +307,8 @@ Instruction: TypeAlias = (
     InjectBarrier
     | WriteMetadata
     | DiscardCheckpoint
-    | AnswerSavepoint
+    | AnswerRequest
+    | ReportCheckpoint
     | StopJob
     | FailJob
     | MarkFinished
@@ -325,7 +343,6 @@ class CheckpointRecord:
         size: of all state; ``written``: of what is new since the checkpoint before.
         failure: why there is none.
         path: where it is.
-        late: the subtasks, as (level, subtask), that acknowledged after the checkpoint had expired.
     """
 
     id: int
@@ -338,13 +355,3 @@ class CheckpointRecord:
     savepoint: bool = False
     failure: str | None = None
     path: str | None = None
-    late: frozenset[tuple[int, int]] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointCounts:
-    """How many there were of each kind, savepoints among them."""
-
-    triggered: int = 0
-    completed: int = 0
-    failed: int = 0

@@ -45,25 +45,6 @@ class EpochReport:
     state_bytes: int
 
 
-@dataclass(frozen=True)
-class AttemptReport:
-    """One start of a job, for people.
-
-    Attributes:
-        number: counts from 0 with each start of the program.
-        started: when, in seconds.
-        checkpoint: the id of the checkpoint that it began with; None for the beginning.
-        failure: what it ended with, if it failed.
-        failed: when it failed, in seconds.
-    """
-
-    number: int
-    started: float
-    checkpoint: int | None = None
-    failure: str | None = None
-    failed: float | None = None
-
-
 class Barrier(NamedTuple):
     """What an epoch carries: the checkpoint at its end, if any, and what listeners are told.
 

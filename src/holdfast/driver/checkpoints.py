@@ -9,20 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.checkpoint.coordinator import Coordinator
 from holdfast.checkpoint.errors import CheckpointError, DirectoryInUseError
 from holdfast.checkpoint.events import (
-    AnswerSavepoint,
+    AnswerRequest,
     AttemptStarting,
-    CheckpointRecord,
+    CheckpointRequested,
     CheckpointSettings,
-    CheckpointStatus,
     DiscardCheckpoint,
     EpochAccepted,
     EpochFailed,
@@ -35,7 +34,7 @@ from holdfast.checkpoint.events import (
     MetadataFailed,
     MetadataWritten,
     Outcome,
-    SavepointRequested,
+    ReportCheckpoint,
     StopJob,
     SubtaskAcknowledged,
     WriteMetadata,
@@ -52,14 +51,12 @@ from holdfast.common.recovery_options import (
     restore_path,
     starts_afresh,
 )
-from holdfast.common.restart_options import restart_strategy
 from holdfast.common.time import wall_clock
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.driver.book import Barrier, EpochBook
-from holdfast.driver.restart import GiveUp, Restart, make_policy
 from holdfast.driver.start import Start, check_pickles, fit, operator_images
-from holdfast.errors import JobExecutionError, SparkLostError
+from holdfast.errors import JobExecutionError
 from holdfast.filesystem import FileSystem, FileSystemError, check_scheme
 from holdfast.filesystem.local import LOCAL
 from holdfast.history.events import origin_of
@@ -68,10 +65,11 @@ from holdfast.printable import get_logger
 from holdfast.runtime.context import Clock
 from holdfast.runtime.faults import Faults
 from holdfast.runtime.stopwatch import Stopwatch
-from holdfast.state.errors import PickledStateError, StateMigrationError, StateStorageError
+from holdfast.state.errors import StateStorageError
 from holdfast.state.storage import StateStorage
 
 _T = TypeVar("_T")
+Report = Callable[[ReportCheckpoint, tuple[int, ...]], None]
 #: what a job was told that begins at the beginning; no address
 _AFRESH = ""
 
@@ -92,7 +90,7 @@ class Completion:
 
 
 class JobCheckpoints:
-    """Checkpoints, savepoints and restarts of one job."""
+    """The checkpoints and savepoints of one job, over all its attempts and plans."""
 
     def __init__(
         self,
@@ -102,11 +100,13 @@ class JobCheckpoints:
         clock: Clock = wall_clock,
         storage: StateStorage | None = None,
         files: FileSystem = LOCAL,
+        report: Report = lambda told, retained: None,
     ) -> None:
         """Read the settings; without a directory in them, checkpoints live as long as the job.
 
         ``scratch``: the job's own directory, which the workers see. ``storage``: where the state
         of a job is that takes no checkpoints. ``files``: what finds the file systems of addresses.
+        ``report``: is told of every checkpoint that begins or ends, with the ids of those kept.
         """
         config = CheckpointConfig(configuration)
         directory = config.get_checkpoint_directory()
@@ -125,13 +125,11 @@ class JobCheckpoints:
         self._elsewhere = None if self.enabled else storage
         self._savepoints = config.get_savepoint_directory()
         self._settings = _settings(config)
-        self._policy = make_policy(restart_strategy(configuration), self.enabled)
         self._coordinator = Coordinator(self._settings)
-        self._requests: SimpleQueue[SavepointRequested] = SimpleQueue()
-        self._answers: dict[str, CompletableFuture[str]] = {}
-        #: checkpoints that somebody asked for and that have no id yet, and those that have
-        self._asked: SimpleQueue[CompletableFuture[int]] = SimpleQueue()
-        self._promised: dict[int, list[CompletableFuture[int]]] = {}
+        self._report = report
+        self._requests: SimpleQueue[CheckpointRequested] = SimpleQueue()
+        #: who asked for what, by request: they get the id of a checkpoint, the path of a savepoint
+        self._answers: dict[str, CompletableFuture[Any]] = {}
         self._start: Start | None = None
         #: why the running checkpoint cannot be written, if that is known
         self._unnoted: tuple[str, ...] = ()
@@ -202,14 +200,6 @@ class JobCheckpoints:
         """The state files of the job."""
         return self.store.storage if self._elsewhere is None else self._elsewhere
 
-    def after_failure(self, failure: BaseException) -> Restart | GiveUp:
-        """Whether the job is started again after a failure, and when."""
-        if isinstance(failure, StateMigrationError | PickledStateError):
-            return GiveUp("the state that the job begins with will not be readable the next time")
-        if isinstance(failure, SparkLostError):
-            return GiveUp("there is no Spark in this process to start the job again on")
-        return self._policy.on_failure(self._clock())
-
     @property
     def next_origin(self) -> str:
         """Where the job would begin after a failure now, in words."""
@@ -220,13 +210,28 @@ class JobCheckpoints:
             return origin_of(None, savepoint=False, again=True)
         return origin_of(metadata.id, metadata.savepoint, again=True)
 
+    def fitted(self, plan: Plan) -> Plan:
+        """Return another plan as it can go on from the last whole checkpoint.
+
+        Raises:
+            JobDefinitionError: when it cannot.
+            StateError: when its states cannot.
+        """
+        start = self._next_start()
+        allowed = allows_non_restored_state(self._configuration)
+        return plan if start is None else fit(plan, start.metadata, allowed)
+
     def restart(self) -> Start | None:
-        """Where the next attempt begins: the last whole checkpoint, or where this job began."""
+        """Begin the next attempt; returns where it does."""
         self.store.check_lock()
-        latest = self.store.latest(deep=True, among=self._coordinator.completed)
-        start = self._start if latest is None else Start(latest)
+        start = self._next_start()
         self._begin(start)
         return start
+
+    def _next_start(self) -> Start | None:
+        """Return the last whole checkpoint, or where this job began."""
+        latest = self.store.latest(deep=True, among=self._coordinator.completed)
+        return self._start if latest is None else Start(latest)
 
     def _begin(self, start: Start | None) -> None:
         own = start.metadata.id if start is not None and start.directory is None else None
@@ -236,77 +241,64 @@ class JobCheckpoints:
         self, directory: str | None, stop: bool = False, drain: bool = False
     ) -> CompletableFuture[str]:
         """Ask for a savepoint with one of the next epochs; from any thread."""
-        answer: CompletableFuture[str] = CompletableFuture()
         target = directory or self._savepoints
         if target is None:
-            answer.set_exception(
-                CheckpointError(
-                    "a savepoint needs a directory: name one, or set "
-                    "'execution.checkpointing.savepoint-dir'"
-                )
+            return _refused(
+                "a savepoint needs a directory: name one, or set "
+                "'execution.checkpointing.savepoint-dir'"
             )
-            return answer
         try:
             check_scheme(target)
         except ValueError as error:
-            answer.set_exception(CheckpointError(f"there is no savepoint: {error}"))
-            return answer
-        request = SavepointRequested(target, stop, drain, str(id(answer)))
+            return _refused(f"there is no savepoint: {error}")
+        return self._ask(target, stop, drain)
+
+    def ask_checkpoint(self) -> CompletableFuture[int]:
+        """Ask for a checkpoint with one of the next epochs, whatever the time; from any thread."""
+        if not self.enabled:
+            return _refused(
+                "the job takes no checkpoints; set 'execution.checkpointing.interval', or "
+                "take a savepoint"
+            )
+        return self._ask(None)
+
+    def _ask(
+        self, directory: str | None, stop: bool = False, drain: bool = False
+    ) -> CompletableFuture[Any]:
+        answer: CompletableFuture[Any] = CompletableFuture()
+        request = CheckpointRequested(directory, stop, drain, str(id(answer)))
         self._answers[request.request] = answer
         self._requests.put(request)
         return answer
 
-    def ask_checkpoint(self) -> CompletableFuture[int]:
-        """Ask for a checkpoint with one of the next epochs, whatever the time; from any thread."""
-        answer: CompletableFuture[int] = CompletableFuture()
-        if self.enabled:
-            self._asked.put(answer)
-        else:
-            answer.set_exception(
-                CheckpointError(
-                    "the job takes no checkpoints; set 'execution.checkpointing.interval', or "
-                    "take a savepoint"
-                )
+    def refuse(self) -> None:
+        """Answer what the end of the job has left unanswered."""
+        while self._answers:
+            self._answers.popitem()[1].set_exception(
+                CheckpointError("there is no checkpoint: the job has ended")
             )
-        return answer
-
-    def refuse_savepoints(self) -> None:
-        """Answer what is asked for after the job's end."""
-        self._promised.setdefault(-1, []).extend(_drain(self._asked))
-        self._settle()
-        for request in list(self._answers):
-            answer = self._answers.pop(request, None)
-            if answer is not None:  # the thread of the job may have been faster
-                answer.set_exception(CheckpointError("there is no savepoint: the job has ended"))
 
     def epoch_starting(self, epoch: int, forced: bool = False, closing: bool = False) -> Barrier:
         """What the epoch carries: a checkpoint perhaps, and what listeners are told (step 1)."""
         self.store.check_lock(ask=False)
         self._take_requests()
         self._unnoted = ()
-        forced = forced or not self._asked.empty()
-        event = EpochStarting(epoch, self._clock(), forced, closing)
-        instructions = self._coordinator.handle(event)
+        barrier = Barrier()
+        for instruction in self._coordinator.handle(
+            EpochStarting(epoch, self._clock(), forced, closing)
+        ):
+            if isinstance(instruction, InjectBarrier):
+                barrier = self._barrier(instruction)
+            else:
+                self._carry_out(instruction)
         told = self._coordinator.notifications()
-        for instruction in instructions:
-            if isinstance(instruction, InjectBarrier) and instruction.savepoint is None:
-                self._promised[instruction.checkpoint_id] = _drain(self._asked)
-            if isinstance(instruction, InjectBarrier) and self._note(instruction.checkpoint_id):
-                _logger.info(
-                    "triggering checkpoint %d @ %d for job '%s'",
-                    instruction.checkpoint_id,
-                    instruction.timestamp,
-                    self.plan.name,
-                )
-                drains = instruction.savepoint is not None and instruction.savepoint.drain
-                return Barrier(
-                    instruction.checkpoint_id,
-                    instruction.timestamp,
-                    told.completed,
-                    told.aborted,
-                    drains,
-                )
-        return Barrier(None, 0, told.completed, told.aborted)
+        return barrier._replace(completed=told.completed, aborted=told.aborted)
+
+    def _barrier(self, order: InjectBarrier) -> Barrier:
+        if not self._note(order.checkpoint_id):
+            return Barrier()
+        drains = order.savepoint is not None and order.savepoint.drain
+        return Barrier(order.checkpoint_id, order.timestamp, drains=drains)
 
     def _note(self, checkpoint: int) -> bool:
         """Take note of an id before it is given away; if that is not possible, nobody hears of it.
@@ -342,41 +334,21 @@ class JobCheckpoints:
         """
         completion = Completion()
         failed = (*self._unnoted, *failures)
-        in_flight = self._coordinator.in_flight
         # NB: nobody asks who acknowledged an epoch that carries no checkpoint
-        acks = tuple(acknowledged) if in_flight else ()
+        acks = tuple(acknowledged) if self._coordinator.in_flight else ()
         event = EpochAccepted(epoch, self._clock(), failed, acks)
-        instructions = self._coordinator.handle(event)
-        self._warn_of_failures(in_flight)
-        for instruction in instructions:
+        for instruction in self._coordinator.handle(event):
             if isinstance(instruction, WriteMetadata):
                 faults.reach(9, epoch, True)
                 completion = self._write(instruction, book, log, steps)
                 faults.reach(10, epoch, True)
             else:
                 self._carry_out(instruction)
-        self._settle()
         return completion
 
     def epoch_failed(self, epoch: int, reason: str) -> None:
         """Give up the checkpoint that the epoch carried."""
         self._do(EpochFailed(epoch, self._clock(), reason))
-        self._settle()
-
-    def _settle(self) -> None:
-        """Answer those who asked for a checkpoint that has ended."""
-        records = {record.id: record for record in self._coordinator.history()}
-        for checkpoint, answers in list(self._promised.items()):
-            record = records.get(checkpoint)
-            if record is not None and record.status is CheckpointStatus.IN_PROGRESS:
-                continue
-            del self._promised[checkpoint]
-            for answer in answers:
-                if record is not None and record.status is CheckpointStatus.COMPLETED:
-                    answer.set_result(checkpoint)
-                else:
-                    why = "the job has ended" if record is None else record.failure
-                    answer.set_exception(CheckpointError(f"there is no checkpoint: {why}"))
 
     def end(self, outcome: Outcome) -> None:
         """Keep or drop the checkpoints, as the settings say; unlock the directory."""
@@ -390,18 +362,10 @@ class JobCheckpoints:
         finally:
             self.store.release()
 
-    def history(self) -> tuple[CheckpointRecord, ...]:
-        """The last checkpoints, oldest first."""
-        return self._coordinator.history()
-
     @property
     def savepoint_directory(self) -> str | None:
         """Where savepoints go if nobody says where."""
         return self._savepoints
-
-    def retained(self) -> tuple[int, ...]:
-        """The ids of the checkpoints that are kept, oldest first."""
-        return self._coordinator.completed
 
     def forget_files(self, unneeded: Iterable[str]) -> None:
         """Delete state files that neither the job nor a checkpoint needs any more."""
@@ -423,12 +387,7 @@ class JobCheckpoints:
         except DirectoryInUseError:
             raise
         except (CheckpointError, StateStorageError, FileSystemError) as error:
-            failed = self._coordinator.handle(
-                MetadataFailed(order.checkpoint_id, self._clock(), str(error))
-            )
-            self._warn_of_failures([order.checkpoint_id])
-            for instruction in failed:
-                self._carry_out(instruction)
+            self._do(MetadataFailed(order.checkpoint_id, self._clock(), str(error)))
             return Completion()
         with steps.timed("commit"):
             return self._completed(order, metadata, path, book)
@@ -450,8 +409,8 @@ class JobCheckpoints:
     def _put_in_place(self, order: WriteMetadata, metadata: CheckpointMetadata) -> str:
         """Write a checkpoint to where it belongs (step 9); returns the path that people know."""
         path = self.store.address_of(order.checkpoint_id)
-        if order.savepoint is not None:
-            directory = order.savepoint.directory
+        directory = None if order.savepoint is None else order.savepoint.directory
+        if directory is not None:
             path = copy_savepoint(metadata, self.storage, directory, self._files)
         if order.in_store:
             self.store.write(metadata)
@@ -467,30 +426,9 @@ class JobCheckpoints:
         stops = self._do(
             MetadataWritten(order.checkpoint_id, self._clock(), sum(sizes.values()), path, written)
         )
-        self._log_completed()
         if order.in_store:
             self._let_go(book)
         return Completion(order.in_store, stops)
-
-    def _warn_of_failures(self, checkpoints: Collection[int]) -> None:
-        for record in self._coordinator.history():
-            if record.id in checkpoints and record.status is CheckpointStatus.FAILED:
-                _logger.warning(
-                    "checkpoint %d of job '%s' failed: %s",
-                    record.id,
-                    self.plan.name,
-                    record.failure,
-                )
-
-    def _log_completed(self) -> None:
-        record = self._coordinator.history()[-1]
-        _logger.info(
-            "completed checkpoint %d for job '%s' (%d bytes in %d ms)",
-            record.id,
-            self.plan.name,
-            record.size,
-            record.duration,
-        )
 
     def _let_go(self, book: EpochBook) -> None:
         """Delete what the new checkpoint makes superfluous (step 10)."""
@@ -517,21 +455,29 @@ class JobCheckpoints:
                 self.store.discard(checkpoint_id)
             case MarkFinished():
                 self.store.mark_finished()
-            case AnswerSavepoint(request, path, failure):
-                self._answer(self._answers.pop(request.request), path, failure)
+            case ReportCheckpoint():
+                self._report(instruction, self._coordinator.completed)
+            case AnswerRequest():
+                self._answer(instruction)
             case FailJob(reason):
                 raise JobExecutionError(reason)
             case StopJob():
                 return True
         return False
 
-    def _answer(
-        self, answer: CompletableFuture[str], path: str | None, failure: str | None
-    ) -> None:
-        if path is not None:
-            answer.set_result(path)
+    def _answer(self, answer: AnswerRequest) -> None:
+        asked, savepoint = self._answers.pop(answer.request.request), answer.request.directory
+        if answer.failure is not None:
+            what = "checkpoint" if savepoint is None else "savepoint"
+            asked.set_exception(CheckpointError(f"there is no {what}: {answer.failure}"))
         else:
-            answer.set_exception(CheckpointError(f"there is no savepoint: {failure}"))
+            asked.set_result(answer.checkpoint_id if savepoint is None else answer.path)
+
+
+def _refused(why: str) -> CompletableFuture[Any]:
+    refused: CompletableFuture[Any] = CompletableFuture()
+    refused.set_exception(CheckpointError(why))
+    return refused
 
 
 def _settings(config: CheckpointConfig) -> CheckpointSettings:

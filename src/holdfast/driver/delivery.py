@@ -5,13 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 from holdfast.errors import JobExecutionError
 from holdfast.graph.nodes import ResultKind, ResultOperation
 from holdfast.plan.model import Plan
 from holdfast.runtime.blocks import Block, decode_records
+
+#: between two looks at what runs the job, while it waits for the program, in seconds
+_LOOK: Final = 0.1
+
+
+def _nothing() -> None:
+    """Where nothing can go wrong meanwhile."""
 
 
 class CollectedRecords:
@@ -25,14 +32,17 @@ class CollectedRecords:
         self._ended = self._closed = False
         self._error: BaseException | None = None
 
-    def put(self, records: list[Any]) -> None:
+    def put(self, records: list[Any], check: Callable[[], None] = _nothing) -> None:
         """Add records; waits for space unless nobody reads any more.
+
+        ``check`` is called while it waits, and may raise an error.
 
         Raises:
             JobExecutionError: when the job has ended, and the records cannot be handed out.
         """
         with self._changed:
-            self._changed.wait_for(self._takes)
+            while not self._changed.wait_for(self._takes, _LOOK):
+                check()
             if self._closed:
                 return
             if self._ended:
@@ -81,8 +91,11 @@ class Delivery:
         self._plan = plan
         self._collected = collected or {}
 
-    def deliver(self, blocks: Iterable[Block]) -> list[Block]:
-        """Print, hand out; returns the blocks that are left for Spark writers."""
+    def deliver(self, blocks: Iterable[Block], check: Callable[[], None] = _nothing) -> list[Block]:
+        """Print, hand out; returns the blocks that are left for writers of the engine.
+
+        ``check`` is called while a program is behind with reading, and may raise an error.
+        """
         others = []
         for block in blocks:
             operation = self._plan.operators[block.header.exchange].node.operation
@@ -91,13 +104,8 @@ class Delivery:
             elif operation.kind is ResultKind.PRINT:
                 _print(decode_records(block.data))
             elif block.header.exchange in self._collected:
-                self._collected[block.header.exchange].put(decode_records(block.data))
+                self._collected[block.header.exchange].put(decode_records(block.data), check)
         return others
-
-    def end(self, error: BaseException) -> None:
-        """Hand out nothing any more; those who read get the error."""
-        for records in self._collected.values():
-            records.end(error)
 
 
 def _print(lines: list[str]) -> None:

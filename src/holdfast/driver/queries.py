@@ -11,8 +11,8 @@ import pickle
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from holdfast.driver.driver import JobDriver
-from holdfast.plan.model import PlannedOperator
+from holdfast.driver.book import EpochBook
+from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.window_contexts import namespace_of
 from holdfast.state.chain import Chain
 from holdfast.state.errors import StateLookupError, StateStorageError
@@ -41,7 +41,9 @@ class _Heads(NamedTuple):
     loads: Loads
 
 
-def query_state(driver: JobDriver, operator: str, state: str, key: Any, window: Any = None) -> Any:
+def query_state(
+    book: EpochBook, storage: StateStorage, operator: str, state: str, key: Any, window: Any = None
+) -> Any:
     """Return what a key has in a state, as a plain value; None if it has nothing.
 
     Raises:
@@ -49,14 +51,14 @@ def query_state(driver: JobDriver, operator: str, state: str, key: Any, window: 
         StateStorageError: when the state cannot be read.
         TypeError: when the key cannot be one of the operator's.
     """
-    op = _operator(driver, operator)
+    op = _operator(book.plan, operator)
     key = _kept(op, key)
     for _ in range(_TRIES):
-        heads = _heads(driver, op, key)
+        heads = _heads(book, storage, op, key)
         try:
             return _read(heads, op, state, key, window)
         except StateStorageError:
-            if _heads(driver, op, key).all == heads.all:
+            if _heads(book, storage, op, key).all == heads.all:
                 raise
     message = (
         f"state {state!r} of operator '{op.name}' could not be read: {_TRIES} times it was "
@@ -65,8 +67,8 @@ def query_state(driver: JobDriver, operator: str, state: str, key: Any, window: 
     raise StateStorageError(message)
 
 
-def _operator(driver: JobDriver, name: str) -> PlannedOperator:
-    operators = driver.plan.operators.values()
+def _operator(plan: Plan, name: str) -> PlannedOperator:
+    operators = plan.operators.values()
     found = [op for op in operators if op.uid == name] or [
         op for op in operators if op.name == name
     ]
@@ -87,8 +89,7 @@ def _kept(op: PlannedOperator, key: Any) -> Any:
         raise TypeError(str(error)) from None
 
 
-def _heads(driver: JobDriver, op: PlannedOperator, key: Any) -> _Heads:
-    book, storage = driver.book, driver.checkpoints.storage
+def _heads(book: EpochBook, storage: StateStorage, op: PlannedOperator, key: Any) -> _Heads:
     chains = tuple(book.chains[op.level][: op.parallelism])
     if book.origin is not None and book.unproven and not any(chain.files for chain in chains):
         # Nothing but what the attempt begins with: its subtasks have not taken theirs out of it.

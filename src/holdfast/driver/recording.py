@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -9,7 +10,12 @@ from typing import Any, Final
 import msgspec
 
 import holdfast
-from holdfast.checkpoint.events import CheckpointRecord, SubtaskAcknowledged
+from holdfast.checkpoint.events import (
+    CheckpointRecord,
+    CheckpointStatus,
+    ReportCheckpoint,
+    SubtaskAcknowledged,
+)
 from holdfast.common import Configuration
 from holdfast.common.job_status import JobStatus
 from holdfast.common.secrets import masked
@@ -36,9 +42,14 @@ from holdfast.history.job import JobHistory
 from holdfast.history.journal import Journal
 from holdfast.plan.model import Plan
 from holdfast.plan.vertices import job_graph
+from holdfast.printable import get_logger
 from holdfast.runtime.protocol import Acknowledgement
 
 __all__ = ["Recorder"]
+
+_logger = get_logger(__name__)
+#: its name is documented
+_checkpoint_logger = get_logger("holdfast.driver.checkpoints")
 
 #: figures of subtasks are written that often, in seconds
 _FIGURES: Final = 5.0
@@ -57,7 +68,7 @@ class Recorder:
         """Begin with nothing; without `keep_in` nothing outlives the process."""
         self.history = JobHistory()
         self._journal: Journal | None = None
-        self._seen: dict[int, CheckpointRecord] = {}
+        #: the parts of subtasks in the checkpoint whose epoch was accepted
         self._parts: Parts = {}
         #: the state files of the checkpoint before
         self._files: set[str] = set()
@@ -103,9 +114,24 @@ class Recorder:
                 AttemptBegan(number, _now(), metadata.id, start.directory, metadata.savepoint)
             )
 
-    def failure(self, number: int, failure: BaseException) -> None:
-        """An attempt has failed."""
-        self._tell(failure_event(number, failure))
+    def failure(
+        self,
+        number: int,
+        failure: BaseException,
+        restart_ms: int | None = None,
+        restart_from: str | None = None,
+    ) -> None:
+        """An attempt has failed; if another follows, it begins after that time, and there."""
+        event = failure_event(number, failure)
+        self._tell(msgspec.structs.replace(event, restart=restart_ms, restart_from=restart_from))
+        if restart_ms is not None:
+            _logger.warning(
+                "job '%s' failed: %s; it starts again in %.1f s, %s",
+                self.history.name,
+                event.message,
+                restart_ms / 1000,
+                restart_from,
+            )
 
     def epoch(
         self, report: EpochReport, acks: list[Acknowledgement], book: EpochBook, barrier: Barrier
@@ -148,16 +174,29 @@ class Recorder:
             return 0.0
         return max(0.0, report.started - (last.started / 1000 + last.seconds))
 
-    def checkpoints(self, records: Iterable[CheckpointRecord], retained: tuple[int, ...]) -> None:
-        """Those are the last checkpoints, as they stand now."""
-        records = tuple(records)
-        for record in records:
-            if self._seen.get(record.id) != record:
-                total = self.history.graph.subtasks
-                parts = self._without_late(record.late)
-                self._tell(_checkpoint(record, retained, parts, total))
-        self._seen = {record.id: record for record in records}
-        self._parts = {}
+    def checkpoint(self, told: ReportCheckpoint, retained: tuple[int, ...]) -> None:
+        """A checkpoint began or ended; those are kept now."""
+        parts = self._without_late(told.late)
+        self._tell(_checkpoint(told.record, retained, parts, self.history.graph.subtasks))
+        if told.record.status is not CheckpointStatus.IN_PROGRESS:
+            self._parts = {}
+        self._log_checkpoint(told)
+
+    def _log_checkpoint(self, told: ReportCheckpoint) -> None:
+        record, job = told.record, self.history.name
+        details: tuple[object, ...]
+        match record.status:
+            case CheckpointStatus.IN_PROGRESS:
+                line = "triggering checkpoint %d @ %d for job '%s'"
+                details = record.id, record.trigger_timestamp, job
+            case CheckpointStatus.COMPLETED:
+                line = "completed checkpoint %d for job '%s' (%d bytes in %d ms)"
+                details = record.id, job, record.size, record.duration
+            case CheckpointStatus.FAILED:
+                line = "checkpoint %d of job '%s' failed: %s"
+                details = record.id, job, record.failure
+        level = logging.WARNING if told.is_failure else logging.INFO
+        _checkpoint_logger.log(level, line, *details)
 
     def _without_late(self, late: frozenset[tuple[int, int]]) -> Parts:
         """Return the parts in a checkpoint of those that acknowledged before it expired."""
@@ -217,6 +256,7 @@ def _epoch(report: EpochReport, checkpoint: int | None) -> EpochEnded:
         memory=sum(report.memory.values()),
         state=report.state_bytes,
         checkpoint=checkpoint,
+        processes=report.memory,
     )
 
 

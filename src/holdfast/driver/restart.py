@@ -12,6 +12,7 @@ from datetime import timedelta
 from random import Random
 from typing import Final
 
+from holdfast.checkpoint.errors import DirectoryInUseError
 from holdfast.common.restart_strategy import (
     ExponentialDelayRestartStrategyConfiguration,
     FailureRateRestartStrategyConfiguration,
@@ -22,17 +23,33 @@ from holdfast.common.restart_strategy import (
     RestartStrategyConfiguration,
 )
 from holdfast.common.time import format_duration, to_millis
-from holdfast.errors import JobDefinitionError
+from holdfast.errors import JobDefinitionError, SparkLostError
+from holdfast.state.errors import PickledStateError, StateMigrationError
 
 __all__ = [
     "GiveUp",
     "Restart",
     "RestartPolicy",
+    "is_permanent",
     "make_policy",
 ]
 
 #: a backoff stops growing here, far above any maximum, so that it stays a number
 _ENOUGH: Final = 1e15
+
+#: the state will not be readable the next time either; another driver has the job; there is no
+#: Spark in this process any more
+_PERMANENT: Final = (
+    StateMigrationError,
+    PickledStateError,
+    DirectoryInUseError,
+    SparkLostError,
+)
+
+
+def is_permanent(failure: BaseException) -> bool:
+    """Return whether no restart can help after a failure."""
+    return isinstance(failure, _PERMANENT)
 
 
 @dataclass(frozen=True, slots=True)

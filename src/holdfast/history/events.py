@@ -94,6 +94,8 @@ class AttemptFailed(_Event, frozen=True, tag="failure"):
         message: what it says, in a line.
         trace: the whole of it, from the user's own frame on.
         task: the operator that failed, if one did.
+        restart: milliseconds until the next attempt; None if there is none.
+        restart_from: where that will begin, in words.
     """
 
     number: int
@@ -103,6 +105,8 @@ class AttemptFailed(_Event, frozen=True, tag="failure"):
     trace: str
     task: str | None = None
     subtask: int | None = None
+    restart: int | None = None
+    restart_from: str | None = None
 
 
 class EpochEnded(_Event, frozen=True, tag="epoch"):
@@ -115,7 +119,7 @@ class EpochEnded(_Event, frozen=True, tag="epoch"):
         records: records that all levels took.
         steps: how long each step of the epoch protocol took: on the driver, or the longest time of
             any subtask.
-        memory: resident bytes of all worker processes.
+        memory: resident bytes of all worker processes; ``processes``: of each.
         checkpoint: the one that it carried.
     """
 
@@ -129,6 +133,7 @@ class EpochEnded(_Event, frozen=True, tag="epoch"):
     memory: int
     state: int
     checkpoint: int | None = None
+    processes: dict[int, int] = {}
 
 
 class SubtaskFigures(msgspec.Struct, omit_defaults=True):

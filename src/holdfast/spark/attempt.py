@@ -1,155 +1,165 @@
-"""One attempt of a job: one Structured Streaming query, each of whose micro-batches is an epoch.
+"""One attempt of a job: one Structured Streaming query, each of whose micro-batches is a turn.
 
-The query's input is a stream of ticks, together with the DataFrames that the job reads. Its
-``foreachBatch`` runs one Spark job per epoch and decides, from the acknowledgements, whether the
-epoch becomes part of the job.
+The query's input is a stream of ticks, together with the DataFrames that the job reads. Spark calls
+`foreachBatch` for each micro-batch, in a thread of its own. That thread serves the job's while the
+turn lasts: what it asks of Spark belongs to the query then, and ends with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Final, TypeVar
 
-from pyspark import Broadcast
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from holdfast.driver.book import EpochReport
-from holdfast.driver.driver import JobDriver
-from holdfast.driver.outcome import EpochOutcome
-from holdfast.errors import SparkLostError
+from holdfast.errors import JobExecutionError
 from holdfast.printable import printable
-from holdfast.runtime.protocol import EpochTask
-from holdfast.spark.epoch import run_epoch
 from holdfast.spark.jvm import DriverJvm
-from holdfast.spark.offsets import OffsetLog
 from holdfast.spark.rows import RowSources
-from holdfast.spark.writer import Writers
 
-_KEPT_REPORTS = 10_000
+__all__ = ["Attempt", "Turn"]
+
 #: between two looks at the query, in seconds
-_LOOK = 0.02
+_LOOK: Final = 0.02
+#: how long a query may take to end, in seconds
+_PATIENCE: Final = 10
+
+T = TypeVar("T")
 
 
-@dataclass
-class Machinery:
-    """What all attempts of a job share.
+class Turn:
+    """A micro-batch, and the thread in which Spark hands it over.
 
     Attributes:
-        reports: what the accepted epochs did.
-        last_epoch: the number of the last epoch that was begun, in any attempt.
+        batch: its rows.
+        number: Spark's number of it.
     """
 
-    driver: JobDriver
-    job_id: str
-    interval_ms: int
-    rows: RowSources
-    writers: Writers
-    broadcast: Broadcast[bytes]
-    jvm: DriverJvm
-    reports: list[EpochReport] = field(default_factory=list)
-    last_epoch: int = -1
+    def __init__(self, batch: DataFrame, number: int) -> None:
+        """Wait for calls with `serve`."""
+        self.batch, self.number = batch, number
+        self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._results: SimpleQueue[tuple[object, BaseException | None]] = SimpleQueue()
+
+    def serve(self) -> None:
+        """Carry out calls until the turn ends.
+
+        Raises:
+            JobExecutionError: when nothing came of it: Spark must not take the batch for done.
+        """
+        while True:
+            call = self._calls.get()
+            if call is _keep:
+                return
+            if call is _discard:
+                raise JobExecutionError("the epoch is not part of the job")
+            try:
+                self._results.put((call(), None))
+            except BaseException as error:
+                self._results.put((None, error))
+
+    def call(self, do: Callable[[], T], check: Callable[[], None]) -> T:
+        """Let the serving thread call a function; ``check`` may raise an error meanwhile."""
+        self._calls.put(do)
+        while True:
+            try:
+                result, error = self._results.get(timeout=_LOOK)
+            except Empty:
+                check()
+                continue
+            if error is not None:
+                raise error
+            return result  # type: ignore[return-value]
+
+    def end(self, kept: bool) -> None:
+        """Let the serving thread go; ``kept``: the epoch has become part of the job."""
+        self._calls.put(_keep if kept else _discard)
+
+
+def _keep() -> None:
+    """Ends a turn."""
+
+
+def _discard() -> None:
+    """Ends a turn of which nothing is kept."""
 
 
 class Attempt:
-    """A query that runs from its start to its end or its failure."""
+    """A query that runs until it is stopped or fails."""
 
-    def __init__(self, job: Machinery, log: OffsetLog, first_batch: int) -> None:
-        """Epochs go on from the job's last one; ``first_batch`` is Spark's number of the first."""
-        self._job = job
-        self._log = log
-        self._first_epoch = job.last_epoch + 1
-        self._first_batch = first_batch
-        self._over = threading.Event()
-        self._given_up = False
-        #: held while an epoch runs
-        self._running = threading.Lock()
-        self._error: BaseException | None = None
+    def __init__(self, name: str, rows: RowSources, jvm: DriverJvm) -> None:
+        """Nothing runs yet; ``name`` is the job's."""
+        self._name = name
+        self._rows = rows
+        self._jvm = jvm
+        self._turns: SimpleQueue[Turn] = SimpleQueue()
+        #: held while a turn is handed over, so that none is once the attempt is stopped
+        self._handing_over = threading.Lock()
+        self._stopped = False
+        #: held while a turn is served
+        self._serving = threading.Lock()
+        self._query: StreamingQuery | None = None
 
-    def start(self) -> None:
-        """Start the query."""
-        job = self._job
+    def start(self, log: str, interval_ms: int) -> None:
+        """Start the query; Spark keeps its log in that directory."""
         writer = (
-            job.rows.stream()
-            .writeStream.foreachBatch(self._run_epoch)
-            .queryName(f"{printable(job.driver.plan.name)}-{uuid.uuid4().hex[:8]}")
-            .option("checkpointLocation", str(self._log.directory))
-            .trigger(processingTime=f"{job.interval_ms} milliseconds")
+            self._rows.stream()
+            .writeStream.foreachBatch(self._take_turn)
+            .queryName(f"{printable(self._name)}-{uuid.uuid4().hex[:8]}")
+            .option("checkpointLocation", log)
+            .trigger(processingTime=f"{interval_ms} milliseconds")
         )
-        self._query: StreamingQuery = writer.start()
+        self._query = writer.start()
 
-    def wait(self) -> BaseException | None:
-        """Wait until the last epoch is done or the query has failed; returns why it failed."""
-        problem = self._watch()
-        self._given_up = True
-        if isinstance(problem, SparkLostError):
-            self._job.driver.abandon(problem)
-        elif not isinstance(self._error, SparkLostError):
-            problem = self._stop_query() or problem
-        # NB: an epoch may still run although its query has ended; no other may begin before its end
-        with self._running:
-            if self._error is not None and self._error is not problem:
-                self._error.__cause__ = self._error.__cause__ or problem
-            elif problem is not None and not self._over.is_set():
-                self._error = self._job.jvm.explain(problem)
-            return self._error
-
-    def stop(self) -> None:
-        """End an attempt that nobody has waited for."""
-        self._over.set()
-        self._stop_query()
-
-    def _watch(self) -> BaseException | None:
-        """Wait for the end of the query; returns why nobody can know of it, if that is so."""
-        jvm = self._job.jvm
-        try:
-            while not self._over.wait(_LOOK):
-                jvm.check()
-                if not self._query.isActive:
-                    break
-        except Exception as error:
-            return jvm.explain(error)
-        return None
-
-    def _stop_query(self) -> Exception | None:
-        """Stop the query; returns the exception that it ended with."""
-        try:
-            if self._error is not None:
-                self._query.awaitTermination(10)
-            self._query.stop()
-            return self._query.exception()
-        except Exception as error:
-            return error
-
-    def _run_epoch(self, batch: DataFrame, number: int) -> None:
+    def _take_turn(self, batch: DataFrame, number: int) -> None:
         """Called by Spark for every micro-batch."""
-        with self._running:
-            if self._over.is_set() or self._given_up:
-                return
-            epoch = self._first_epoch + number - self._first_batch
-            self._log.batch = number
-            self._job.last_epoch = epoch
+        with self._serving:
+            turn = Turn(batch, number)
+            with self._handing_over:
+                if self._stopped:
+                    return
+                self._turns.put(turn)
+            turn.serve()
+
+    def next_turn(self) -> Turn:
+        """Wait for the next micro-batch.
+
+        Raises:
+            JobExecutionError: when the query has ended.
+        """
+        assert self._query is not None
+        while True:
             try:
-                self._epoch(batch, epoch)
-            except BaseException as error:
-                self._error = self._job.jvm.explain(error)
-                self._over.set()
-                raise
+                return self._turns.get(timeout=_LOOK)
+            except Empty:
+                self._jvm.check()
+                if not self._query.isActive:
+                    raise self._query.exception() or _ended(self._name) from None
 
-    def _epoch(self, batch: DataFrame, epoch: int) -> None:
-        job, session = self._job, batch.sparkSession
+    def stop(self, turn: Turn | None) -> None:
+        """Stop the query, and wait until its thread has left the turn, which is discarded."""
+        with self._handing_over:
+            self._stopped = True
+        while not self._turns.empty():
+            turn = self._turns.get()
+        if turn is not None:
+            turn.end(kept=False)
+        if self._query is None or self._jvm.lost() is not None:
+            return
+        if turn is not None:
+            with contextlib.suppress(PySparkException):
+                self._query.awaitTermination(_PATIENCE)
+        self._query.stop()
+        # NB: a turn may still be served although its query has ended
+        while not self._serving.acquire(timeout=_LOOK):
+            self._jvm.check()
 
-        def execute(tasks: Sequence[EpochTask]) -> EpochOutcome:
-            first = job.driver.book.fresh and not tasks[0].closing
-            blocks = job.rows.blocks(batch, job.broadcast, job.job_id, epoch, first)
-            return run_epoch(session, job.driver.plan, job.broadcast, tasks, blocks)
 
-        report = job.driver.epoch(
-            epoch, execute, lambda blocks: job.writers.write(session, blocks), self._log.entries
-        )
-        job.reports.append(report)
-        del job.reports[:-_KEPT_REPORTS]
-        if job.driver.over:
-            self._over.set()
+def _ended(name: str) -> JobExecutionError:
+    return JobExecutionError(f"the query of job '{name}' was stopped")

@@ -16,11 +16,16 @@ from holdfast.common import (
 )
 from holdfast.datastream.data_stream import CloseableIterator
 from holdfast.datastream.shipment import Shipment
-from holdfast.driver.book import AttemptReport, EpochReport
+from holdfast.driver.book import EpochReport
 from holdfast.driver.delivery import CollectedRecords
+from holdfast.driver.reports import AttemptReport, attempts_of, checkpoints_of, epochs_of
+from holdfast.driver.runner import JobRunner
+from holdfast.history.journal import open_journal
 from holdfast.plan.model import Plan
 from holdfast.printable import printable
-from holdfast.spark.job import JobSettings, SparkJob
+from holdfast.rest.options import RestOptions, rest_options
+from holdfast.rest.serving import serve
+from holdfast.spark.engine import SparkEpochs
 from holdfast.spark.jvm import death_named
 from holdfast.spark.session import get_session
 
@@ -35,18 +40,37 @@ def start_job(
     """Start a plan as a job."""
     settings = configuration.to_dict()
     spark_settings = {key: value for key, value in settings.items() if key.startswith("spark.")}
+    rest = rest_options(configuration)
     with death_named():
-        client = SparkJobClient(
-            SparkJob(
-                get_session(printable(plan.name), spark_settings),
-                plan,
-                JobID.generate().to_hex_string(),
-                JobSettings(configuration, interval_ms, shipment),
-                collected,
+        session = get_session(printable(plan.name), spark_settings)
+        engine = SparkEpochs(session, configuration, interval_ms, shipment)
+        try:
+            job_id = JobID.generate().to_hex_string()
+            job = JobRunner(
+                engine, plan, job_id, configuration, engine.scratch, collected=collected
             )
-        )
-        client.start()
+        except BaseException:
+            engine.close()
+            raise
+        try:
+            _publish(job, engine, rest)
+            client = SparkJobClient(job)
+        except BaseException as error:
+            job.give_up(error)
+            raise
+        job.start()
     return client
+
+
+def _publish(job: JobRunner, engine: SparkEpochs, rest: RestOptions) -> None:
+    """Keep the job's history, and let others look at the job."""
+    if job.checkpoints.kept:
+        store = job.checkpoints.store
+        place = str(store.directory)
+        job.recorder.keep_in(
+            open_journal(store.files, place, job.job_id, job.history, engine.scratch)
+        )
+    job.at_end("stop its REST server", serve(job, rest))
 
 
 def collect_job(
@@ -66,16 +90,12 @@ def collect_job(
 class SparkJobClient(JobClient):
     """A job that was started on Spark."""
 
-    def __init__(self, job: SparkJob) -> None:
+    def __init__(self, job: JobRunner) -> None:
         """Made by ``start_job``."""
         self._job = job
         self._result: CompletableFuture[JobExecutionResult] = CompletableFuture()
         self._cancelled: CompletableFuture[None] = CompletableFuture()
-        job.on_end = self._on_end
-
-    def start(self) -> None:
-        """Start the job."""
-        self._job.start()
+        job.at_end("release its callers", self._on_end)
 
     def get_job_id(self) -> JobID:
         """The id of this start of the job."""
@@ -99,27 +119,27 @@ class SparkJobClient(JobClient):
         return CompletableFuture.completed(self._accumulators())
 
     def get_epochs(self) -> list[EpochReport]:
-        """What the epochs so far did; the oldest are dropped after some thousands."""
-        return list(self._job.reports)
+        """What the last epochs did, a thousand at most."""
+        return epochs_of(self._job.history)
 
     def get_metrics(self) -> dict[tuple[str, int], dict[str, Any]]:
         """The users' metrics as of the last epoch, by operator uid and subtask."""
-        return self._job.metrics()
+        return dict(self._job.book.metrics)
 
     def get_watermarks(self) -> dict[str, int]:
         """How far time was after the last epoch, by operator uid."""
         least: dict[str, int] = {}
-        for (uid, _), time in self._job.watermarks().items():
+        for (uid, _), time in dict(self._job.book.watermarks).items():
             least[uid] = min(time, least.get(uid, time))
         return least
 
     def get_attempts(self) -> tuple[AttemptReport, ...]:
         """The attempts of this start of the program, oldest first."""
-        return tuple(self._job.attempts)
+        return attempts_of(self._job.history)
 
     def get_checkpoints(self) -> tuple[CheckpointRecord, ...]:
         """The last checkpoints and savepoints, oldest first."""
-        return self._job.checkpoints()
+        return checkpoints_of(self._job.history)
 
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
@@ -167,7 +187,7 @@ class SparkJobClient(JobClient):
 
     def _accumulators(self) -> dict[str, Any]:
         totals: dict[str, Any] = {}
-        for values in self._job.metrics().values():
+        for values in self.get_metrics().values():
             for name, value in values.items():
                 if isinstance(value, int):
                     totals[name] = totals.get(name, 0) + value

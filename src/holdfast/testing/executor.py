@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-import msgspec
-
-from holdfast.checkpoint.events import CheckpointRecord, Outcome
+from holdfast.checkpoint.events import CheckpointRecord
 from holdfast.common.leftovers import OwnDirectory
 from holdfast.common.private import user_directory
 from holdfast.datastream.connectors.dataframe import DataFrameSink
@@ -22,33 +19,34 @@ from holdfast.datastream.data_stream import DataStream, KeyedStream
 from holdfast.datastream.state import StateDescriptor
 from holdfast.datastream.state_backend import state_settings
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
-from holdfast.driver.book import EpochReport
+from holdfast.driver.book import EpochBook, EpochReport
 from holdfast.driver.delivery import CollectedRecords
-from holdfast.driver.driver import JobDriver
-from holdfast.driver.outcome import EpochOutcome, sort_out
-from holdfast.driver.queries import query_state
-from holdfast.errors import InternalError, JobDefinitionError, JobExecutionError
+from holdfast.driver.job_events import (
+    ActionFailed,
+    AwaitTurn,
+    CancelRequested,
+    EpochDiscarded,
+    JobEvent,
+    JobStarting,
+    RunEpoch,
+)
+from holdfast.driver.reports import checkpoints_of
+from holdfast.driver.restart import Restart, RestartPolicy
+from holdfast.driver.runner import JobRunner
+from holdfast.errors import JobDefinitionError, JobExecutionError
 from holdfast.filesystem import configure, hadoop_options
 from holdfast.graph.nodes import ResultKind, ResultOperation, WriterOperation
 from holdfast.plan.model import Plan, PlannedOperator
-from holdfast.runtime.blocks import Block, decode_header
-from holdfast.runtime.faults import SimulatedKill
-from holdfast.runtime.job import make_job_code, new_key, pack
-from holdfast.runtime.protocol import EpochTask
 from holdfast.state.backend import HeapKeyedStateBackend, KeyContext, StateStorage
 from holdfast.state.key_groups import KeyGroupShare
 from holdfast.testing.clock import ManualClock
+from holdfast.testing.engine import LocalEngine, Subtasks
 from holdfast.testing.script import Stage
 from holdfast.testing.storage import MemoryStateStorage
-from holdfast.testing.worker import EncodedBlock, LocalSources, Worker
 
 __all__ = ["LocalExecutor", "collect", "run_locally"]
 
-#: Subtasks as (level, number); True for all of them.
-Subtasks = Collection[tuple[int, int]] | bool
-
 _QUOTA = 20_000
-_encode_task = msgspec.msgpack.Encoder().encode
 
 
 class LocalExecutor:
@@ -106,65 +104,56 @@ class LocalExecutor:
         self.calls: Counter[str] = Counter()
         self.reports: list[EpochReport] = []
         self._environment, results = _prepare(job, self.records)
-        self.plan = _take_plan(self._environment, parallelism)
-        _check(self.plan)
+        plan = _take_plan(self._environment, parallelism)
+        _check(plan)
         self._quota = quota
         # NB: removed with this object, also if the job is refused and nobody closes it
         self._scratch = OwnDirectory(user_directory(), "local")
-        self._file_systems = hadoop_options(self._environment._configuration.to_dict())
-        configure(self._file_systems)
-        self._driver = JobDriver(
-            self.plan,
+        configuration = self._environment._configuration
+        file_systems = hadoop_options(configuration.to_dict())
+        configure(file_systems)
+        self._engine = LocalEngine(
+            workers,
+            seed,
+            self.clock,
+            self.calls if count_calls else None,
+            state_settings(configuration, check_mutations=True),
+            parameters=self._environment.get_config().get_global_job_parameters(),
+            file_systems=file_systems,
+        )
+        self._job = JobRunner(
+            self._engine,
+            plan,
             uuid.uuid4().hex,
-            self._environment._configuration,
+            configuration,
             self._scratch.path,
             collected=results,
             clock=self.clock,
             storage=MemoryStateStorage(),
             simulated=True,
+            policy=_AtOnce(),
+            sleep=_no_pause,
         )
-        self.plan = self._driver.plan
-        self.storage: StateStorage = self._driver.checkpoints.storage
-        self._book = self._driver.book
-        self._state = state_settings(self._environment._configuration, check_mutations=True)
-        self._state_files = str(getattr(self.storage, "directory", self._book.job))
-        self._sources = LocalSources()
+        self.storage: StateStorage = self._job.checkpoints.storage
         self._stage = Stage(self.clock)
-        self._random = None if seed is None else random.Random(seed)
-        self._key = new_key()
-        packed = self._pack()
-        calls = self.calls if count_calls else None
-        self._workers = [
-            Worker(packed, self.storage, self.clock, self._sources, calls) for _ in range(workers)
-        ]
-        self._epoch = self._attempt = 0
-        self._begin_attempt(0)
+        #: the epoch that failed, until it is run again or an attempt begins
+        self._failed: ActionFailed | None = None
+        self._job.tell(JobStarting())
+        self._go_on()
 
-    def _pack(self) -> bytes:
-        code = make_job_code(
-            self._book.job,
-            self.plan,
-            "",
-            self._environment.get_config().get_global_job_parameters(),
-            faults=self._driver.faults,
-            state_directory=self._state_files,
-            file_systems=self._file_systems,
-            state=self._state,
-            staging_directory=self._driver.checkpoints.store.staging,
-            key=self._key,
-        )
-        return pack(code)
+    @property
+    def plan(self) -> Plan:
+        """The job's plan, fitted to what it goes on from."""
+        return self._job.plan
 
-    def _begin_attempt(self, number: int) -> int | None:
-        start = self._driver.begin_attempt(number)
-        if start is not None:
-            self._epoch = max(self._epoch, start.metadata.epoch + 1)
-        return None if start is None else start.metadata.id
+    @property
+    def _book(self) -> EpochBook:
+        return self._job.book
 
     @property
     def finished(self) -> bool:
         """Whether the last epoch was run: nothing is left to be read, told or committed."""
-        return self._driver.over
+        return self._job.over.is_set()
 
     @property
     def metrics(self) -> dict[tuple[str, int], dict[str, Any]]:
@@ -174,7 +163,7 @@ class LocalExecutor:
     @property
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:
         """The checkpoints and savepoints so far, oldest first."""
-        return self._driver.checkpoints.history()
+        return checkpoints_of(self._job.history)
 
     def epoch(
         self,
@@ -206,10 +195,13 @@ class LocalExecutor:
 
         Returns the checkpoint that it begins with; None: the beginning.
         """
-        self._forget()
-        self._sources.stop()
-        self._attempt += 1
-        return self._begin_attempt(self._attempt)
+        if isinstance(self._job.machine.action, AwaitTurn | RunEpoch):
+            given_up = JobExecutionError(f"the attempt of job '{self.plan.name}' is given up")
+            self._job.tell(self._failed or ActionFailed(given_up, self.clock()))
+        self._go_on()
+        if self._job.error is not None:
+            raise self._job.error
+        return self._job.history.attempts[-1].checkpoint
 
     def savepoint(
         self,
@@ -235,7 +227,7 @@ class LocalExecutor:
             CheckpointError: when there is no savepoint.
         """
         place = None if directory is None else os.fspath(directory)
-        answer = self._driver.checkpoints.ask_savepoint(place, stop, drain)
+        answer = self._job.savepoint(place, stop, drain)
         self.epoch(quota)
         path = answer.result(0)
         if stop:
@@ -265,13 +257,15 @@ class LocalExecutor:
                 )
                 raise TimeoutError(msg)
             report = self.epoch()
-            if not report.read and self._sources:
+            if not report.read and self._engine.sources:
                 time.sleep(0.001)  # a loop in another thread needs its turn
 
     def cancel(self) -> None:
         """Run the last epoch of a cancelled job: no records are read, functions are closed."""
         if not self.finished:
-            self._driver.cancel_asked.set()
+            if self._failed is not None:
+                self.recover()
+            self._job.tell(CancelRequested())
             self._run(False, (), ())
 
     def state(self, operator: str, descriptor: StateDescriptor) -> dict[Any, Any]:
@@ -300,16 +294,14 @@ class LocalExecutor:
 
     def query_state(self, operator: str, state: str, key: Any, window: Any = None) -> Any:
         """What a key has in a keyed state as of the last accepted epoch; see ``JobClient``."""
-        return query_state(self._driver, operator, state, key, window)
+        return self._job.query_state(operator, state, key, window)
 
     def close(self) -> None:
         """Let go of everything, as a killed process does: functions are not closed."""
-        self._forget()
-        self._sources.stop()
-        self._driver.close()
-        self._driver.checkpoints.store.release()
+        self._engine.let_go()
+        self._job.epochs.close()
+        self._job.checkpoints.store.release()
         self._scratch.remove()
-        self._state.forget(self._key)
 
     def __enter__(self) -> LocalExecutor:
         return self
@@ -323,82 +315,43 @@ class LocalExecutor:
         self.close()
 
     def _run(self, checkpoint: bool, rerun: Subtasks, kill: Subtasks) -> EpochReport:
+        """Run an epoch; if it fails, the machine hears of it when the next attempt begins."""
         if self.finished:
             raise JobExecutionError(f"job '{self.plan.name}' has finished; it has no more epochs")
-
-        def execute(tasks: Sequence[EpochTask]) -> EpochOutcome:
-            return self._run_levels(tasks, rerun, kill)
-
-        try:
-            with self._stage.entered():
-                report = self._driver.epoch(
-                    self._epoch, execute, _no_writers, checkpoint=checkpoint
-                )
-        except BaseException:
-            self._forget()
-            raise
-        self._epoch += 1
+        self._engine.rerun, self._engine.kill = rerun, kill
+        with self._stage.entered():
+            if not isinstance(self._job.machine.action, RunEpoch):
+                self._go_on()
+                self._carry_out()
+            while isinstance(self._job.machine.action, RunEpoch):
+                event = self._carry_out(checkpoint)
+        if isinstance(event, EpochDiscarded):
+            raise event.failure
+        report = self._job.epochs.report
+        assert report is not None
         self.reports.append(report)
-        if self.finished:
-            self._driver.checkpoints.end(self._outcome())
+        self._go_on()
         return report
 
-    def _outcome(self) -> Outcome:
-        if self._driver.stopped:
-            return Outcome.STOPPED
-        return Outcome.FINISHED if self._book.finished else Outcome.CANCELLED
+    def _go_on(self) -> None:
+        """Come to the next turn, or to the end of the job."""
+        while not (self.finished or isinstance(self._job.machine.action, AwaitTurn)):
+            self._carry_out()
 
-    def _run_levels(
-        self, tasks: Iterable[EpochTask], rerun: Subtasks, kill: Subtasks
-    ) -> EpochOutcome:
-        """Run every subtask of every level; returns what is left for the driver."""
-        blocks: list[EncodedBlock] = []
-        for task in tasks:
-            width = self.plan.levels[task.level].parallelism
-            order = _encode_task(task)
-            inboxes = self._deal(blocks, task.level, width)
-            blocks = []
-            for subtask, inbox in enumerate(inboxes):
-                place = (task.level, subtask)
-                turn = task.epoch + subtask
-                if _includes(kill, place):
-                    self._worker(turn).die(order, subtask, inbox)
-                if _includes(rerun, place):
-                    self._worker(turn + 1).run(order, subtask, inbox)
-                blocks += self._run_subtask(turn, order, subtask, inbox)
-        return sort_out(Block(decode_header(head), data) for head, data in blocks)
-
-    def _run_subtask(
-        self, turn: int, order: bytes, subtask: int, inbox: list[EncodedBlock]
-    ) -> list[EncodedBlock]:
-        """Run a subtask; if its worker is killed, again in the next one, as Spark does."""
-        while True:
-            try:
-                return self._worker(turn).run(order, subtask, inbox)
-            except SimulatedKill:
-                self._worker(turn).forget()
-                turn += 1
-
-    def _forget(self) -> None:
-        for worker in self._workers:
-            worker.forget()
-
-    def _deal(
-        self, blocks: Iterable[EncodedBlock], level: int, width: int
-    ) -> list[list[EncodedBlock]]:
-        """The blocks for each subtask; one for a later level is passed on by one of them."""
-        inboxes: list[list[EncodedBlock]] = [[] for _ in range(width)]
-        for block in blocks:
-            header = decode_header(block.head)
-            target = header.subtask if header.level == level else header.subtask % width
-            inboxes[target].append(block)
-        if self._random is not None:
-            for inbox in inboxes:
-                self._random.shuffle(inbox)
-        return inboxes
-
-    def _worker(self, turn: int) -> Worker:
-        return self._workers[turn % len(self._workers)]
+    def _carry_out(self, checkpoint: bool = False) -> JobEvent | None:
+        """Carry out what is to be done; the machine hears of a failure in `recover`."""
+        try:
+            event = self._job.carry_out(checkpoint)
+        except BaseException:
+            self._engine.forget()
+            raise
+        self._failed = event if isinstance(event, ActionFailed) else None
+        if self._failed is not None:
+            self._engine.forget()
+            raise self._failed.failure
+        if event is not None:
+            self._job.tell(event)
+        return event
 
     def _operator(self, name: str) -> PlannedOperator:
         found = [op for op in self.plan.operators.values() if name in (op.uid, op.name)]
@@ -447,7 +400,7 @@ class _Results(CollectedRecords):
         super().__init__()
         self._records = records
 
-    def put(self, records: list[Any]) -> None:
+    def put(self, records: list[Any], check: Callable[[], None] | None = None) -> None:
         self._records.extend(records)
 
 
@@ -496,10 +449,12 @@ def _writes_a_dataframe(op: PlannedOperator) -> bool:
     return isinstance(operation, WriterOperation) and isinstance(operation.writer, DataFrameSink)
 
 
-def _no_writers(blocks: list[Block]) -> None:
-    if blocks:
-        raise InternalError("there are results that only Spark can write")
+class _AtOnce(RestartPolicy):
+    """A test decides when a job starts again."""
+
+    def on_failure(self, now_ms: int) -> Restart:
+        return Restart(0)
 
 
-def _includes(subtasks: Subtasks, place: tuple[int, int]) -> bool:
-    return subtasks if isinstance(subtasks, bool) else place in subtasks
+def _no_pause(seconds: float) -> None:
+    """Time goes by only where a test says so."""

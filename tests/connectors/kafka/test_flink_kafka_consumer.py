@@ -146,7 +146,7 @@ def test_offsets_wait_for_no_more_than_a_number_of_checkpoints(
     kafka.produce(topic, ["end"])
     with LocalExecutor(stream_of(consumer(kafka, topic).set_start_from_latest())) as run:
         run.epoch()
-        (thread,) = run._sources._threads.values()
+        (thread,) = run._engine.sources._threads.values()
         pending = thread._function._pending
         for checkpoint in range(5):
             pending[checkpoint - 10] = {}

@@ -216,7 +216,7 @@ def test_rescaling_from_one_to_three_to_two_with_partitions_added_in_between(
 
 
 def _readers_with_partitions(run: LocalExecutor) -> int:
-    subtasks = [kept for worker in run._workers for kept in worker._kept.values()]
+    subtasks = [kept for worker in run._engine.workers for kept in worker._kept.values()]
     return sum(bool(source.splits) for kept in subtasks for source in kept._sources)
 
 

@@ -15,17 +15,14 @@ __all__ = ["Steps", "supervise"]
 _logger = get_logger(__name__)
 
 
-def supervise(
-    live: Callable[[], BaseException | None], end: Callable[[BaseException | None], None]
-) -> None:
-    """Start a thread that calls `live`, and then `end` with what that returned or raised."""
+def supervise(live: Callable[[], None], broken: Callable[[BaseException], None]) -> None:
+    """Start a thread that calls `live`, and `broken` with what that raised, if it did."""
 
     def run() -> None:
         try:
-            failure = live()
+            live()
         except BaseException as error:
-            failure = error
-        end(failure)
+            broken(error)
 
     threading.Thread(target=run, name="holdfast-job", daemon=True).start()
 

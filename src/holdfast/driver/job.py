@@ -1,0 +1,447 @@
+"""The life of a job: a state machine, events in, instructions out.
+
+It has no clock, no thread, no file and no Spark: a runner tells it what happens and does what it
+says (`holdfast.driver.runner`), with an engine that runs the epochs (`holdfast.driver.engine`).
+
+    start ─► await turn ◄─► run epoch ─► stop ─┬─► end
+      ▲                                        ├─► change plan ─┐
+      │                                        └─► wait ────────┤
+      └─────────────────────────────────────────────────────────┘
+
+An attempt reads until it has a goal: to finish, to stop with a savepoint, to leave for another
+plan, or to be cancelled. Then a closing epoch follows, and the attempt is stopped. A failure stops
+it as well; the restart policy decides what comes then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, assert_never
+
+from holdfast.checkpoint.events import Outcome
+from holdfast.common.job_status import JobStatus
+from holdfast.driver.job_events import (
+    FALLIBLE,
+    REQUESTS,
+    Action,
+    ActionFailed,
+    AnswerRescale,
+    AttemptStarted,
+    AttemptStopped,
+    AwaitTurn,
+    Broken,
+    CancelRequested,
+    ChangePlan,
+    CheckpointEnded,
+    Effect,
+    EndJob,
+    EpochCommitted,
+    EpochDiscarded,
+    JobEvent,
+    JobInstruction,
+    JobStarting,
+    JobTraits,
+    PlanChanged,
+    PlanRefused,
+    ReportFailure,
+    ReportStatus,
+    RescaleRequested,
+    RunEpoch,
+    StartAttempt,
+    StopAttempt,
+    TakeCheckpoint,
+    TimeIsUp,
+    TurnCame,
+    Wait,
+)
+from holdfast.driver.restart import GiveUp, RestartPolicy
+from holdfast.errors import InternalError, JobExecutionError
+from holdfast.plan.model import Plan
+
+__all__ = ["STATUSES", "JobMachine"]
+
+#: how often an epoch is run in all, if its subtasks do not agree
+_TRIES: Final = 4
+#: events and instructions that are kept for an internal error
+_LOGGED: Final = 1000
+
+#: the actions that each event may end
+_ENDS: Final[dict[type, tuple[type, ...]]] = {
+    AttemptStarted: (StartAttempt,),
+    TurnCame: (AwaitTurn,),
+    EpochCommitted: (RunEpoch,),
+    EpochDiscarded: (RunEpoch,),
+    ActionFailed: FALLIBLE,
+    AttemptStopped: (StopAttempt,),
+    PlanChanged: (ChangePlan,),
+    PlanRefused: (ChangePlan,),
+    TimeIsUp: (Wait,),
+}
+
+
+class Goal(Enum):
+    """What an attempt is heading for."""
+
+    READ = "read on"
+    FINISH = "finish"
+    STOP = "stop with a savepoint"
+    LEAVE = "leave for another plan"
+    CANCEL = "be cancelled"
+
+
+@dataclass(slots=True)
+class _Rescaling:
+    """A change of plan that was asked for.
+
+    Attributes:
+        covered: the checkpoint is complete from which the job will go on.
+        changed: the other plan is in place.
+    """
+
+    request: int
+    plan: Plan
+    covered: bool = False
+    changed: bool = False
+
+
+class JobMachine:
+    """Decides what a job does next.
+
+    Invariant: there is one action at a time, and the last is `EndJob`.
+
+    Invariant: an attempt starts only when nothing runs of the one before.
+
+    Invariant: numbers of epochs strictly increase, over attempts and plans. Consequence: what a
+    task of an earlier attempt writes late is nobody's state.
+
+    Invariant: a job that takes checkpoints finishes only when one covers all that it has read.
+
+    Invariant: whoever asks for another plan is answered once, at the latest when the job ends.
+
+    Attributes:
+        status: what people are told.
+        action: what is being done.
+        attempt: the number of the attempt.
+    """
+
+    def __init__(self, traits: JobTraits, policy: RestartPolicy) -> None:
+        """Begin with a job that is made and not started; ``policy`` lasts as long as the job."""
+        self._traits = traits
+        self._policy = policy
+        self.status = JobStatus.CREATED
+        self.action: Action | None = None
+        self.attempt = 0
+        self._goal = Goal.READ
+        self._cancelled = False
+        self._rescaling: _Rescaling | None = None
+        #: why the attempt is being stopped, if it failed
+        self._failed: ActionFailed | None = None
+        self._finished = False
+        #: the last epoch that was begun, in any attempt
+        self._epoch = -1
+        self._tries = 0
+        #: whether a request ended the wait before a restart; what that ends with may still come
+        self._cut_short = False
+        self._log: deque[JobEvent | JobInstruction] = deque(maxlen=_LOGGED)
+
+    @property
+    def ended(self) -> bool:
+        """Return whether only the end is left to be carried out."""
+        return isinstance(self.action, EndJob)
+
+    @property
+    def log(self) -> tuple[JobEvent | JobInstruction, ...]:
+        """Return the last events and instructions, oldest first."""
+        return tuple(self._log)
+
+    def handle(self, event: JobEvent) -> list[JobInstruction]:
+        """Take note of an event; return what to do now, in this order.
+
+        At most one of them is an action, the last. Raise an InternalError, with the log as a note,
+        if the event cannot have happened.
+        """
+        self._log.append(event)
+        try:
+            self._check(event)
+            instructions = self._handle(event)
+        except InternalError as error:
+            error.add_note("\n".join(map(repr, self._log)))
+            raise
+        if instructions and isinstance(instructions[-1], Action):
+            self.action = instructions[-1]
+        self._log.extend(instructions)
+        return instructions
+
+    def _check(self, event: JobEvent) -> None:
+        if isinstance(event, REQUESTS):
+            return
+        if self._cut_short and isinstance(event, TimeIsUp | ActionFailed):
+            return
+        expected = _ENDS.get(type(event))
+        fits = self.action is None if expected is None else isinstance(self.action, expected)
+        if not fits:
+            raise InternalError(f"{event} while {self.action} is carried out")
+
+    def _handle(self, event: JobEvent) -> list[JobInstruction]:
+        if self._cut_short and not isinstance(event, REQUESTS):
+            return []
+        match event:
+            case JobStarting():
+                return [StartAttempt(0)]
+            case AttemptStarted():
+                return self._attempt_started(event)
+            case TurnCame():
+                return [self._next_epoch()]
+            case EpochCommitted():
+                return [self._epoch_committed(event)]
+            case EpochDiscarded():
+                return [self._epoch_discarded(event)]
+            case ActionFailed():
+                return self._action_failed(event)
+            case AttemptStopped():
+                return self._attempt_stopped()
+            case PlanChanged():
+                return self._plan_changed()
+            case PlanRefused():
+                return [*self._answer(event.failure), self._next_attempt()]
+            case TimeIsUp():
+                return [self._next_attempt()]
+            case CancelRequested():
+                return self._cancel_requested()
+            case RescaleRequested():
+                return self._rescale_requested(event)
+            case CheckpointEnded():
+                return self._checkpoint_ended(event)
+            case Broken():
+                return self._broken(event)
+            case _:
+                assert_never(event)
+
+    # Attempts
+
+    def _attempt_started(self, event: AttemptStarted) -> list[JobInstruction]:
+        self._epoch = max(self._epoch, event.epoch)
+        answers = self._answer(None) if self._rescaling and self._rescaling.changed else []
+        return [*self._report(JobStatus.RUNNING), *answers, AwaitTurn()]
+
+    def _next_attempt(self) -> StartAttempt:
+        self.attempt += 1
+        self._goal, self._failed, self._finished = Goal.READ, None, False
+        return StartAttempt(self.attempt)
+
+    def _attempt_stopped(self) -> list[JobInstruction]:
+        if self._failed is not None:
+            return self._after_failure(self._failed)
+        if self._goal is Goal.LEAVE and not self._cancelled:
+            assert self._rescaling is not None
+            return [*self._report(JobStatus.RESTARTING), ChangePlan(self._rescaling.plan)]
+        return self._end(_OUTCOMES[self._goal])
+
+    # Epochs
+
+    def _next_epoch(self) -> RunEpoch:
+        if self._cancelled and self._goal is Goal.READ:
+            self._goal = Goal.CANCEL
+        self._epoch += 1
+        self._tries = 1
+        closing = self._goal is not Goal.READ
+        return RunEpoch(self._epoch, last=self._finished and not closing, closing=closing)
+
+    def _epoch_committed(self, event: EpochCommitted) -> Action:
+        if self._goal is not Goal.READ:
+            return StopAttempt()
+        self._finished = event.finished
+        self._goal = self._new_goal(event)
+        if self._goal is Goal.FINISH and not self._traits.closes:
+            return StopAttempt()
+        return AwaitTurn()
+
+    def _new_goal(self, event: EpochCommitted) -> Goal:
+        if event.stops:
+            return Goal.STOP
+        if event.finished and (event.complete or not self._traits.takes_checkpoints):
+            return Goal.FINISH
+        if self._cancelled:
+            return Goal.CANCEL
+        if self._rescaling is not None and self._rescaling.covered:
+            return Goal.LEAVE
+        return Goal.READ
+
+    def _epoch_discarded(self, event: EpochDiscarded) -> Action:
+        if self._traits.abilities.reruns and self._tries < _TRIES:
+            self._tries += 1
+            assert isinstance(self.action, RunEpoch)
+            return RunEpoch(event.epoch, self.action.last, self.action.closing, again=True)
+        self._failed = ActionFailed(event.failure, event.now)
+        return StopAttempt()
+
+    # Failures
+
+    def _action_failed(self, event: ActionFailed) -> list[JobInstruction]:
+        if isinstance(self.action, Wait):
+            failure = ReportFailure(self.attempt, event.failure, None)
+            return [failure, *self._end(Outcome.FAILED, event.failure)]
+        self._failed = event
+        return [StopAttempt()]
+
+    def _after_failure(self, event: ActionFailed) -> list[JobInstruction]:
+        answers = self._answer_if_covered(event.failure)
+        decision = self._policy.on_failure(event.now) if self._may_restart(event) else None
+        if decision is None or isinstance(decision, GiveUp):
+            failure = ReportFailure(self.attempt, event.failure, None)
+            return [*answers, failure, *self._end(Outcome.FAILED, event.failure)]
+        return [
+            *answers,
+            ReportFailure(self.attempt, event.failure, decision.after_ms),
+            *self._report(JobStatus.RESTARTING),
+            Wait(decision.after_ms),
+        ]
+
+    def _may_restart(self, event: ActionFailed) -> bool:
+        """Return whether the restart policy is asked at all.
+
+        A job that never ran is not started again: its caller gets the failure.
+        """
+        started = self.status is not JobStatus.CREATED
+        return started and not event.permanent and not self._cancelled
+
+    def _answer_if_covered(self, failure: BaseException) -> list[Effect]:
+        """Give up a change of plan whose checkpoint is taken, before the plan is in place."""
+        leaving = self._rescaling is not None and self._rescaling.covered
+        return self._answer(failure) if leaving and not self._plan_is_changed else []
+
+    # Requests
+
+    def _cancel_requested(self) -> list[JobInstruction]:
+        if self.ended or self._cancelled:
+            return []
+        self._cancelled = True
+        report = self._report(JobStatus.CANCELLING)
+        self._cut_short = isinstance(self.action, Wait)
+        return [*report, *self._end(Outcome.CANCELLED)] if self._cut_short else report
+
+    def _rescale_requested(self, event: RescaleRequested) -> list[JobInstruction]:
+        problem = self._rescale_problem()
+        if problem is not None:
+            refused = JobExecutionError(f"job '{self._traits.name}' {problem}")
+            return [AnswerRescale(event.request, refused)]
+        self._rescaling = _Rescaling(event.request, event.plan)
+        return [TakeCheckpoint(event.request)]
+
+    def _rescale_problem(self) -> str | None:
+        if self.ended:
+            return "has ended"
+        if self._rescaling is not None:
+            return "is being rescaled already"
+        if not self._traits.abilities.resizes:
+            return "cannot be rescaled while it runs; stop it with a savepoint and start it again"
+        return None
+
+    def _checkpoint_ended(self, event: CheckpointEnded) -> list[JobInstruction]:
+        if self._rescaling is None or self._rescaling.request != event.request:
+            return []
+        if event.failure is not None:
+            return [*self._answer(event.failure)]
+        self._rescaling.covered = True
+        return []
+
+    @property
+    def _plan_is_changed(self) -> bool:
+        return self._rescaling is not None and self._rescaling.changed
+
+    def _plan_changed(self) -> list[JobInstruction]:
+        assert self._rescaling is not None
+        self._rescaling.changed = True
+        return [self._next_attempt()]
+
+    def _answer(self, failure: BaseException | None) -> list[Effect]:
+        """Answer who asked for another plan, if anybody did."""
+        rescaling, self._rescaling = self._rescaling, None
+        return [] if rescaling is None else [AnswerRescale(rescaling.request, failure)]
+
+    # The end
+
+    def _broken(self, event: Broken) -> list[JobInstruction]:
+        if self.ended:
+            return []
+        failure = ReportFailure(self.attempt, event.failure, None)
+        return [failure, *self._end(Outcome.FAILED, event.failure)]
+
+    def _end(self, outcome: Outcome, failure: BaseException | None = None) -> list[JobInstruction]:
+        ended = JobExecutionError(
+            f"job '{self._traits.name}' has ended before it had another parallelism"
+        )
+        self.status = STATUSES[outcome]
+        return [*self._answer(ended), EndJob(outcome, failure)]
+
+    def _report(self, status: JobStatus) -> list[JobInstruction]:
+        """Report a status; a job that is cancelled stays CANCELLING until it ends."""
+        wanted = JobStatus.CANCELLING if self._cancelled else status
+        if wanted is self.status:
+            return []
+        self.status = wanted
+        return [ReportStatus(wanted)]
+
+    # For tests
+
+    def validate(self) -> None:
+        """Raise an InternalError if the machine is in a state that it can never be in."""
+        for rule, holds in self._rules().items():
+            if not holds:
+                raise InternalError(f"{rule}: {self.action}, {self.status}, {self._goal}")
+
+    def _rules(self) -> dict[str, bool]:
+        action, rescaling = self.action, self._rescaling
+        epoch = action if isinstance(action, RunEpoch) else None
+        return {
+            "a job that has ended has answered everybody": not (self.ended and rescaling),
+            "a job has ended if its status says so": (
+                self.ended == self.status.is_globally_terminal_state()
+            ),
+            "a job that waits is restarting": (
+                not isinstance(action, Wait) or self.status is JobStatus.RESTARTING
+            ),
+            "an epoch closes if the attempt has a goal": (
+                epoch is None or epoch.closing == (self._goal is not Goal.READ)
+            ),
+            "the last epoch reads nothing, and carries a checkpoint": (
+                epoch is None or not epoch.last or self._traits.takes_checkpoints
+            ),
+            "an epoch runs again only where the engine can": (
+                epoch is None or not epoch.again or self._traits.abilities.reruns
+            ),
+            "an attempt that has failed is stopped": (
+                self._failed is None or isinstance(action, StopAttempt | Wait | EndJob)
+            ),
+            "an attempt is stopped for a reason": (
+                not isinstance(action, StopAttempt)
+                or self._failed is not None
+                or self._goal is not Goal.READ
+            ),
+            "a job leaves only for a plan that was asked for": (
+                self._goal is not Goal.LEAVE
+                or self._failed is not None
+                or rescaling is not None
+                or self.ended
+            ),
+            "the plan changes only when a checkpoint is complete": (
+                not isinstance(action, ChangePlan) or (rescaling is not None and rescaling.covered)
+            ),
+        }
+
+
+_OUTCOMES: Final = {
+    Goal.FINISH: Outcome.FINISHED,
+    Goal.STOP: Outcome.STOPPED,
+    Goal.CANCEL: Outcome.CANCELLED,
+    Goal.LEAVE: Outcome.CANCELLED,
+}
+#: Flink's words for how a job ends
+STATUSES: Final = {
+    Outcome.FINISHED: JobStatus.FINISHED,
+    Outcome.STOPPED: JobStatus.FINISHED,
+    Outcome.CANCELLED: JobStatus.CANCELED,
+    Outcome.FAILED: JobStatus.FAILED,
+}

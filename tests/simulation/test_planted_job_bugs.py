@@ -1,0 +1,281 @@
+"""The simulation finds bugs in the life of a job: each breaks one rule of `JobMachine`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.checkpoint.events import Outcome
+from holdfast.common import JobStatus
+from holdfast.driver import job as job_module
+from holdfast.driver.job import Goal, JobMachine
+from holdfast.driver.job_events import (
+    Action,
+    ActionFailed,
+    AnswerRescale,
+    AttemptStarted,
+    AwaitTurn,
+    CancelRequested,
+    ChangePlan,
+    EndJob,
+    EpochCommitted,
+    EpochDiscarded,
+    JobInstruction,
+    PlanRefused,
+    RescaleRequested,
+    RunEpoch,
+    StartAttempt,
+    StopAttempt,
+    Wait,
+)
+from holdfast.driver.restart import Restart
+from holdfast.driver.runner import JobRunner
+from tests.simulation.test_planted_bugs import assert_found
+
+
+@pytest.fixture(autouse=True)
+def _without_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the machine checks of itself is switched off: what becomes of the job tells the bug."""
+    monkeypatch.setattr(JobMachine, "validate", lambda self: None)
+
+
+def test_an_attempt_starts_while_the_one_before_still_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    action_failed = JobMachine._action_failed
+
+    def hasty(self: JobMachine, event: ActionFailed) -> list[JobInstruction]:
+        action_failed(self, event)
+        return self._after_failure(event)
+
+    monkeypatch.setattr(JobMachine, "_action_failed", hasty)
+    assert_found(among=50)
+
+
+def test_numbers_of_epochs_begin_anew_with_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So what a task of a former attempt writes late has the name of this one's state."""
+    attempt_started = JobMachine._attempt_started
+
+    def anew(self: JobMachine, event: AttemptStarted) -> list[JobInstruction]:
+        self._epoch = -1
+        return attempt_started(self, event)
+
+    monkeypatch.setattr(JobMachine, "_attempt_started", anew)
+    assert_found(among=50)
+
+
+def test_the_job_finishes_before_a_checkpoint_covers_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    new_goal = JobMachine._new_goal
+
+    def careless(self: JobMachine, event: EpochCommitted) -> Goal:
+        return Goal.FINISH if event.finished else new_goal(self, event)
+
+    monkeypatch.setattr(JobMachine, "_new_goal", careless)
+    assert_found(among=50)
+
+
+def test_the_last_epoch_waits_for_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So nobody knows when the job will end."""
+    next_epoch = JobMachine._next_epoch
+
+    def patient(self: JobMachine) -> RunEpoch:
+        order = next_epoch(self)
+        return RunEpoch(order.epoch, closing=order.closing)
+
+    monkeypatch.setattr(JobMachine, "_next_epoch", patient)
+    assert_found(among=50)
+
+
+def test_no_closing_epoch_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So listeners do not hear of the last checkpoint."""
+    epoch_committed = JobMachine._epoch_committed
+
+    def abrupt(self: JobMachine, event: EpochCommitted) -> Action:
+        action = epoch_committed(self, event)
+        return action if self._goal is Goal.READ else StopAttempt()
+
+    monkeypatch.setattr(JobMachine, "_epoch_committed", abrupt)
+    assert_found(among=50)
+
+
+def test_a_stop_is_remembered_though_the_attempt_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the next attempt ends at once, as if it had its savepoint."""
+
+    def forgetful(self: JobMachine) -> StartAttempt:
+        self.attempt += 1
+        self._failed = None
+        return StartAttempt(self.attempt)
+
+    monkeypatch.setattr(JobMachine, "_next_attempt", forgetful)
+    assert_found(among=200)
+
+
+def test_cancelling_is_forgotten_with_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt_started = JobMachine._attempt_started
+
+    def forgetful(self: JobMachine, event: AttemptStarted) -> list[JobInstruction]:
+        self._cancelled = False
+        return attempt_started(self, event)
+
+    monkeypatch.setattr(JobMachine, "_attempt_started", forgetful)
+    assert_found(among=500)
+
+
+def test_a_job_that_waits_cannot_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads on instead."""
+    requested = JobMachine._cancel_requested
+
+    def deaf(self: JobMachine) -> list[JobInstruction]:
+        return [] if isinstance(self.action, Wait) else requested(self)
+
+    monkeypatch.setattr(JobMachine, "_cancel_requested", deaf)
+    assert_found(among=200)
+
+
+def test_cancelling_cuts_short_what_must_not_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rash(self: JobMachine) -> list[JobInstruction]:
+        if self.ended or self._cancelled:
+            return []
+        self._cancelled = True
+        return self._end(Outcome.CANCELLED)
+
+    monkeypatch.setattr(JobMachine, "_cancel_requested", rash)
+    assert_found(among=50)
+
+
+def test_a_cancelled_job_changes_its_plan_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And reads on with the other one."""
+
+    def stubborn(self: JobMachine) -> list[JobInstruction]:
+        if self._failed is not None:
+            return self._after_failure(self._failed)
+        if self._goal is Goal.LEAVE:
+            assert self._rescaling is not None
+            self._cancelled = False
+            return [*self._report(JobStatus.RESTARTING), ChangePlan(self._rescaling.plan)]
+        return self._end(job_module._OUTCOMES[self._goal])
+
+    monkeypatch.setattr(JobMachine, "_attempt_stopped", stubborn)
+    assert_found(among=1000)
+
+
+def test_a_second_request_takes_the_place_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the first is never answered."""
+    problem = JobMachine._rescale_problem
+
+    def polite(self: JobMachine) -> str | None:
+        found = problem(self)
+        return None if found == "is being rescaled already" else found
+
+    monkeypatch.setattr(JobMachine, "_rescale_problem", polite)
+    assert_found(among=200)
+
+
+def test_a_request_is_forgotten_when_the_job_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(
+        self: JobMachine, outcome: Outcome, failure: BaseException | None = None
+    ) -> list[JobInstruction]:
+        self.status = job_module.STATUSES[outcome]
+        return [EndJob(outcome, failure)]
+
+    monkeypatch.setattr(JobMachine, "_end", silent)
+    assert_found(among=200)
+
+
+def test_a_rescaling_is_answered_before_the_job_runs_like_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checkpoint_ended = JobMachine._checkpoint_ended
+
+    def early(self: JobMachine, event: Any) -> list[JobInstruction]:
+        told = checkpoint_ended(self, event)
+        covered = self._rescaling is not None and self._rescaling.covered
+        return [*told, AnswerRescale(event.request)] if covered else told
+
+    monkeypatch.setattr(JobMachine, "_checkpoint_ended", early)
+    assert_found(among=200)
+
+
+def test_a_refused_plan_is_taken_for_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = JobMachine._handle
+
+    def blind(self: JobMachine, event: Any) -> list[JobInstruction]:
+        return self._plan_changed() if isinstance(event, PlanRefused) else handle(self, event)
+
+    monkeypatch.setattr(JobMachine, "_handle", blind)
+    assert_found(among=200)
+
+
+def test_the_job_leaves_before_its_checkpoint_is_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So it goes back, although nothing failed."""
+    requested = JobMachine._rescale_requested
+
+    def hasty(self: JobMachine, event: RescaleRequested) -> list[JobInstruction]:
+        told = requested(self, event)
+        if self._rescaling is not None:
+            self._rescaling.covered = True
+        return told
+
+    monkeypatch.setattr(JobMachine, "_rescale_requested", hasty)
+    assert_found(among=500)
+
+
+def test_restarts_are_counted_anew_after_a_change_of_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = JobRunner._change_plan
+
+    def anew(self: JobRunner, plan: Any) -> Any:
+        policy: Any = self.machine._policy
+        policy._restarts = 0
+        return change(self, plan)
+
+    monkeypatch.setattr(JobRunner, "_change_plan", anew)
+    assert_found(among=1000)
+
+
+def test_the_policy_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Always:
+        def on_failure(self, now_ms: int) -> Restart:
+            return Restart(10)
+
+    made = JobMachine.__init__
+
+    def lenient(self: JobMachine, traits: Any, policy: Any) -> None:
+        made(self, traits, Always())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(JobMachine, "__init__", lenient)
+    assert_found(among=200)
+
+
+def test_a_discarded_epoch_is_run_again_though_the_engine_cannot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def again(self: JobMachine, event: EpochDiscarded) -> Action:
+        assert isinstance(self.action, RunEpoch)
+        return RunEpoch(event.epoch, self.action.last, self.action.closing, again=True)
+
+    monkeypatch.setattr(JobMachine, "_epoch_discarded", again)
+    assert_found(among=200)
+
+
+def test_a_cancelled_job_reads_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = JobMachine._handle
+
+    def slow(self: JobMachine, event: Any) -> list[JobInstruction]:
+        if isinstance(event, CancelRequested) and isinstance(self.action, AwaitTurn):
+            self._epoch += 1
+        return handle(self, event)
+
+    def next_epoch(self: JobMachine) -> RunEpoch:
+        self._epoch += 1
+        self._tries = 1
+        closing = self._goal is not Goal.READ
+        return RunEpoch(self._epoch, last=self._finished and not closing, closing=closing)
+
+    monkeypatch.setattr(JobMachine, "_handle", slow)
+    monkeypatch.setattr(JobMachine, "_next_epoch", next_epoch)
+    assert_found(among=200)
