@@ -6,14 +6,14 @@ import os
 import subprocess
 from dataclasses import dataclass
 
-__all__ = ["Memory", "memory_now", "summed"]
+__all__ = ["Memory", "memory_now", "memory_of", "summed"]
 
 
 @dataclass(frozen=True)
 class Memory:
     """Resident memory in MB.
 
-    ``driver`` is this process and the JVM, ``workers`` all the other processes below them.
+    ``driver`` is the process and the JVM, ``workers`` all the other processes below them.
     Memory that forked workers share is counted for each.
     """
 
@@ -23,9 +23,14 @@ class Memory:
 
 def memory_now() -> Memory:
     """Measure this process and those below it."""
+    return memory_of(os.getpid())
+
+
+def memory_of(process: int) -> Memory:
+    """Measure a process and those below it."""
     command = ["ps", "-axo", "pid=,ppid=,rss=,comm="]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return summed(done.stdout, os.getpid())
+    return summed(done.stdout, process)
 
 
 def summed(listing: str, root: int) -> Memory:
