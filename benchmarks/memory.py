@@ -13,8 +13,9 @@ __all__ = ["Memory", "memory_now", "memory_of", "summed"]
 class Memory:
     """Resident memory in MB.
 
-    ``driver`` is the process and the JVM, ``workers`` all the other processes below them.
-    Memory that forked workers share is counted for each.
+    ``driver`` is the process and the JVM, ``workers`` all other Python processes below them.
+    Memory that forked workers share is counted for each. Other processes do not count: for a
+    moment, a command that the JVM starts has the name of a thread and all memory of the JVM.
     """
 
     driver: float
@@ -42,16 +43,20 @@ def summed(listing: str, root: int) -> Memory:
     children: dict[int, list[int]] = {}
     size: dict[int, float] = {}
     driver = {root}
+    workers = set()
     for line in listing.splitlines():
         pid, parent, kilobytes, command = line.split(None, 3)
         children.setdefault(int(parent), []).append(int(pid))
         size[int(pid)] = int(kilobytes) / 1024
-        if os.path.basename(command.strip()) == "java":
+        name = os.path.basename(command.strip()).lower()
+        if name == "java":
             driver.add(int(pid))
+        elif name.startswith("python"):
+            workers.add(int(pid))
     below = [root]
     for each in below:
         below.extend(children.get(each, []))
     return Memory(
         driver=sum(size.get(each, 0.0) for each in below if each in driver),
-        workers=sum(size.get(each, 0.0) for each in below if each not in driver),
+        workers=sum(size.get(each, 0.0) for each in below if each in workers - driver),
     )
