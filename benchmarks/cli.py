@@ -6,10 +6,11 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import compare
+from benchmarks.console import HOME, ROOT, Progress, names, warn_if_busy
 from benchmarks.environments import ENVIRONMENTS, EnvironmentFailed, prepare
 from benchmarks.report import as_json, judge, render, write_json
 from benchmarks.runner import Result, Settings, records_for, run_program
@@ -17,49 +18,31 @@ from benchmarks.workloads import BARS, PROGRAMS, WORKLOADS, Program, Workload
 
 __all__ = ["main", "parse", "selected"]
 
-ROOT = Path(__file__).resolve().parent.parent
-HOME = ROOT / ".bench"
-
-
-def _names(known: Sequence[str], what: str) -> type:
-    """Return an argparse type for a list of names between commas."""
-
-    class Names(list[str]):
-        def __init__(self, text: str) -> None:
-            names = [name.strip() for name in text.split(",") if name.strip()]
-            for name in names:
-                if name not in known:
-                    raise argparse.ArgumentTypeError(
-                        f"no {what} '{name}'; there are: {', '.join(known)}"
-                    )
-            super().__init__(names)
-
-    return Names
-
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Runs the same work on Holdfast and on its peers and compares their rates.",
+        epilog="'python -m benchmarks compare' compares two checkouts of Holdfast; see its --help.",
     )
     parser.add_argument(
         "workloads",
         nargs="?",
-        type=_names(list(WORKLOADS), "workload"),
+        type=names(list(WORKLOADS), "workload"),
         metavar="A,B",
         help="the same as --only",
     )
     parser.add_argument(
         "--only",
-        type=_names(list(WORKLOADS), "workload"),
+        type=names(list(WORKLOADS), "workload"),
         metavar="A,B",
         default=list(WORKLOADS),
         help="workloads to run; all unless given",
     )
     parser.add_argument(
         "--peers",
-        type=_names(list(PROGRAMS), "system"),
+        type=names(list(PROGRAMS), "system"),
         metavar="A,B",
         default=list(PROGRAMS),
         help="systems to run, holdfast among them; all unless given",
@@ -106,6 +89,9 @@ def selected(only: Sequence[str], peers: Sequence[str]) -> list[tuple[Workload, 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] == "compare":
+        return compare.main(arguments[1:])
     options = parse(arguments)
     load = os.getloadavg()[0]
     settings = Settings(ROOT, HOME, options.quick, options.records, options.checkpoint, load)
@@ -114,9 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _show(chosen, settings)
         return 0
     HOME.mkdir(exist_ok=True)
-    if load > 0.5:
-        note = f"the machine is busy (load {load:.1f}): the rates will mislead"
-        print(f"note: {note}", file=sys.stderr, flush=True)
+    warn_if_busy(load)
     results = []
     for number, (workload, program) in enumerate(chosen, 1):
         results.append(_one(f"[{number}/{len(chosen)}]", workload, program, settings))
@@ -143,33 +127,21 @@ def _show(chosen: Sequence[tuple[Workload, Program]], settings: Settings) -> Non
 def _one(number: str, workload: Workload, program: Program, settings: Settings) -> Result:
     """Run one program, with a line about it on the error output."""
     records = records_for(workload, program, settings)
-    label = f"{number} {workload.name} on {program.name}, {records:,} {workload.unit}"
-    live = sys.stderr.isatty()
-
-    def say(text: str) -> None:
-        print(f"{label}: {text}", file=sys.stderr, flush=True)
-
-    def tick(seconds: float) -> None:
-        if live:
-            print(f"\r{label}: {seconds:.0f} s", end="", file=sys.stderr, flush=True)
-
+    progress = Progress(f"{number} {workload.name} on {program.name}, {records:,} {workload.unit}")
     python = Path(sys.executable)
     try:
         if program.environment is not None:
             environment = ENVIRONMENTS[program.environment]
-            python = prepare(environment, settings.home / "venvs", say)
-        if not live:
-            say("running")
-        started = time.monotonic()
-        result = run_program(python, program, workload, settings, tick)
+            python = prepare(environment, settings.home / "venvs", progress.say)
+        progress.start()
+        result = run_program(python, program, workload, settings, progress.tick)
     except EnvironmentFailed as error:
         result = Result(workload.name, program.name, records, failure=str(error))
-        started = time.monotonic()
-    outcome = result.failure or (
-        f"{result.measurement.warm_rate:,.0f}/s after warm-up"
-        if result.measurement is not None and result.measurement.warm_rate
-        else "done"
-    )
-    print("\r" if live else "", end="", file=sys.stderr)
-    say(f"{outcome} ({time.monotonic() - started:.0f} s)")
+    progress.end(result.failure or _rate(result))
     return result
+
+
+def _rate(result: Result) -> str:
+    if result.measurement is None or not result.measurement.warm_rate:
+        return "done"
+    return f"{result.measurement.warm_rate:,.0f}/s after warm-up"

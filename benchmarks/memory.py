@@ -6,15 +6,16 @@ import os
 import subprocess
 from dataclasses import dataclass
 
-__all__ = ["Memory", "memory_now", "summed"]
+__all__ = ["Memory", "memory_now", "memory_of", "summed"]
 
 
 @dataclass(frozen=True)
 class Memory:
     """Resident memory in MB.
 
-    ``driver`` is this process and the JVM, ``workers`` all the other processes below them.
-    Memory that forked workers share is counted for each.
+    ``driver`` is the process and the JVM, ``workers`` all other Python processes below them.
+    Memory that forked workers share is counted for each. Other processes do not count: for a
+    moment, a command that the JVM starts has the name of a thread and all memory of the JVM.
     """
 
     driver: float
@@ -23,9 +24,14 @@ class Memory:
 
 def memory_now() -> Memory:
     """Measure this process and those below it."""
+    return memory_of(os.getpid())
+
+
+def memory_of(process: int) -> Memory:
+    """Measure a process and those below it."""
     command = ["ps", "-axo", "pid=,ppid=,rss=,comm="]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return summed(done.stdout, os.getpid())
+    return summed(done.stdout, process)
 
 
 def summed(listing: str, root: int) -> Memory:
@@ -37,16 +43,20 @@ def summed(listing: str, root: int) -> Memory:
     children: dict[int, list[int]] = {}
     size: dict[int, float] = {}
     driver = {root}
+    workers = set()
     for line in listing.splitlines():
         pid, parent, kilobytes, command = line.split(None, 3)
         children.setdefault(int(parent), []).append(int(pid))
         size[int(pid)] = int(kilobytes) / 1024
-        if os.path.basename(command.strip()) == "java":
+        name = os.path.basename(command.strip()).lower()
+        if name == "java":
             driver.add(int(pid))
+        elif name.startswith("python"):
+            workers.add(int(pid))
     below = [root]
     for each in below:
         below.extend(children.get(each, []))
     return Memory(
         driver=sum(size.get(each, 0.0) for each in below if each in driver),
-        workers=sum(size.get(each, 0.0) for each in below if each not in driver),
+        workers=sum(size.get(each, 0.0) for each in below if each in workers - driver),
     )

@@ -14,7 +14,7 @@ from benchmarks.measure import Measurement
 from benchmarks.runner import Result, Settings
 from benchmarks.workloads import BARS, WORKLOADS, Bar
 
-__all__ = ["Verdict", "as_json", "judge", "render", "write_json"]
+__all__ = ["Verdict", "as_json", "figure_of", "judge", "render", "write_json"]
 
 #: The system that the others are compared with.
 OURS = "holdfast"
@@ -40,9 +40,9 @@ def judge(results: Iterable[Result], bars: Iterable[Bar] = BARS) -> list[Verdict
 
 
 def _verdict(bar: Bar, results: dict[tuple[str, str], Result]) -> Verdict:
-    value = _figure(results.get((bar.workload, bar.program)), bar.figure)
+    value = figure_of(results.get((bar.workload, bar.program)), bar.figure)
     if bar.by is not None:
-        divisor = _figure(results.get((bar.workload, bar.by)), bar.by_figure or bar.figure)
+        divisor = figure_of(results.get((bar.workload, bar.by)), bar.by_figure or bar.figure)
         value = value / divisor if value is not None and divisor else None
     limit = f"≥ {bar.at_least:g}" if bar.at_least is not None else f"≤ {bar.at_most:g}"
     return Verdict(bar.workload, bar.text, value, limit, _outcome(bar, value))
@@ -56,7 +56,8 @@ def _outcome(bar: Bar, value: float | None) -> str:
     return "pass" if low and high else "FAIL"
 
 
-def _figure(result: Result | None, name: str) -> float | None:
+def figure_of(result: Result | None, name: str) -> float | None:
+    """Return a figure of a result by its name, or None if it was not measured."""
     if result is None or result.measurement is None:
         return None
     measurement = result.measurement

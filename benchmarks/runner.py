@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import PYTHON, STARTED, Measurement
+from benchmarks.memory import memory_of
 from benchmarks.workloads import Program, Workload
 
-__all__ = ["Result", "Settings", "records_for", "run_program"]
+__all__ = ["Result", "Settings", "last_lines", "records_for", "run_program"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Settings:
     checkpoint: int = 1
     #: The load average before the run: what else kept the machine busy.
     load: float = 0.0
+    #: Whether to measure the memory of the workers, about once a second. It costs a little time.
+    memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Result:
     records: int
     measurement: Measurement | None = None
     failure: str = ""
+    #: The most resident memory that all workers together had, in MB, if it was measured.
+    workers_mb: float = 0.0
 
 
 def records_for(workload: Workload, program: Program, settings: Settings) -> int:
@@ -80,13 +85,20 @@ def run_program(
     if program.variant:
         command += ["--variant", program.variant]
     out, err = settings.home / "stdout.txt", settings.home / "stderr.txt"
+    seen = [0.0]
+
+    def watch(process: int, seconds: float) -> None:
+        if settings.memory:
+            seen.append(memory_of(process).workers)
+        tick(seconds)
+
     try:
-        code = _run(command, workload.timeout, settings.root, out, err, tick)
+        code = _run(command, workload.timeout, settings.root, out, err, watch)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     measurement = _measurement(out)
     if measurement is not None:
-        return Result(workload.name, program.name, records, measurement)
+        return Result(workload.name, program.name, records, measurement, workers_mb=max(seen))
     failure = f"stopped after {workload.timeout:.0f} s" if code is None else _failure(err, code)
     return Result(workload.name, program.name, records, failure=failure)
 
@@ -97,9 +109,12 @@ def _run(
     root: Path,
     out: Path,
     err: Path,
-    tick: Callable[[float], None],
+    watch: Callable[[int, float], None],
 ) -> int | None:
-    """Run a command and return its exit code, or None when it took too long."""
+    """Run a command and return its exit code, or None when it took too long.
+
+    ``watch`` is called about once a second with the process id and the seconds since the start.
+    """
     started = time.time()
     # What is measured is the Holdfast beside these benchmarks, wherever another is installed.
     path = os.pathsep.join([str(root), str(root / "src")])
@@ -124,7 +139,7 @@ def _run(
                 try:
                     return process.wait(1)
                 except subprocess.TimeoutExpired:
-                    tick(time.time() - started)
+                    watch(process.pid, time.time() - started)
             return None
         finally:
             _end(process)
@@ -154,3 +169,9 @@ def _failure(err: Path, code: int) -> str:
     errors = [line for line in lines if "Error" in line.split(":")[0] or "Exception:" in line]
     said = (causes or errors or [line for line in lines if line] or ["no message"])[-1]
     return f"exit code {code}: {said[:160]}"
+
+
+def last_lines(settings: Settings, count: int = 10) -> list[str]:
+    """Return the end of what the last program wrote to its error output."""
+    text = (settings.home / "stderr.txt").read_text("utf-8", errors="replace")
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-count:]

@@ -127,6 +127,11 @@ def test_memory() -> None:
     assert memory_now().driver > 1.0
 
 
+def test_a_command_that_the_jvm_starts_is_no_worker() -> None:
+    listing = "5 1 1024 java\n6 5 2048 python3\n7 5 1024 stream executio\n8 6 1024 /bin/Python\n"
+    assert summed(listing, 5).workers == 3.0
+
+
 # --- Reporting
 
 
