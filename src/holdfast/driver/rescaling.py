@@ -9,7 +9,7 @@ from holdfast.driver.start import is_fixed, is_keyed
 from holdfast.errors import JobDefinitionError
 from holdfast.graph.nodes import Node, SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
-from holdfast.plan.planner import Defaults, make_plan
+from holdfast.plan.planner import make_plan
 
 __all__ = ["rescaled"]
 
@@ -25,32 +25,35 @@ def rescaled(plan: Plan, parallelism: int | Mapping[str, int]) -> Plan:
     Raises:
         JobDefinitionError: when there is no such operator, or the job cannot run like that.
     """
+    wanted, defaults = _wanted(plan, parallelism), plan.defaults
+    if isinstance(parallelism, int):
+        defaults = replace(defaults, parallelism=parallelism)
+    nodes = [_node(op, wanted.get(op.uid)) for op in plan.operators.values()]
+    planned = make_plan(nodes, defaults, plan.name)
+    operators = {
+        number: _with_node_of(plan.operators[number], op)
+        for number, op in planned.operators.items()
+    }
+    return replace(planned, operators=operators)
+
+
+def _wanted(plan: Plan, parallelism: int | Mapping[str, int]) -> dict[str, int]:
+    """Return the parallelism that was asked for, by uid."""
     operators = plan.operators.values()
     if isinstance(parallelism, int):
-        wanted = {op.uid: parallelism for op in operators if op.node.parallelism is None}
-    else:
-        wanted = dict(parallelism)
-    unknown = sorted(set(wanted) - {op.uid for op in operators})
+        return {op.uid: parallelism for op in operators if op.node.parallelism is None}
+    unknown = sorted(set(parallelism) - {op.uid for op in operators})
     if unknown:
         known = ", ".join(sorted(op.uid for op in operators))
         message = f"there are no operators of the uids {', '.join(unknown)}; there are {known}"
         raise JobDefinitionError(message)
-    if not isinstance(parallelism, int):
-        _check_sources(plan, wanted)
-    nodes = [_node(op, wanted.get(op.uid)) for op in operators]
-    chains = {op.chain for op in operators}
-    chaining = len(chains) < len(nodes)
-    planned = make_plan(nodes, Defaults(parallelism=1, chaining=chaining), plan.name)
-    # what the program left open stays open, for the next change
-    return replace(
-        planned,
-        operators={
-            op.id: replace(
-                op, node=replace(op.node, parallelism=plan.operators[op.id].node.parallelism)
-            )
-            for op in planned.operators.values()
-        },
-    )
+    _check_sources(plan, parallelism)
+    return dict(parallelism)
+
+
+def _with_node_of(before: PlannedOperator, op: PlannedOperator) -> PlannedOperator:
+    """Return the operator as the program asked for it: what it left open, the next change sets."""
+    return replace(op, node=before.node, max_parallelism_given=before.max_parallelism_given)
 
 
 def _node(op: PlannedOperator, wanted: int | None) -> Node:

@@ -105,13 +105,27 @@ class Level:
 
 
 @dataclass(frozen=True)
+class Defaults:
+    """What the environment says where a node says nothing."""
+
+    parallelism: int
+    max_parallelism: int | None = None
+    chaining: bool = True
+
+
+@dataclass(frozen=True)
 class Plan:
-    """The whole job, ready to run."""
+    """The whole job, ready to run.
+
+    Attributes:
+        defaults: what it was planned with; whoever plans the job again needs them.
+    """
 
     name: str
     operators: dict[int, PlannedOperator]
     exchanges: tuple[Exchange, ...]
     levels: tuple[Level, ...]
+    defaults: Defaults
 
     @property
     def rows_sources(self) -> tuple[PlannedOperator, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import JobDefinitionError
@@ -21,19 +20,18 @@ from holdfast.graph.nodes import (
     TimestampsOperation,
 )
 from holdfast.graph.uids import assign_uids
-from holdfast.plan.model import ROWS_LEVEL, Call, Exchange, Level, Plan, PlannedOperator
+from holdfast.plan.model import (
+    ROWS_LEVEL,
+    Call,
+    Defaults,
+    Exchange,
+    Level,
+    Plan,
+    PlannedOperator,
+)
 
 DEFAULT_MAX_PARALLELISM = 128
 LARGEST_MAX_PARALLELISM = 32768
-
-
-@dataclass(frozen=True)
-class Defaults:
-    """What the environment says where a node says nothing."""
-
-    parallelism: int
-    max_parallelism: int | None = None
-    chaining: bool = True
 
 
 def make_plan(nodes: Sequence[Node], defaults: Defaults, name: str) -> Plan:
@@ -106,7 +104,8 @@ class _Planner:
             )
             for node_id, node in self.nodes.items()
         }
-        return Plan(name, operators, tuple(exchanges), _make_levels(operators, exchanges))
+        found = tuple(exchanges)
+        return Plan(name, operators, found, _make_levels(operators, found), self.defaults)
 
     def _side_types(self, node: Node) -> dict[str, Any]:
         """The types of a node's side outputs; all who read one must agree."""
