@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from holdfast.driver.start import is_fixed, is_keyed
 from holdfast.errors import JobDefinitionError
-from holdfast.graph.nodes import Node, SourceOperation
+from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
-from holdfast.plan.planner import make_plan
+from holdfast.plan.planner import plan_again
 
 __all__ = ["rescaled"]
 
@@ -28,13 +28,14 @@ def rescaled(plan: Plan, parallelism: int | Mapping[str, int]) -> Plan:
     wanted, defaults = _wanted(plan, parallelism), plan.defaults
     if isinstance(parallelism, int):
         defaults = replace(defaults, parallelism=parallelism)
-    nodes = [_node(op, wanted.get(op.uid)) for op in plan.operators.values()]
-    planned = make_plan(nodes, defaults, plan.name)
-    operators = {
-        number: _with_node_of(plan.operators[number], op)
-        for number, op in planned.operators.items()
-    }
-    return replace(planned, operators=operators)
+    operators = plan.operators.values()
+    return plan_again(
+        plan,
+        {op.id: _parallelism(op, wanted[op.uid]) for op in operators if op.uid in wanted},
+        # keys cannot be moved between key groups; other operators have none
+        {op.id: op.node.max_parallelism for op in operators if not is_keyed(op)},
+        defaults,
+    )
 
 
 def _wanted(plan: Plan, parallelism: int | Mapping[str, int]) -> dict[str, int]:
@@ -51,21 +52,14 @@ def _wanted(plan: Plan, parallelism: int | Mapping[str, int]) -> dict[str, int]:
     return dict(parallelism)
 
 
-def _with_node_of(before: PlannedOperator, op: PlannedOperator) -> PlannedOperator:
-    """Return the operator as the program asked for it: what it left open, the next change sets."""
-    return replace(op, node=before.node, max_parallelism_given=before.max_parallelism_given)
-
-
-def _node(op: PlannedOperator, wanted: int | None) -> Node:
+def _parallelism(op: PlannedOperator, wanted: int) -> int:
     operation = op.node.operation
-    parallelism = op.parallelism if wanted is None else wanted
-    if isinstance(operation, SourceOperation):
-        limit = operation.source.parallelism_limit
-        stays = is_fixed(operation.source) or operation.source.reads_rows
-        parallelism = op.parallelism if stays else min(parallelism, limit or parallelism)
-    # keys cannot be moved between key groups
-    groups = op.max_parallelism if is_keyed(op) else op.node.max_parallelism
-    return replace(op.node, uid=op.uid, parallelism=parallelism, max_parallelism=groups)
+    if not isinstance(operation, SourceOperation):
+        return wanted
+    source = operation.source
+    if is_fixed(source) or source.reads_rows:
+        return op.parallelism
+    return min(wanted, source.parallelism_limit or wanted)
 
 
 def _check_sources(plan: Plan, wanted: Mapping[str, int]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import JobDefinitionError
@@ -46,6 +47,39 @@ def make_plan(nodes: Sequence[Node], defaults: Defaults, name: str) -> Plan:
             "execution; add a source and a sink before calling execute"
         )
     return _Planner(nodes, defaults).plan(name)
+
+
+def plan_again(
+    plan: Plan,
+    parallelism: Mapping[int, int],
+    max_parallelism: Mapping[int, int | None],
+    defaults: Defaults | None = None,
+) -> Plan:
+    """Plan the operators of a plan anew, with other numbers for some of them, by id.
+
+    A max parallelism of None is that of the defaults, or derived. Operators keep their uids. What
+    the program left open stays open, for the next time.
+
+    Raises:
+        JobDefinitionError: when the job cannot run like that.
+    """
+    nodes = [
+        replace(
+            op.node,
+            uid=op.uid,
+            parallelism=parallelism.get(op.id, op.parallelism),
+            max_parallelism=max_parallelism.get(op.id, op.max_parallelism),
+        )
+        for op in plan.operators.values()
+    ]
+    planned = make_plan(nodes, defaults or plan.defaults, plan.name)
+    operators = {
+        op.id: replace(
+            planned.operators[op.id], node=op.node, max_parallelism_given=op.max_parallelism_given
+        )
+        for op in plan.operators.values()
+    }
+    return replace(planned, operators=operators)
 
 
 class _Planner:
