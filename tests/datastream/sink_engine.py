@@ -15,7 +15,7 @@ import cloudpickle
 
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.graph.nodes import FunctionOperation, Node, Style
-from holdfast.plan.model import Level, Plan, PlannedOperator
+from holdfast.plan.model import Defaults, Level, Plan, PlannedOperator
 from holdfast.runtime.chain import OperatorInstance
 from holdfast.runtime.event_time import OperatorTime
 from holdfast.runtime.job import JobCode
@@ -209,7 +209,8 @@ def _instance(
 ) -> OperatorInstance:
     node = Node(0, "sink", "sink", FunctionOperation(Style.SINK, None))
     planned = PlannedOperator(node, "sink", 0, 0, parallelism, 128, (), ())
-    plan = Plan("test", {0: planned}, (), (Level(0, parallelism, (0,), ()),))
+    levels = (Level(0, parallelism, (0,), ()),)
+    plan = Plan("test", {0: planned}, (), levels, Defaults(parallelism))
     job = JobCode("test", plan, {0: code}, "", staging_directory=staging)
     backend = HeapKeyedStateBackend(range(128), 128)
     return OperatorInstance(planned, job, subtask, attempt, backend, lambda: 0)

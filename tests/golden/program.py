@@ -13,7 +13,7 @@ import datetime
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -273,12 +273,14 @@ class AllStates(KeyedProcessFunction):
         return states
 
 
-def expected_keyed() -> dict[tuple[str, Any], dict[str, Any]]:
-    """All keyed state after the last number, by operator and key."""
+def expected_keyed(
+    operators: Iterable[str] = tuple(KEYS), numbers: Collection[int] = tuple(NUMBERS)
+) -> dict[tuple[str, Any], dict[str, Any]]:
+    """All keyed state after these numbers, by operator and key."""
     return {
-        (operator, key): _expected([n for n in NUMBERS if key_of(n) == key])
-        for operator, key_of in KEYS.items()
-        for key in {key_of(n) for n in NUMBERS}
+        (operator, key): _expected([n for n in numbers if KEYS[operator](n) == key])
+        for operator in operators
+        for key in {KEYS[operator](n) for n in numbers}
     }
 
 
@@ -460,7 +462,6 @@ class FailAt(MapFunction):
 
 def job(checkpoints: Path, making: bool) -> DataStream:
     """The job's output; it fails halfway when a checkpoint is made."""
-    write_lines()
     quota = QUOTA if making else None
     settings = {"holdfast.epoch.max-records": str(quota)} if quota else {}
     env = StreamExecutionEnvironment.get_execution_environment(Configuration(settings))
@@ -468,6 +469,18 @@ def job(checkpoints: Path, making: bool) -> DataStream:
     env.enable_checkpointing(10)
     env.get_checkpoint_config().set_checkpoint_storage_dir(str(checkpoints))
     env.set_restart_strategy(RestartStrategies.no_restart())
+    first, *others = streams(env, quota, KEYS, FAIL_AT if making else None)
+    return first.union(*others)
+
+
+def streams(
+    env: StreamExecutionEnvironment,
+    quota: int | None,
+    operators: Iterable[str],
+    fail_at: int | None = None,
+) -> list[DataStream]:
+    """Everything that tells something of its state, with these of the operators in `KEYS`."""
+    write_lines()
     lines = StreamFormat.text_line_format()
     files = FileSource.for_record_stream_format(lines, str(LINES_FILE)).build()
     sequence = NumberSequenceSource(SEQUENCE[0], SEQUENCE[-1])
@@ -480,18 +493,18 @@ def job(checkpoints: Path, making: bool) -> DataStream:
             env.add_source(Loop(quota), "loop").uid("loop"),
             env.add_source(ListedLoop(quota), "listed loop").uid("listed-loop"),
         )
-        .map(FailAt(FAIL_AT if making else None), Types.LONG())
+        .map(FailAt(fail_at), Types.LONG())
         .uid("fail")
     )
     modes = everything.rebalance().flat_map(AllModes()).uid("modes")
     listed = everything.rebalance().flat_map(Listed()).uid("listed")
     keyed = [
-        everything.key_by(key_of).process(AllStates(operator)).uid(operator)
-        for operator, key_of in KEYS.items()
+        everything.key_by(KEYS[operator]).process(AllStates(operator)).uid(operator)
+        for operator in operators
     ]
     timers = everything.key_by(KEYS["texts"]).process(Timers()).uid("timers")
     numbers = everything.map(lambda n: ("number", n, None)).uid("numbers-read")
-    return numbers.union(modes, listed, timers, *keyed)
+    return [numbers, modes, listed, timers, *keyed]
 
 
 def write_lines() -> None:

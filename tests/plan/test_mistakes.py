@@ -16,7 +16,8 @@ from holdfast.datastream import (
 )
 from holdfast.errors import JobDefinitionError, PickleError
 from holdfast.graph.nodes import Edge, FunctionOperation, Node, SourceOperation, Style
-from holdfast.plan.planner import Defaults, make_plan
+from holdfast.plan.model import Defaults
+from holdfast.plan.planner import make_plan
 from holdfast.testing import LocalExecutor
 
 LOCK = threading.Lock()

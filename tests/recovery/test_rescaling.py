@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.datastream import DataStream, StreamExecutionEnvironment
+from holdfast.datastream import DataStream, DataStreamUtils, StreamExecutionEnvironment
 from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.errors import JobDefinitionError
@@ -432,6 +432,25 @@ def test_max_parallelism_is_that_of_the_state(tmp_path: Path, saved: int) -> Non
         again = run.savepoint(tmp_path, stop=True)
     with pytest.raises(JobDefinitionError, match=f"has {saved}, and keys cannot be moved"):
         Program(limited(128), tmp_path / "third").started(1, again).__enter__()
+
+
+def followed(env: StreamExecutionEnvironment) -> DataStream:
+    """The ledger, and a new one behind it that takes the same keys without a shuffle."""
+    keyed = DataStreamUtils.reinterpret_as_keyed_stream(ledger(env), key_of)
+    return keyed.process(Ledger()).uid("second")
+
+
+def test_operators_with_other_key_groups_are_set_apart(tmp_path: Path) -> None:
+    """The second has no state yet, so it has the key groups of a new operator."""
+    records, savepoint = savepoint_of(limited(7), tmp_path)
+    with Program(followed, tmp_path / "after").started(2, savepoint) as run:
+        places = {op.uid: (op.level, op.max_parallelism) for op in run.plan.operators.values()}
+        level, groups = places["ledger"]
+        assert (groups, places["second"]) == (7, (level + 1, 128))
+        read_to(run, NUMBERS - len(records))
+        assert keyed_states(run, "ledger") == keyed_model(list(range(NUMBERS)))
+        rest = [number for number in range(NUMBERS) if number not in records]
+        assert keyed_states(run, "second") == keyed_model(rest)
 
 
 def test_another_max_parallelism_is_an_error(tmp_path: Path) -> None:

@@ -113,6 +113,12 @@ def test_records_round_trip(records: list[object]) -> None:
     assert decode_records(memoryview(encode_records(records))) == records
 
 
+def test_many_frozensets_behind_a_plain_record_round_trip() -> None:
+    """CPython counts them as nested when it pickles without a memo, and then fails."""
+    records: list[object] = [(1, 2), *((n, frozenset({n})) for n in range(100))]
+    assert decode_records(encode_records(records)) == records
+
+
 @pytest.mark.parametrize(
     "record", ["a text", ("a text", 1), (("a text", 1.0), 7), ("a text", None)]
 )

@@ -43,8 +43,8 @@ from holdfast.datastream.state_backend import (
 from holdfast.graph.graph import Graph
 from holdfast.graph.nodes import Edge, SourceOperation
 from holdfast.plan.explain import explain, to_json
-from holdfast.plan.model import Plan
-from holdfast.plan.planner import Defaults, make_plan
+from holdfast.plan.model import Defaults, Plan
+from holdfast.plan.planner import make_plan
 from holdfast.printable import get_logger
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from holdfast.driver.start import is_fixed, is_keyed
 from holdfast.errors import JobDefinitionError
-from holdfast.graph.nodes import Node, SourceOperation
+from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
-from holdfast.plan.planner import Defaults, make_plan
+from holdfast.plan.planner import plan_again
 
 __all__ = ["rescaled"]
 
@@ -25,44 +25,41 @@ def rescaled(plan: Plan, parallelism: int | Mapping[str, int]) -> Plan:
     Raises:
         JobDefinitionError: when there is no such operator, or the job cannot run like that.
     """
+    wanted, defaults = _wanted(plan, parallelism), plan.defaults
+    if isinstance(parallelism, int):
+        defaults = replace(defaults, parallelism=parallelism)
+    operators = plan.operators.values()
+    return plan_again(
+        plan,
+        {op.id: _parallelism(op, wanted[op.uid]) for op in operators if op.uid in wanted},
+        # keys cannot be moved between key groups; other operators have none
+        {op.id: op.node.max_parallelism for op in operators if not is_keyed(op)},
+        defaults,
+    )
+
+
+def _wanted(plan: Plan, parallelism: int | Mapping[str, int]) -> dict[str, int]:
+    """Return the parallelism that was asked for, by uid."""
     operators = plan.operators.values()
     if isinstance(parallelism, int):
-        wanted = {op.uid: parallelism for op in operators if op.node.parallelism is None}
-    else:
-        wanted = dict(parallelism)
-    unknown = sorted(set(wanted) - {op.uid for op in operators})
+        return {op.uid: parallelism for op in operators if op.node.parallelism is None}
+    unknown = sorted(set(parallelism) - {op.uid for op in operators})
     if unknown:
         known = ", ".join(sorted(op.uid for op in operators))
         message = f"there are no operators of the uids {', '.join(unknown)}; there are {known}"
         raise JobDefinitionError(message)
-    if not isinstance(parallelism, int):
-        _check_sources(plan, wanted)
-    nodes = [_node(op, wanted.get(op.uid)) for op in operators]
-    chains = {op.chain for op in operators}
-    chaining = len(chains) < len(nodes)
-    planned = make_plan(nodes, Defaults(parallelism=1, chaining=chaining), plan.name)
-    # what the program left open stays open, for the next change
-    return replace(
-        planned,
-        operators={
-            op.id: replace(
-                op, node=replace(op.node, parallelism=plan.operators[op.id].node.parallelism)
-            )
-            for op in planned.operators.values()
-        },
-    )
+    _check_sources(plan, parallelism)
+    return dict(parallelism)
 
 
-def _node(op: PlannedOperator, wanted: int | None) -> Node:
+def _parallelism(op: PlannedOperator, wanted: int) -> int:
     operation = op.node.operation
-    parallelism = op.parallelism if wanted is None else wanted
-    if isinstance(operation, SourceOperation):
-        limit = operation.source.parallelism_limit
-        stays = is_fixed(operation.source) or operation.source.reads_rows
-        parallelism = op.parallelism if stays else min(parallelism, limit or parallelism)
-    # keys cannot be moved between key groups
-    groups = op.max_parallelism if is_keyed(op) else op.node.max_parallelism
-    return replace(op.node, uid=op.uid, parallelism=parallelism, max_parallelism=groups)
+    if not isinstance(operation, SourceOperation):
+        return wanted
+    source = operation.source
+    if is_fixed(source) or source.reads_rows:
+        return op.parallelism
+    return min(wanted, source.parallelism_limit or wanted)
 
 
 def _check_sources(plan: Plan, wanted: Mapping[str, int]) -> None:

@@ -12,6 +12,7 @@ from holdfast.driver.type_check import check_types, key_schema
 from holdfast.errors import JobDefinitionError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
+from holdfast.plan.planner import plan_again
 from holdfast.printable import get_logger
 from holdfast.runtime.protocol import Origin, SavedOperator
 from holdfast.runtime.restoring import pickles_refused
@@ -91,15 +92,17 @@ def fit(plan: Plan, metadata: CheckpointMetadata, may_drop: bool) -> Plan:
     """
     operators = {op.uid: op for op in plan.operators.values()}
     _check_claimed(metadata, operators, may_drop)
+    groups: dict[int, int] = {}
     for uid, saved in metadata.operators.items():
         op = operators.get(uid)
         if op is None or not saved.stateful:
             continue
         if op.max_parallelism != saved.max_parallelism and is_keyed(op):
-            plan = plan.with_max_parallelism(uid, _max_parallelism(op, saved, metadata))
+            groups[op.id] = _max_parallelism(op, saved, metadata)
         _check_source(op, saved, metadata)
         check_types(op, saved)
-    return plan
+    # NB: a direct call between two keyed operators is right only if their key groups are the same
+    return plan_again(plan, {}, groups) if groups else plan
 
 
 def check_pickles(start: Start) -> None:

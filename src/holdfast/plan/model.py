@@ -8,7 +8,7 @@ order, runs every operator once per epoch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from holdfast.graph.nodes import Node, Partitioning, SourceOperation
@@ -105,13 +105,27 @@ class Level:
 
 
 @dataclass(frozen=True)
+class Defaults:
+    """What the environment says where a node says nothing."""
+
+    parallelism: int
+    max_parallelism: int | None = None
+    chaining: bool = True
+
+
+@dataclass(frozen=True)
 class Plan:
-    """The whole job, ready to run."""
+    """The whole job, ready to run.
+
+    Attributes:
+        defaults: what it was planned with; whoever plans the job again needs them.
+    """
 
     name: str
     operators: dict[int, PlannedOperator]
     exchanges: tuple[Exchange, ...]
     levels: tuple[Level, ...]
+    defaults: Defaults
 
     @property
     def rows_sources(self) -> tuple[PlannedOperator, ...]:
@@ -126,18 +140,6 @@ class Plan:
             for op in self.operators.values()
             if op.level != ROWS_LEVEL and isinstance(op.node.operation, SourceOperation)
         )
-
-    def with_max_parallelism(self, uid: str, max_parallelism: int) -> Plan:
-        """The plan with another number of key groups for one operator."""
-        operators = {
-            number: replace(op, max_parallelism=max_parallelism) if op.uid == uid else op
-            for number, op in self.operators.items()
-        }
-        exchanges = tuple(
-            replace(ex, max_parallelism=operators[ex.target].max_parallelism)
-            for ex in self.exchanges
-        )
-        return replace(self, operators=operators, exchanges=exchanges)
 
     def targets(self, level: int) -> tuple[int, ...]:
         """The levels that get blocks from a level: the next one always, so that nobody idles."""

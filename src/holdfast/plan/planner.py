@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import JobDefinitionError
@@ -21,19 +21,18 @@ from holdfast.graph.nodes import (
     TimestampsOperation,
 )
 from holdfast.graph.uids import assign_uids
-from holdfast.plan.model import ROWS_LEVEL, Call, Exchange, Level, Plan, PlannedOperator
+from holdfast.plan.model import (
+    ROWS_LEVEL,
+    Call,
+    Defaults,
+    Exchange,
+    Level,
+    Plan,
+    PlannedOperator,
+)
 
 DEFAULT_MAX_PARALLELISM = 128
 LARGEST_MAX_PARALLELISM = 32768
-
-
-@dataclass(frozen=True)
-class Defaults:
-    """What the environment says where a node says nothing."""
-
-    parallelism: int
-    max_parallelism: int | None = None
-    chaining: bool = True
 
 
 def make_plan(nodes: Sequence[Node], defaults: Defaults, name: str) -> Plan:
@@ -48,6 +47,39 @@ def make_plan(nodes: Sequence[Node], defaults: Defaults, name: str) -> Plan:
             "execution; add a source and a sink before calling execute"
         )
     return _Planner(nodes, defaults).plan(name)
+
+
+def plan_again(
+    plan: Plan,
+    parallelism: Mapping[int, int],
+    max_parallelism: Mapping[int, int | None],
+    defaults: Defaults | None = None,
+) -> Plan:
+    """Plan the operators of a plan anew, with other numbers for some of them, by id.
+
+    A max parallelism of None is that of the defaults, or derived. Operators keep their uids. What
+    the program left open stays open, for the next time.
+
+    Raises:
+        JobDefinitionError: when the job cannot run like that.
+    """
+    nodes = [
+        replace(
+            op.node,
+            uid=op.uid,
+            parallelism=parallelism.get(op.id, op.parallelism),
+            max_parallelism=max_parallelism.get(op.id, op.max_parallelism),
+        )
+        for op in plan.operators.values()
+    ]
+    planned = make_plan(nodes, defaults or plan.defaults, plan.name)
+    operators = {
+        op.id: replace(
+            planned.operators[op.id], node=op.node, max_parallelism_given=op.max_parallelism_given
+        )
+        for op in plan.operators.values()
+    }
+    return replace(planned, operators=operators)
 
 
 class _Planner:
@@ -106,7 +138,8 @@ class _Planner:
             )
             for node_id, node in self.nodes.items()
         }
-        return Plan(name, operators, tuple(exchanges), _make_levels(operators, exchanges))
+        found = tuple(exchanges)
+        return Plan(name, operators, found, _make_levels(operators, found), self.defaults)
 
     def _side_types(self, node: Node) -> dict[str, Any]:
         """The types of a node's side outputs; all who read one must agree."""

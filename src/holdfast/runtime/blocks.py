@@ -115,7 +115,8 @@ def encode_records(records: Sequence[Any]) -> bytes:
     pickler.fast = True
     try:
         pickler.dump(records)
-    except ValueError:  # a record that contains itself
+    except (ValueError, KeyError):
+        # a record that contains itself; or many frozensets: CPython takes them for nested ones
         return pickle.dumps(records, 5)
     return buffer.getvalue()
 

@@ -29,7 +29,7 @@ from holdfast.datastream.state import ListState, MapState, ValueState
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.errors import PickleError
 from holdfast.graph.nodes import FunctionOperation, Node, Style
-from holdfast.plan.model import Call, Level, Plan, PlannedOperator
+from holdfast.plan.model import Call, Defaults, Level, Plan, PlannedOperator
 from holdfast.runtime.chain import OperatorInstance
 from holdfast.runtime.event_time import Watermark
 from holdfast.runtime.failures import OperatorFailed
@@ -209,7 +209,8 @@ class Harness:
         node = Node(0, operation.style.value, name, operation)
         limit = settings["max_parallelism"]
         planned = PlannedOperator(node, name, 0, 0, parallelism, limit, (), ())
-        plan = Plan("harness", {0: planned}, (), (Level(0, parallelism, (0,), ()),))
+        defaults = Defaults(parallelism, limit)
+        plan = Plan("harness", {0: planned}, (), (Level(0, parallelism, (0,), ()),), defaults)
         parameters = dict(settings["parameters"] or {})
         job = _HarnessJob(
             "harness",
