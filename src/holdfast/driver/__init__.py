@@ -1,1 +1,1 @@
-"""What the driver of a job does around its epochs, whatever runs them: Spark, or this process."""
+"""A job from its start to its end, whatever runs its epochs: Spark, or this process."""

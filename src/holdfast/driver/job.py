@@ -66,6 +66,8 @@ __all__ = ["STATUSES", "JobMachine"]
 _TRIES: Final = 4
 #: events and instructions that are kept for an internal error
 _LOGGED: Final = 1000
+#: characters of each that are shown
+_LONGEST: Final = 500
 
 #: the actions that each event may end
 _ENDS: Final[dict[type, tuple[type, ...]]] = {
@@ -156,6 +158,11 @@ class JobMachine:
         """Return the last events and instructions, oldest first."""
         return tuple(self._log)
 
+    def add_log_to(self, error: BaseException) -> None:
+        """Add the log to an error as a note, unless it has one."""
+        if not getattr(error, "__notes__", ()):
+            error.add_note("\n".join(repr(entry)[:_LONGEST] for entry in self._log))
+
     def handle(self, event: JobEvent) -> list[JobInstruction]:
         """Take note of an event; return what to do now, in this order.
 
@@ -167,7 +174,7 @@ class JobMachine:
             self._check(event)
             instructions = self._handle(event)
         except InternalError as error:
-            error.add_note("\n".join(map(repr, self._log)))
+            self.add_log_to(error)
             raise
         if instructions and isinstance(instructions[-1], Action):
             self.action = instructions[-1]

@@ -16,7 +16,7 @@ and only the wait before a restart is cut short by them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from holdfast.checkpoint.events import Outcome
@@ -182,7 +182,7 @@ class RescaleRequested:
     """Somebody wants the job to go on with another plan. ``request`` tells requests apart."""
 
     request: int
-    plan: Plan
+    plan: Plan = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ class StopAttempt:
 class ChangePlan:
     """Make everything ready for another plan; nothing runs."""
 
-    plan: Plan
+    plan: Plan = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -73,6 +74,8 @@ class Recorder:
         #: the state files of the checkpoint before
         self._files: set[str] = set()
         self._written = 0.0
+        #: held while something is told: requests come from any thread
+        self._lock = threading.RLock()
 
     def keep_in(self, journal: Journal) -> None:
         """Write what is known, and what follows, to a file too."""
@@ -211,17 +214,20 @@ class Recorder:
 
     def close(self) -> None:
         """Nothing comes after this."""
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        with self._lock:
+            journal, self._journal = self._journal, None
+            if journal is not None:
+                journal.close()
 
     def _tell(self, event: Event) -> None:
-        self.history.tell(event)
-        self._write(event)
+        with self._lock:
+            self.history.tell(event)
+            self._write(event)
 
     def _write(self, event: Event) -> None:
-        if self._journal is not None:
-            self._journal.tell(event)
+        with self._lock:
+            if self._journal is not None:
+                self._journal.tell(event)
             if isinstance(event, SubtasksSeen):
                 self._written = time.monotonic()
 

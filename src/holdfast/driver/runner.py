@@ -65,6 +65,7 @@ from holdfast.driver.restart import RestartPolicy, is_permanent, make_policy
 from holdfast.driver.supervisor import Steps, supervise
 from holdfast.errors import (
     DisagreementError,
+    InternalError,
     JobCancelledError,
     JobExecutionError,
 )
@@ -242,6 +243,10 @@ class JobRunner:
 
     # Requests
 
+    @property
+    def _is_ending(self) -> bool:
+        return self.machine.ended or self.over.is_set()
+
     def cancel(self) -> None:
         """Ask the job to end now, after the epoch that runs."""
         self.tell(CancelRequested())
@@ -249,7 +254,7 @@ class JobRunner:
     def checkpoint(self) -> CompletableFuture[int]:
         """Ask for a checkpoint with the next epoch; the future is done with its id."""
         with self._told:
-            if self.machine.ended:
+            if self._is_ending:
                 return _refused("checkpoint")
             return self.checkpoints.ask_checkpoint()
 
@@ -258,7 +263,7 @@ class JobRunner:
     ) -> CompletableFuture[str]:
         """Ask for a savepoint with the next epoch; the future is done with its path."""
         with self._told:
-            if self.machine.ended:
+            if self._is_ending:
                 return _refused("savepoint")
             return self.checkpoints.ask_savepoint(directory, stop, drain)
 
@@ -344,7 +349,7 @@ class JobRunner:
 
     def _break(self, error: BaseException) -> None:
         """End the job: its thread cannot go on."""
-        failure = self._engine.explain(error, f"job '{self.plan.name}' cannot go on")
+        failure = self._explained(error, f"job '{self.plan.name}' cannot go on")
         Steps(self.plan.name).take("note its failure", partial(self.tell, Broken(failure)))
         self._end(EndJob(Outcome.FAILED, failure))
 
@@ -371,9 +376,15 @@ class JobRunner:
         except Exception as error:
             if not isinstance(action, FALLIBLE):
                 raise
-            failure = self._engine.explain(error)
+            failure = self._explained(error)
             self._epochs.give_up(str(failure))
             return ActionFailed(failure, self._clock(), is_permanent(failure))
+
+    def _explained(self, error: BaseException, *what: str) -> BaseException:
+        failure = self._engine.explain(error, *what)
+        if isinstance(failure, InternalError):
+            self.machine.add_log_to(failure)
+        return failure
 
     def _carry_out(self, action: Action, checkpoint: bool) -> JobEvent | None:
         match action:
@@ -406,6 +417,7 @@ class JobRunner:
             why = self._disagreement
             _logger.warning("epoch %d is discarded and run again: %s", order.epoch, why)
         else:
+            self._disagreement = None
             self._epochs.trigger(order, checkpoint)
         completion = self._epochs.run()
         self._engine.end_turn()
@@ -414,7 +426,7 @@ class JobRunner:
         )
 
     def _stop_attempt(self) -> AttemptStopped:
-        self._epochs.give_up("the attempt was stopped")
+        self._epochs.give_up(str(self._disagreement))
         try:
             self._engine.stop()
         except Exception as error:
@@ -426,7 +438,7 @@ class JobRunner:
         try:
             self._epochs = self._prepare(self.checkpoints.fitted(plan), name)
         except Exception as error:
-            return PlanRefused(self._engine.explain(error))
+            return PlanRefused(self._explained(error))
         old.close()
         return PlanChanged()
 
