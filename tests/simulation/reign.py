@@ -304,8 +304,12 @@ class Reign:
             runner.cancel()
 
     def _note(self, what: str, answer: CompletableFuture[Any], **widths: int) -> None:
-        during = self.runner.machine.action
+        during, counts = self.runner.machine.action, self._world.counts
         self._world.tell(f"somebody asks for a {what} in {type(during).__name__}")
+        counts["two requests waited at once"] += bool(self._asked)
+        counts["something was asked for while the job ended"] += isinstance(during, EndJob)
+        rescaling = any(asked.what == "rescaling" for asked in self._asked)
+        counts["a stop was asked for while rescaling"] += rescaling and what == "stop"
         self._asked.append(_Asked(what, answer, widths))
 
     def _rescale(self) -> None:

@@ -28,7 +28,11 @@ CONSEQUENCES = (
     "a checkpoint was completed",
     "a driver died",
     "a function raised",
+    "a job was cancelled while restarting",
+    "a rescaling was answered",
+    "a rescaling was refused",
     "a savepoint was made",
+    "a stop was asked for while rescaling",
     "a zombie came in time",
     "a zombie came too late",
     "a zombie wrote its state late",
@@ -38,6 +42,9 @@ CONSEQUENCES = (
     "the job ended: failed",
     "the job ended: finished",
     "the job ended: stopped",
+    "the job runs with another plan",
+    "something was asked for while the job ended",
+    "two requests waited at once",
 )
 
 
