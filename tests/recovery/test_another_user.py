@@ -160,7 +160,7 @@ def test_a_database_that_another_user_has_made_is_not_opened(place: Path) -> Non
     local.chmod(0o1777)
     with job(place, state_backend_rocksdb_localdir=str(local)) as executor:
         # the name cannot be guessed: let us say that it has leaked
-        home = executor._state.home(executor._key, 1, 0)
+        home = executor._engine._state.home(executor._engine._key, 1, 0)
         forged = forge(place / "forged", mark)
         assert as_another_user(lambda: shutil.copytree(forged, home / "0")) == ""
         assert (home / "0" / "CURRENT").stat().st_uid != os.getuid()
