@@ -66,6 +66,7 @@ __all__ = ["STATUSES", "JobMachine"]
 _TRIES: Final = 4
 #: events and instructions that are kept for an internal error
 _LOGGED: Final = 1000
+_TITLE: Final = "What happened to the job, and what it was told to do:"
 #: characters of each that are shown
 _LONGEST: Final = 500
 
@@ -138,8 +139,9 @@ class JobMachine:
         self._goal = Goal.READ
         self._cancelled = False
         self._rescaling: _Rescaling | None = None
-        #: why the attempt is being stopped, if it failed
+        #: why the attempt is being stopped, if it failed; and whether it was to be cancelled then
         self._failed: ActionFailed | None = None
+        self._failed_cancelling = False
         self._finished = False
         #: the last epoch that was begun, in any attempt
         self._epoch = -1
@@ -159,9 +161,9 @@ class JobMachine:
         return tuple(self._log)
 
     def add_log_to(self, error: BaseException) -> None:
-        """Add the log to an error as a note, unless it has one."""
-        if not getattr(error, "__notes__", ()):
-            error.add_note("\n".join(repr(entry)[:_LONGEST] for entry in self._log))
+        """Add the log to an error as a note, unless it has it already."""
+        if not any(note.startswith(_TITLE) for note in getattr(error, "__notes__", ())):
+            error.add_note("\n".join([_TITLE, *(repr(entry)[:_LONGEST] for entry in self._log)]))
 
     def handle(self, event: JobEvent) -> list[JobInstruction]:
         """Take note of an event; return what to do now, in this order.
@@ -188,6 +190,8 @@ class JobMachine:
             return
         expected = _ENDS.get(type(event))
         fits = self.action is None if expected is None else isinstance(self.action, expected)
+        if isinstance(event, EpochCommitted | EpochDiscarded) and isinstance(self.action, RunEpoch):
+            fits = event.epoch == self.action.epoch
         if not fits:
             raise InternalError(f"{event} while {self.action} is carried out")
 
@@ -212,7 +216,7 @@ class JobMachine:
             case PlanChanged():
                 return self._plan_changed()
             case PlanRefused():
-                return [*self._answer(event.failure), self._next_attempt()]
+                return [*self._answer(event.failure), *self._go_on()]
             case TimeIsUp():
                 return [self._next_attempt()]
             case CancelRequested():
@@ -237,6 +241,10 @@ class JobMachine:
         self.attempt += 1
         self._goal, self._failed, self._finished = Goal.READ, None, False
         return StartAttempt(self.attempt)
+
+    def _go_on(self) -> list[JobInstruction]:
+        """Go on after a change of plan, unless the job was cancelled meanwhile."""
+        return self._end(Outcome.CANCELLED) if self._cancelled else [self._next_attempt()]
 
     def _attempt_stopped(self) -> list[JobInstruction]:
         if self._failed is not None:
@@ -270,11 +278,8 @@ class JobMachine:
             return Goal.STOP
         if event.finished and (event.complete or not self._traits.takes_checkpoints):
             return Goal.FINISH
-        if self._cancelled:
-            return Goal.CANCEL
-        if self._rescaling is not None and self._rescaling.covered:
-            return Goal.LEAVE
-        return Goal.READ
+        covered = self._rescaling is not None and self._rescaling.covered
+        return Goal.LEAVE if covered else Goal.READ
 
     def _epoch_discarded(self, event: EpochDiscarded) -> Action:
         if self._traits.abilities.reruns and self._tries < _TRIES:
@@ -282,6 +287,7 @@ class JobMachine:
             assert isinstance(self.action, RunEpoch)
             return RunEpoch(event.epoch, self.action.last, self.action.closing, again=True)
         self._failed = ActionFailed(event.failure, event.now)
+        self._failed_cancelling = self._cancelled
         return StopAttempt()
 
     # Failures
@@ -290,7 +296,7 @@ class JobMachine:
         if isinstance(self.action, Wait):
             failure = ReportFailure(self.attempt, event.failure, None)
             return [failure, *self._end(Outcome.FAILED, event.failure)]
-        self._failed = event
+        self._failed, self._failed_cancelling = event, self._cancelled
         return [StopAttempt()]
 
     def _after_failure(self, event: ActionFailed) -> list[JobInstruction]:
@@ -298,7 +304,9 @@ class JobMachine:
         decision = self._policy.on_failure(event.now) if self._may_restart(event) else None
         if decision is None or isinstance(decision, GiveUp):
             failure = ReportFailure(self.attempt, event.failure, None)
-            return [*answers, failure, *self._end(Outcome.FAILED, event.failure)]
+            cancelled = self._cancelled and not self._failed_cancelling
+            end = (Outcome.CANCELLED,) if cancelled else (Outcome.FAILED, event.failure)
+            return [*answers, failure, *self._end(*end)]
         return [
             *answers,
             ReportFailure(self.attempt, event.failure, decision.after_ms),
@@ -309,7 +317,8 @@ class JobMachine:
     def _may_restart(self, event: ActionFailed) -> bool:
         """Return whether the restart policy is asked at all.
 
-        A job that never ran is not started again: its caller gets the failure.
+        A job that never ran is not started again: its caller gets the failure. Nor is one that is
+        cancelled: it has failed if it did so while it was being cancelled.
         """
         started = self.status is not JobStatus.CREATED
         return started and not event.permanent and not self._cancelled
@@ -351,6 +360,9 @@ class JobMachine:
             return []
         if event.failure is not None:
             return [*self._answer(event.failure)]
+        if not isinstance(self.action, RunEpoch):
+            # what was read since would be read again by the next attempt
+            return [TakeCheckpoint(event.request)]
         self._rescaling.covered = True
         return []
 
@@ -361,7 +373,7 @@ class JobMachine:
     def _plan_changed(self) -> list[JobInstruction]:
         assert self._rescaling is not None
         self._rescaling.changed = True
-        return [self._next_attempt()]
+        return self._go_on()
 
     def _answer(self, failure: BaseException | None) -> list[Effect]:
         """Answer who asked for another plan, if anybody did."""

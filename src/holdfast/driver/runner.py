@@ -307,8 +307,10 @@ class JobRunner:
                 origin = None if restart_ms is None else self.checkpoints.next_origin
                 self.recorder.failure(attempt, failure, restart_ms, origin)
             case TakeCheckpoint(request):
+                # NB: with the lock: the machine must hear of the checkpoint before it hears that
+                # the epoch is committed, for then the job may leave
                 asked = self.checkpoints.ask_checkpoint()
-                answers.append(partial(asked.add_done_callback, partial(self._taken, request)))
+                asked.add_done_callback(partial(self._taken, request))
             case AnswerRescale(request, problem):
                 answers.append(partial(_answer, self._rescales.pop(request), problem))
 

@@ -1,0 +1,467 @@
+"""Any order of outcomes and requests that a runner can produce keeps the promises of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from holdfast.checkpoint.events import Outcome
+from holdfast.common.job_status import JobStatus
+from holdfast.common.restart_strategy import RestartStrategies
+from holdfast.driver.job import JobMachine
+from holdfast.driver.job_events import (
+    Abilities,
+    Action,
+    ActionFailed,
+    AnswerRescale,
+    AttemptStarted,
+    AttemptStopped,
+    AwaitTurn,
+    Broken,
+    CancelRequested,
+    ChangePlan,
+    CheckpointEnded,
+    EndJob,
+    EpochCommitted,
+    EpochDiscarded,
+    JobEvent,
+    JobInstruction,
+    JobStarting,
+    JobTraits,
+    PlanChanged,
+    PlanRefused,
+    ReportFailure,
+    ReportStatus,
+    RescaleRequested,
+    RunEpoch,
+    StartAttempt,
+    StopAttempt,
+    TakeCheckpoint,
+    TimeIsUp,
+    TurnCame,
+    Wait,
+)
+from holdfast.driver.restart import make_policy
+from holdfast.errors import JobExecutionError
+from holdfast.plan.model import Defaults, Plan
+
+TRAITS = st.builds(
+    JobTraits,
+    name=st.just("job"),
+    takes_checkpoints=st.sampled_from([True, True, False]),
+    closes=st.booleans(),
+    abilities=st.builds(Abilities, st.booleans(), st.sampled_from([True, True, False])),
+)
+#: mostly things go well, and mostly nothing ends
+SELDOM = st.sampled_from([False] * 14 + [True])
+OFTEN = st.sampled_from([True, True, False])
+ENDS = {
+    Outcome.FINISHED: JobStatus.FINISHED,
+    Outcome.STOPPED: JobStatus.FINISHED,
+    Outcome.CANCELLED: JobStatus.CANCELED,
+    Outcome.FAILED: JobStatus.FAILED,
+}
+#: the delay before each restart
+DELAY = 10
+#: how often an epoch is run in all
+RUNS = 4
+#: the actions from a cancel to the end, at most, if all go well: change of plan, start, turn,
+#: closing epoch, stop
+LONGEST_END = 5
+
+
+@dataclass
+class Attempt:
+    """What happened in an attempt."""
+
+    runs: bool = False
+    #: all sources have ended; and a checkpoint covers that
+    finished: bool = False
+    covered: bool = False
+    #: the savepoint is complete with which the job is to stop
+    stops: bool = False
+    #: its closing epoch was begun
+    closing: bool = False
+    failure: BaseException | None = None
+    permanent: bool = False
+    #: the job was being cancelled when it failed
+    cancelling: bool = False
+    stopped: bool = False
+
+
+@dataclass
+class Rescale:
+    """What happened to a request for another plan."""
+
+    plan: Plan
+    #: what it was answered with
+    answers: list[BaseException | None] = field(default_factory=list)
+    #: a checkpoint was asked for; it is complete; an epoch ended after that; there is none
+    taken: bool = False
+    complete: bool = False
+    seen: bool = False
+    failed: bool = False
+    #: its plan is in place
+    in_place: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """Whether it has yet to hear of its checkpoint."""
+        return self.taken and not self.complete and not self.failed
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether the job may end its attempt for it; after an epoch it has to."""
+        return self.complete and not self.answers
+
+
+class Job(RuleBasedStateMachine):
+    """A runner without work: it makes up what comes of each action."""
+
+    @initialize(
+        traits=TRAITS, restarts=st.integers(0, 4), patience=st.sampled_from([1, 1, 2, 4, 8])
+    )
+    def make(self, traits: JobTraits, restarts: int, patience: int) -> None:
+        self.traits, self.restarts = traits, restarts
+        #: how many actions lie between two disturbances, and how many since the last
+        self.patience, self.calm = patience, 0
+        strategy = RestartStrategies.fixed_delay_restart(restarts, DELAY)
+        self.it = JobMachine(traits, make_policy(strategy, traits.takes_checkpoints))
+        self.now = 0
+        self.action: Action | None = None
+        self.attempts: list[Attempt] = []
+        self.changes = 0
+        #: the last epoch that was begun or restored, and how often it was run
+        self.epoch, self.runs = -1, 0
+        self.rescales: list[Rescale] = []
+        self.status = JobStatus.CREATED
+        self.cancelled = self.broken = False
+        #: all that went wrong
+        self.failures: list[BaseException] = []
+
+    @precondition(lambda self: self.ended)
+    @rule(traits=TRAITS, restarts=st.integers(0, 4), patience=st.integers(1, 8))
+    def make_another(self, traits: JobTraits, restarts: int, patience: int) -> None:
+        """Ask for all that can be asked when it is too late; then begin with another job."""
+        self.ask_for_another_plan()
+        self.cancel(late=False)
+        self.break_down()
+        while any(rescale.asks for rescale in self.rescales):
+            self.end_checkpoint(fails=True)
+        self.make(traits, restarts, patience)
+
+    @property
+    def ended(self) -> bool:
+        return isinstance(self.action, EndJob)
+
+    # What comes of an action
+
+    @precondition(lambda self: not self.ended)
+    @rule(back=st.integers(0, 3), finishes=SELDOM, completes=OFTEN, stops=SELDOM)
+    def go_well(self, back: int, finishes: bool, completes: bool, stops: bool) -> None:
+        self.calm += 1
+        match self.action:
+            case None:
+                self.do(JobStarting())
+            case StartAttempt(number):
+                self.start_attempt(5 if number == 0 else max(-1, self.epoch - back))
+            case AwaitTurn():
+                self.do(TurnCame())
+            case RunEpoch():
+                self.commit_epoch(finishes, completes, stops)
+            case StopAttempt():
+                self.attempts[-1].stopped = True
+                self.do(AttemptStopped())
+            case ChangePlan(plan):
+                self.open_rescale(plan).in_place = True
+                self.do(PlanChanged())
+            case Wait(ms):
+                self.now += ms
+                self.do(TimeIsUp())
+
+    def start_attempt(self, restored: int) -> None:
+        self.attempts[-1].runs = True
+        self.epoch = max(self.epoch, restored)
+        self.do(AttemptStarted(restored))
+        # who asked for the plan knows by now
+        assert all(rescale.answers == [None] for rescale in self.rescales if rescale.in_place)
+
+    def commit_epoch(self, finishes: bool, completes: bool, stops: bool) -> None:
+        assert isinstance(self.action, RunEpoch)
+        epoch, attempt = self.action, self.attempts[-1]
+        # a closing epoch reads nothing, and carries no checkpoint
+        finishes, stops = finishes and not epoch.closing, stops and not epoch.closing
+        complete = completes and self.traits.takes_checkpoints and not epoch.closing
+        for number, rescale in enumerate(self.rescales):
+            if complete and rescale.asks:
+                rescale.complete = True
+                self.do(CheckpointEnded(number))
+            rescale.seen = rescale.complete
+        attempt.finished = attempt.finished or finishes
+        attempt.stops = attempt.stops or stops
+        attempt.covered = attempt.covered or (complete and attempt.finished)
+        self.do(EpochCommitted(epoch.epoch, attempt.finished, complete, stops))
+
+    @precondition(lambda self: self.calm >= self.patience and not self.ended)
+    @rule(data=st.data(), after=st.integers(0, 9))
+    def go_wrong(self, data: st.DataObject, after: int) -> None:
+        self.now += after
+        match self.action:
+            case StartAttempt() | AwaitTurn():
+                self.fail(data)
+            case RunEpoch():
+                data.draw(st.sampled_from([self.fail, self.discard_epoch]))(data)
+            case ChangePlan(plan):
+                rescale, failure = self.open_rescale(plan), JobExecutionError("too wide")
+                self.do(PlanRefused(failure))
+                assert rescale.answers == [failure]
+            case Wait():
+                self.failures.append(JobExecutionError("the engine is dead"))
+                self.do(ActionFailed(self.failures[-1], self.now))
+                assert self.ended
+            case _:
+                return
+        self.calm = 0
+
+    def fail(self, data: st.DataObject) -> None:
+        attempt, failure = self.attempts[-1], JobExecutionError("it failed")
+        self.failures.append(failure)
+        attempt.failure, attempt.permanent = failure, not data.draw(st.integers(0, 3))
+        attempt.cancelling = self.cancelled
+        self.do(ActionFailed(failure, self.now, attempt.permanent))
+
+    def discard_epoch(self, data: st.DataObject) -> None:
+        for _ in range(data.draw(st.sampled_from([1, RUNS]))):
+            assert isinstance(self.action, RunEpoch)
+            again = self.traits.abilities.reruns and self.runs < RUNS
+            failure = JobExecutionError("they disagree")
+            if not again:
+                self.failures.append(failure)
+                self.attempts[-1].failure = failure
+                self.attempts[-1].cancelling = self.cancelled
+            self.do(EpochDiscarded(self.action.epoch, failure, self.now))
+            assert isinstance(self.action, RunEpoch) == again
+            if not again:
+                break
+
+    # What comes at any moment
+
+    @precondition(lambda self: self.calm >= self.patience and not self.ended)
+    @rule()
+    def ask_for_another_plan(self) -> None:
+        self.calm = 0
+        free = all(rescale.answers for rescale in self.rescales)
+        accepts = free and not self.ended and self.traits.abilities.resizes
+        rescale = Rescale(Plan(f"plan {len(self.rescales)}", {}, (), (), Defaults(1)))
+        self.rescales.append(rescale)
+        self.do(RescaleRequested(len(self.rescales) - 1, rescale.plan))
+        assert rescale.taken == accepts
+        assert bool(rescale.answers) == (not accepts)
+
+    @precondition(lambda self: any(r.asks for r in self.rescales) and not self.ended)
+    @rule(fails=SELDOM)
+    def end_checkpoint(self, fails: bool) -> None:
+        """A checkpoint cannot be; or it is complete, perhaps too late to leave from it."""
+        number = [rescale.asks for rescale in self.rescales].index(True)
+        rescale = self.rescales[number]
+        rescale.failed = fails or not self.traits.takes_checkpoints
+        rescale.complete = isinstance(self.action, RunEpoch) and not rescale.failed
+        rescale.taken = rescale.complete or rescale.failed
+        failure = JobExecutionError("no checkpoint") if rescale.failed else None
+        answers = rescale.answers or ([failure] if rescale.failed else [])
+        self.do(CheckpointEnded(number, failure))
+        assert rescale.answers == answers
+        assert rescale.taken or rescale.answers  # another one is taken for it
+
+    @precondition(lambda self: self.calm >= self.patience and not self.ended)
+    @rule(late=st.booleans())
+    def cancel(self, late: bool) -> None:
+        self.calm = 0
+        waits = isinstance(self.action, Wait)
+        self.cancelled = self.cancelled or not self.ended
+        self.do(CancelRequested())
+        if waits and late:
+            # the runner had waited, and did not know
+            self.do(TimeIsUp())
+
+    @precondition(lambda self: self.cancelled and not self.ended)
+    @rule()
+    def hurry(self) -> None:
+        """A job that is cancelled ends soon, if nothing goes wrong any more."""
+        actions = 0
+        while not self.ended:
+            actions += self.action is not None
+            assert actions <= LONGEST_END
+            self.go_well(back=0, finishes=False, completes=False, stops=False)
+
+    @precondition(lambda self: self.calm >= 3 * self.patience and not self.ended)
+    @rule()
+    def break_down(self) -> None:
+        self.broken = self.broken or not self.ended
+        self.failures.append(JobExecutionError("the thread is dead"))
+        self.do(Broken(self.failures[-1]))
+        assert self.ended
+
+    # What the runner is told
+
+    def do(self, event: JobEvent) -> None:
+        """Tell the machine of an event, and look at what it says."""
+        ended, cut = self.ended, isinstance(self.action, Wait)
+        asking = [rescale for rescale in self.rescales if rescale.asks and not rescale.answers]
+        instructions = self.it.handle(event)
+        self.it.validate()
+        actions = [instruction for instruction in instructions if isinstance(instruction, Action)]
+        match event:
+            case CancelRequested():
+                assert len(actions) == cut
+            case Broken():
+                assert len(actions) == (not ended)
+            case RescaleRequested() | CheckpointEnded():
+                assert not actions
+            case _:
+                assert len(actions) == (not ended)
+        assert actions == instructions[len(instructions) - len(actions) :]
+        if ended:
+            assert all(isinstance(refusal, AnswerRescale) for refusal in instructions)
+        for instruction in instructions:
+            self.obey(instruction)
+        assert self.it.action == self.action
+        if isinstance(self.action, EndJob):
+            assert self.it.status is ENDS[self.action.outcome]
+        if isinstance(event, AttemptStopped) and isinstance(self.action, Wait):
+            # a failure leaves a request open whose checkpoint is not complete
+            assert not any(rescale.answers for rescale in asking)
+
+    def obey(self, instruction: JobInstruction) -> None:
+        match instruction:
+            case ReportStatus(status):
+                self.check_status(status)
+                self.status = status
+            case ReportFailure(attempt, failure, restart_ms):
+                assert attempt == max(0, len(self.attempts) - 1)
+                assert failure in self.failures
+                assert restart_ms in (None, DELAY)
+            case TakeCheckpoint(request):
+                self.rescales[request].taken = True
+            case AnswerRescale(request, failure):
+                self.check_answer(self.rescales[request], failure)
+                self.rescales[request].answers.append(failure)
+            case _:
+                self.check_action(instruction)
+                self.action = instruction
+
+    def check_status(self, status: JobStatus) -> None:
+        assert status is not self.status
+        assert (status is JobStatus.CANCELLING) == self.cancelled
+        assert not status.is_globally_terminal_state()
+
+    def check_answer(self, rescale: Rescale, failure: BaseException | None) -> None:
+        assert not rescale.answers
+        if failure is None:
+            assert rescale.in_place
+            assert self.attempts[-1].runs
+
+    def check_action(self, action: Action) -> None:
+        match action:
+            case StartAttempt():
+                self.check_start(action)
+            case AwaitTurn():
+                assert isinstance(self.action, StartAttempt | RunEpoch)
+                assert not self.attempts[-1].closing
+                assert self.traits.closes or self.attempts[-1].stops or not self.is_done()
+            case RunEpoch():
+                self.check_epoch(action)
+            case StopAttempt():
+                self.check_stop()
+            case ChangePlan(plan):
+                assert isinstance(self.action, StopAttempt)
+                assert self.status is JobStatus.RESTARTING
+                assert self.attempts[-1].failure is None
+                assert self.open_rescale(plan).complete
+                self.changes += 1
+            case Wait(ms):
+                assert isinstance(self.action, StopAttempt)
+                assert self.attempts[-1].failure is not None
+                assert not self.attempts[-1].permanent
+                assert self.attempts[0].runs
+                assert self.status is JobStatus.RESTARTING
+                assert ms == DELAY
+            case EndJob():
+                self.check_end(action)
+
+    def open_rescale(self, plan: Plan) -> Rescale:
+        (found,) = [r for r in self.rescales if r.plan is plan and not r.answers]
+        return found
+
+    def check_start(self, order: StartAttempt) -> None:
+        assert order.number == len(self.attempts)
+        assert all(attempt.stopped for attempt in self.attempts)
+        assert self.action is None or isinstance(self.action, ChangePlan | Wait)
+        self.attempts.append(Attempt())
+        assert len(self.attempts) - 1 - self.changes <= self.restarts
+
+    def check_epoch(self, order: RunEpoch) -> None:
+        attempt = self.attempts[-1]
+        assert attempt.runs
+        assert attempt.failure is None
+        assert self.status is (JobStatus.CANCELLING if self.cancelled else JobStatus.RUNNING)
+        if order.again:
+            assert isinstance(self.action, RunEpoch)
+            assert (order.last, order.closing) == (self.action.last, self.action.closing)
+            assert order.epoch == self.epoch
+            self.runs += 1
+            assert self.runs <= RUNS
+            return
+        assert isinstance(self.action, AwaitTurn)
+        assert order.epoch > self.epoch
+        self.epoch, self.runs = order.epoch, 1
+        assert not attempt.closing
+        ends = self.cancelled or attempt.stops or self.is_done()
+        leaves = [rescale for rescale in self.rescales if rescale.may_leave]
+        assert order.closing or not (ends or any(rescale.seen for rescale in leaves))
+        assert ends or leaves or not order.closing
+        assert order.last == (attempt.finished and not order.closing)
+        attempt.closing = order.closing
+
+    def is_done(self) -> bool:
+        """Whether the attempt has read everything, and nothing of it can be lost."""
+        attempt = self.attempts[-1]
+        return attempt.covered if self.traits.takes_checkpoints else attempt.finished
+
+    def check_stop(self) -> None:
+        attempt = self.attempts[-1]
+        assert not attempt.stopped
+        if attempt.failure is None:
+            assert isinstance(self.action, RunEpoch)
+            at_once = attempt.finished and not self.traits.closes
+            assert attempt.closing or at_once
+
+    def check_end(self, order: EndJob) -> None:
+        assert all(rescale.answers for rescale in self.rescales)
+        attempt = self.attempts[-1]
+        failed = self.broken or attempt.failure is not None
+        match order.outcome:
+            case Outcome.FINISHED:
+                assert self.is_done()
+                assert not attempt.stops
+                assert not failed
+            case Outcome.STOPPED:
+                assert attempt.stops
+                assert not failed
+            case Outcome.CANCELLED:
+                assert self.cancelled
+                assert not self.broken
+                assert not attempt.cancelling
+                assert failed or not (attempt.stops or self.is_done())
+            case Outcome.FAILED:
+                assert order.failure is not None
+                assert order.failure is self.failures[-1]
+        assert (order.failure is not None) == (order.outcome is Outcome.FAILED)
+        assert self.broken or isinstance(self.action, StopAttempt | ChangePlan | Wait)
+
+
+Job.TestCase.settings = hypothesis_settings(max_examples=300, stateful_step_count=60, deadline=None)
+TestJob = Job.TestCase
