@@ -111,10 +111,10 @@ def start(folder: Path) -> dict[str, Any]:
     make_job(folder / "first", 1).execute()  # all modules are loaded then
     original, taken = Attempt.start, []
 
-    def exhausting(self: Attempt) -> None:
+    def exhausting(self: Attempt, *given: Any) -> None:
         if not taken:
             taken.append(Exhausted())
-        original(self)
+        original(self, *given)
 
     Attempt.start = exhausting  # type: ignore[method-assign]
     client = make_job(folder, 10).execute_async()
