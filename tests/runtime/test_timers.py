@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -16,8 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast.common import WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.time_domain import TimeDomain
-from holdfast.runtime.timers import Timer, TimerQueue
+from holdfast.runtime.timers import TIMER_STATES, Timer, TimerQueue
 from holdfast.state.backend import Chain, HeapKeyedStateBackend, KeyContext
+from holdfast.state.errors import StateCorruptionError
 from holdfast.testing import EndOfEpoch, LocalExecutor, MemoryStateStorage, ScriptedSource
 
 KEYS = st.sampled_from("abc")
@@ -215,6 +217,18 @@ def test_a_sweep_loses_no_timer(timers: int, kept: int) -> None:
         queue.register(number)
     wanted = [*range(2000), *(1_000_000 + n for n in range(timers) if n % kept == 0)]
     assert [timer.timestamp for timer in queue.due(9_000_000)] == wanted
+
+
+@pytest.mark.parametrize("place", [(None, None), ("soon", None), ()])
+def test_a_time_that_is_none_is_refused_when_it_is_loaded(place: tuple[Any, ...]) -> None:
+    storage, forged = MemoryStateStorage(), HeapKeyedStateBackend(range(128), 128)
+    name = TIMER_STATES[TimeDomain.EVENT_TIME]
+    forged.marks("op", name, lambda marks: None).add(("key", place))
+    chain = forged.persist(storage, "stamp", 1)
+    backend = HeapKeyedStateBackend(range(128), 128)
+    TimerQueue(TimeDomain.EVENT_TIME, "op", backend, KeyContext())
+    with pytest.raises(StateCorruptionError, match="the timers of operator 'op' cannot be used"):
+        backend.restore(storage, chain)
 
 
 class Waits(KeyedProcessFunction):

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
+from numbers import Real
 from typing import Any, NamedTuple
 
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.state.backend import KeyContext, KeyedStateBackend
+from holdfast.state.errors import decoding
 
 #: no state of a user has such a name
 TIMER_STATES = {
@@ -46,6 +48,7 @@ class TimerQueue:
     ) -> None:
         """Begin with what is in the state already."""
         self.domain = domain
+        self._operator = operator
         self._context = context
         self._times: list[int] = []
         self._marks_at: dict[int, list[_Mark]] = {}
@@ -131,8 +134,12 @@ class TimerQueue:
         if marks is None:
             return self._clear()
         before = self._queued
-        for mark in marks:
-            self._enqueue(mark[1][0], mark)
+        with decoding(f"the timers of operator {self._operator!r}"):
+            for mark in marks:
+                timestamp = mark[1][0]
+                if timestamp.__class__ is not int and not isinstance(timestamp, Real):
+                    raise TypeError(f"the time of a timer is {timestamp!r}")
+                self._enqueue(timestamp, mark)
         if before:
             self._doubtful += self._queued - before
 
