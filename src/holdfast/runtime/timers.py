@@ -137,11 +137,15 @@ class TimerQueue:
         with decoding(f"the timers of operator {self._operator!r}"):
             for mark in marks:
                 timestamp = mark[1][0]
-                if timestamp.__class__ is not int and not isinstance(timestamp, Real):
+                if not _is_time(timestamp):
                     raise TypeError(f"the time of a timer is {timestamp!r}")
                 self._enqueue(timestamp, mark)
         if before:
             self._doubtful += self._queued - before
+
+
+def _is_time(value: Any) -> bool:
+    return value.__class__ is int or isinstance(value, Real)
 
 
 def _place(timestamp: int, namespace: Any) -> tuple[Any, ...]:
