@@ -297,8 +297,12 @@ def test_a_killed_driver_leaves_a_directory_that_the_next_job_removes(tmp_path: 
     assert Path(tempfile.gettempdir()).exists()
 
 
-def test_a_worker_without_the_directory_of_the_job_says_so(tmp_path: Path) -> None:
+def test_a_worker_without_the_directory_of_the_job_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without Spark: a host that does not share `holdfast.directory` with the driver."""
+    # NB: what a worker process does for good, and this process must not: tests of logs follow
+    monkeypatch.setattr("holdfast.spark.worker.capture", lambda: None)
     from holdfast.runtime.job import make_job_code, pack
     from holdfast.spark.worker import known_jobs
 
