@@ -125,6 +125,17 @@ def held(engine: Engine) -> Iterator[None]:
         engine.may_go_on.set()
 
 
+def waiting_for_restart(scratch: Path, engine: Engine) -> JobRunner:
+    """A job whose attempt was lost, and that does nothing for an hour."""
+    job = make(scratch, engine, **{"restart-strategy_fixed-delay_delay": "1 h"})
+    job.start()
+    with held(engine):
+        engine.failing["await_turn"] = JobExecutionError("lost")
+    while job.status is not JobStatus.RESTARTING:
+        job.over.wait(0.01)
+    return job
+
+
 def parallelism_of(plan: Plan, uid: str) -> int:
     return next(op.parallelism for op in plan.operators.values() if op.uid == uid)
 
@@ -220,12 +231,7 @@ def test_a_plan_that_the_engine_refuses_leaves_the_job_as_it_was(
 
 
 def test_a_job_that_waits_for_a_restart_can_be_cancelled(tmp_path: Path, engine: Engine) -> None:
-    job = make(tmp_path, engine, **{"restart-strategy_fixed-delay_delay": "1 h"})
-    job.start()
-    with held(engine):
-        engine.failing["await_turn"] = JobExecutionError("lost")
-    while job.status is not JobStatus.RESTARTING:
-        job.over.wait(0.01)
+    job = waiting_for_restart(tmp_path, engine)
     job.cancel()
     assert job.over.wait(LONGEST)
     assert job.status is JobStatus.CANCELED
@@ -234,12 +240,7 @@ def test_a_job_that_waits_for_a_restart_can_be_cancelled(tmp_path: Path, engine:
 
 
 def test_an_engine_that_dies_during_the_wait_ends_the_job(tmp_path: Path, engine: Engine) -> None:
-    job = make(tmp_path, engine, **{"restart-strategy_fixed-delay_delay": "1 h"})
-    job.start()
-    with held(engine):
-        engine.failing["await_turn"] = JobExecutionError("lost")
-    while job.status is not JobStatus.RESTARTING:
-        job.over.wait(0.01)
+    job = waiting_for_restart(tmp_path, engine)
     engine.failing["check"] = SparkLostError("gone")
     assert job.over.wait(LONGEST)
     assert job.status is JobStatus.FAILED

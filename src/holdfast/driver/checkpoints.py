@@ -6,14 +6,13 @@ only files. This class stands between them and the job's epochs.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import Any
 
 from holdfast.checkpoint.coordinator import Coordinator
 from holdfast.checkpoint.errors import CheckpointError, DirectoryInUseError
@@ -68,7 +67,6 @@ from holdfast.runtime.stopwatch import Stopwatch
 from holdfast.state.errors import StateStorageError
 from holdfast.state.storage import StateStorage
 
-_T = TypeVar("_T")
 Report = Callable[[ReportCheckpoint, tuple[int, ...]], None]
 #: what a job was told that begins at the beginning; no address
 _AFRESH = ""
@@ -243,23 +241,26 @@ class JobCheckpoints:
         """Ask for a savepoint with one of the next epochs; from any thread."""
         target = directory or self._savepoints
         if target is None:
-            return _refused(
+            message = (
                 "a savepoint needs a directory: name one, or set "
                 "'execution.checkpointing.savepoint-dir'"
             )
+            return CompletableFuture.failed(CheckpointError(message))
         try:
             check_scheme(target)
         except ValueError as error:
-            return _refused(f"there is no savepoint: {error}")
+            problem = CheckpointError(f"there is no savepoint: {error}")
+            return CompletableFuture.failed(problem)
         return self._ask(target, stop, drain)
 
     def ask_checkpoint(self) -> CompletableFuture[int]:
         """Ask for a checkpoint with one of the next epochs, whatever the time; from any thread."""
         if not self.enabled:
-            return _refused(
+            message = (
                 "the job takes no checkpoints; set 'execution.checkpointing.interval', or "
                 "take a savepoint"
             )
+            return CompletableFuture.failed(CheckpointError(message))
         return self._ask(None)
 
     def _ask(
@@ -439,8 +440,8 @@ class JobCheckpoints:
             self._claimed = None
 
     def _take_requests(self) -> None:
-        for request in _drain(self._requests):
-            self._do(request)
+        while not self._requests.empty():  # nobody else takes any
+            self._do(self._requests.get_nowait())
 
     def _do(self, event: Event) -> bool:
         """Tell the coordinator and do what it says; returns whether the job is to stop."""
@@ -474,12 +475,6 @@ class JobCheckpoints:
             asked.set_result(answer.checkpoint_id if savepoint is None else answer.path)
 
 
-def _refused(why: str) -> CompletableFuture[Any]:
-    refused: CompletableFuture[Any] = CompletableFuture()
-    refused.set_exception(CheckpointError(why))
-    return refused
-
-
 def _settings(config: CheckpointConfig) -> CheckpointSettings:
     retention = config.get_externalized_checkpoint_retention()
     return CheckpointSettings(
@@ -493,14 +488,6 @@ def _settings(config: CheckpointConfig) -> CheckpointSettings:
             retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
         ),
     )
-
-
-def _drain(queue: SimpleQueue[_T]) -> list[_T]:
-    taken: list[_T] = []
-    with contextlib.suppress(Empty):
-        while True:
-            taken.append(queue.get_nowait())
-    return taken
 
 
 def _is_same(address: str, other: str) -> bool:

@@ -208,7 +208,7 @@ class JobMachine:
             case EpochCommitted():
                 return [self._epoch_committed(event)]
             case EpochDiscarded():
-                return [self._epoch_discarded(event)]
+                return self._epoch_discarded(event)
             case ActionFailed():
                 return self._action_failed(event)
             case AttemptStopped():
@@ -234,7 +234,7 @@ class JobMachine:
 
     def _attempt_started(self, event: AttemptStarted) -> list[JobInstruction]:
         self._epoch = max(self._epoch, event.epoch)
-        answers = self._answer(None) if self._rescaling and self._rescaling.changed else []
+        answers = self._answer(None) if self._plan_is_changed else []
         return [*self._report(JobStatus.RUNNING), *answers, AwaitTurn()]
 
     def _next_attempt(self) -> StartAttempt:
@@ -281,21 +281,18 @@ class JobMachine:
         covered = self._rescaling is not None and self._rescaling.covered
         return Goal.LEAVE if covered else Goal.READ
 
-    def _epoch_discarded(self, event: EpochDiscarded) -> Action:
+    def _epoch_discarded(self, event: EpochDiscarded) -> list[JobInstruction]:
         if self._traits.abilities.reruns and self._tries < _TRIES:
             self._tries += 1
             assert isinstance(self.action, RunEpoch)
-            return RunEpoch(event.epoch, self.action.last, self.action.closing, again=True)
-        self._failed = ActionFailed(event.failure, event.now)
-        self._failed_cancelling = self._cancelled
-        return StopAttempt()
+            return [RunEpoch(event.epoch, self.action.last, self.action.closing, again=True)]
+        return self._action_failed(ActionFailed(event.failure, event.now))
 
     # Failures
 
     def _action_failed(self, event: ActionFailed) -> list[JobInstruction]:
         if isinstance(self.action, Wait):
-            failure = ReportFailure(self.attempt, event.failure, None)
-            return [failure, *self._end(Outcome.FAILED, event.failure)]
+            return self._end_failed(event.failure)
         self._failed, self._failed_cancelling = event, self._cancelled
         return [StopAttempt()]
 
@@ -303,10 +300,9 @@ class JobMachine:
         answers = self._answer_if_covered(event.failure)
         decision = self._policy.on_failure(event.now) if self._may_restart(event) else None
         if decision is None or isinstance(decision, GiveUp):
-            failure = ReportFailure(self.attempt, event.failure, None)
             cancelled = self._cancelled and not self._failed_cancelling
-            end = (Outcome.CANCELLED,) if cancelled else (Outcome.FAILED, event.failure)
-            return [*answers, failure, *self._end(*end)]
+            outcome = Outcome.CANCELLED if cancelled else Outcome.FAILED
+            return [*answers, *self._end_failed(event.failure, outcome)]
         return [
             *answers,
             ReportFailure(self.attempt, event.failure, decision.after_ms),
@@ -385,8 +381,14 @@ class JobMachine:
     def _broken(self, event: Broken) -> list[JobInstruction]:
         if self.ended:
             return []
-        failure = ReportFailure(self.attempt, event.failure, None)
-        return [failure, *self._end(Outcome.FAILED, event.failure)]
+        return self._end_failed(event.failure)
+
+    def _end_failed(
+        self, failure: BaseException, outcome: Outcome = Outcome.FAILED
+    ) -> list[JobInstruction]:
+        """End the job with an attempt that failed and that no other follows."""
+        error = failure if outcome is Outcome.FAILED else None
+        return [ReportFailure(self.attempt, failure, None), *self._end(outcome, error)]
 
     def _end(self, outcome: Outcome, failure: BaseException | None = None) -> list[JobInstruction]:
         ended = JobExecutionError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.checkpoint.events import CheckpointRecord, CheckpointStatus
 from holdfast.driver.book import EpochReport
@@ -45,9 +45,7 @@ def _attempt(began: AttemptBegan, failed: AttemptFailed | None) -> AttemptReport
     report = AttemptReport(began.number, began.time / 1000, began.checkpoint)
     if failed is None:
         return report
-    return AttemptReport(
-        report.number, report.started, report.checkpoint, failed.trace, failed.time / 1000
-    )
+    return replace(report, failure=failed.trace, failed=failed.time / 1000)
 
 
 def epochs_of(history: JobHistory) -> list[EpochReport]:

@@ -97,6 +97,7 @@ class JobRunner:
         over: set when the job has ended, and everybody who waits for it is released.
         checkpoints: those of the job, over all its attempts and plans.
         recorder: keeps the job's history.
+        epochs: those of the plan that runs now.
     """
 
     def __init__(
@@ -162,17 +163,19 @@ class JobRunner:
         )
         try:
             self.start_from = self.checkpoints.open()
-            self._epochs = self._prepare(self.checkpoints.plan, job_id)
+            self.epochs = self._prepare(self.checkpoints.plan, job_id)
         except BaseException:
             self.checkpoints.store.release()
             raise
         self.machine = JobMachine(
-            JobTraits(plan.name, self.checkpoints.enabled, self._closes(plan), engine.abilities),
+            JobTraits(
+                name=plan.name,
+                takes_checkpoints=self.checkpoints.enabled,
+                closes=self.checkpoints.enabled or has_listeners(plan),
+                abilities=engine.abilities,
+            ),
             policy or make_policy(restart_strategy(configuration), self.checkpoints.enabled),
         )
-
-    def _closes(self, plan: Plan) -> bool:
-        return self.checkpoints.enabled or has_listeners(plan)
 
     def _prepare(self, plan: Plan, name: str) -> Epochs:
         """Make the engine ready for a plan; if it refuses, everything is as before."""
@@ -200,17 +203,12 @@ class JobRunner:
     @property
     def plan(self) -> Plan:
         """What runs now."""
-        return self._epochs.plan
-
-    @property
-    def epochs(self) -> Epochs:
-        """The epochs of the plan."""
-        return self._epochs
+        return self.epochs.plan
 
     @property
     def book(self) -> EpochBook:
         """The heads of all states."""
-        return self._epochs.book
+        return self.epochs.book
 
     @property
     def history(self) -> JobHistory:
@@ -231,7 +229,7 @@ class JobRunner:
         """What a key has in a state as of the last accepted epoch."""
         try:
             storage = self.checkpoints.storage
-            return query_state(self._epochs.book, storage, operator, state, key, window)
+            return query_state(self.epochs.book, storage, operator, state, key, window)
         except StateError as error:
             if not self.over.is_set():
                 raise
@@ -379,7 +377,7 @@ class JobRunner:
             if not isinstance(action, FALLIBLE):
                 raise
             failure = self._explained(error)
-            self._epochs.give_up(str(failure))
+            self.epochs.give_up(str(failure))
             return ActionFailed(failure, self._clock(), is_permanent(failure))
 
     def _explained(self, error: BaseException, *what: str) -> BaseException:
@@ -410,7 +408,7 @@ class JobRunner:
     def _start_attempt(self, number: int) -> AttemptStarted:
         start = self.start_from if number == 0 else self.checkpoints.restart()
         self.recorder.attempt(number, start)
-        self._epochs.begin_attempt(number, start)
+        self.epochs.begin_attempt(number, start)
         self._engine.start(number, start)
         return AttemptStarted(-1 if start is None else start.metadata.epoch)
 
@@ -420,15 +418,15 @@ class JobRunner:
             _logger.warning("epoch %d is discarded and run again: %s", order.epoch, why)
         else:
             self._disagreement = None
-            self._epochs.trigger(order, checkpoint)
-        completion = self._epochs.run()
+            self.epochs.trigger(order, checkpoint)
+        completion = self.epochs.run()
         self._engine.end_turn()
         return EpochCommitted(
             order.epoch, self.book.finished, completion.complete, completion.stops
         )
 
     def _stop_attempt(self) -> AttemptStopped:
-        self._epochs.give_up(str(self._disagreement))
+        self.epochs.give_up(str(self._disagreement))
         try:
             self._engine.stop()
         except Exception as error:
@@ -436,9 +434,9 @@ class JobRunner:
         return AttemptStopped()
 
     def _change_plan(self, plan: Plan) -> PlanChanged | PlanRefused:
-        old, name = self._epochs, f"{self.job_id}-{self.machine.attempt + 1}"
+        old, name = self.epochs, f"{self.job_id}-{self.machine.attempt + 1}"
         try:
-            self._epochs = self._prepare(self.checkpoints.fitted(plan), name)
+            self.epochs = self._prepare(self.checkpoints.fitted(plan), name)
         except Exception as error:
             return PlanRefused(self._explained(error))
         old.close()
@@ -471,7 +469,7 @@ class JobRunner:
         steps.take("note its end", partial(self.recorder.status, status))
         # NB: before the engine's directory goes, where the history may be
         steps.take("close its history", self.recorder.close)
-        steps.take("close its connections", self._epochs.close)
+        steps.take("close its connections", self.epochs.close)
         steps.take("close what ran it", self._engine.close)
         self.status = status
         self.over.set()
@@ -483,9 +481,8 @@ class JobRunner:
 
 
 def _refused(what: str) -> CompletableFuture[Any]:
-    refused: CompletableFuture[Any] = CompletableFuture()
-    refused.set_exception(CheckpointError(f"there is no {what}: the job has ended"))
-    return refused
+    error = CheckpointError(f"there is no {what}: the job has ended")
+    return CompletableFuture.failed(error)
 
 
 def _answer(future: CompletableFuture[None], failure: BaseException | None) -> None:
