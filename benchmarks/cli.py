@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks import compare
 from benchmarks.console import HOME, ROOT, Progress, names, warn_if_busy
+from benchmarks.engines import command as engines
 from benchmarks.environments import ENVIRONMENTS, EnvironmentFailed, prepare
 from benchmarks.report import as_json, judge, render, write_json
 from benchmarks.runner import Result, Settings, records_for, run_program
@@ -24,7 +25,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Runs the same work on Holdfast and on its peers and compares their rates.",
-        epilog="'python -m benchmarks compare' compares two checkouts of Holdfast; see its --help.",
+        epilog="'python -m benchmarks compare' compares two checkouts of Holdfast, 'python -m "
+        "benchmarks engines' its two engines; see their --help.",
     )
     parser.add_argument(
         "workloads",
@@ -92,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] == "compare":
         return compare.main(arguments[1:])
+    if arguments and arguments[0] == "engines":
+        return engines.main(arguments[1:])
     options = parse(arguments)
     load = os.getloadavg()[0]
     settings = Settings(ROOT, HOME, options.quick, options.records, options.checkpoint, load)

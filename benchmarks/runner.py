@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.measure import PYTHON, STARTED, Measurement
@@ -37,6 +37,8 @@ class Settings:
     load: float = 0.0
     #: Whether to measure the memory of the workers, about once a second. It costs a little time.
     memory: bool = False
+    #: Environment variables of the programs, besides those that there are.
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def run_program(
         tick(seconds)
 
     try:
-        code = _run(command, workload.timeout, settings.root, out, err, watch)
+        code = _run(command, workload.timeout, settings, out, err, watch)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     measurement = _measurement(out)
@@ -106,7 +108,7 @@ def run_program(
 def _run(
     command: list[str],
     timeout: float,
-    root: Path,
+    settings: Settings,
     out: Path,
     err: Path,
     watch: Callable[[int, float], None],
@@ -117,9 +119,10 @@ def _run(
     """
     started = time.time()
     # What is measured is the Holdfast beside these benchmarks, wherever another is installed.
-    path = os.pathsep.join([str(root), str(root / "src")])
+    path = os.pathsep.join([str(settings.root), str(settings.root / "src")])
     environment = {
         **os.environ,
+        **settings.variables,
         "PYTHONPATH": path,
         PYTHON: sys.executable,
         STARTED: str(started),
@@ -127,7 +130,7 @@ def _run(
     with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen(
             command,
-            cwd=root,
+            cwd=settings.root,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=stdout,

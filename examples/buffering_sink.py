@@ -2,10 +2,11 @@
 
 Words come one after another, the odd ones to subtask 1 and the even ones to subtask 0. Each subtask
 of ``BufferingSink`` keeps its words until it has five of them, and sends those off. At a checkpoint
-it puts what it has into list state. After the fifth checkpoint the sink fails while it takes a15.
-The job is restarted: a11 and a12, which waited in the buffers at that checkpoint, are back in them,
-and a13, which was buffered later, comes again from the source. The program prints what all of them
-logged, in this order:
+it puts what it has into list state. The source sends a few words, waits until a checkpoint that
+contains them is complete, and sends the next ones. After the checkpoint with a12 the sink fails
+while it takes a15. The job is restarted: a11 and a12, which waited in the buffers at that
+checkpoint, are back in them, and a13, which was buffered later, comes again from the source. The
+program prints what all of them logged, in this order:
 
     buffer subtask: 1, element: a1, size: 1
     triggering checkpoint 1 @ 1763251051327 for job 'buffering sink'
@@ -22,9 +23,9 @@ and then whether every word was sent off once. A sink like this one gives each e
 once: had it failed between a batch and the next checkpoint, the batch would be sent off again.
 """
 
+import itertools
 import logging
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.functions import (
     CheckpointedFunction,
+    CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
     SourceContext,
@@ -45,7 +47,7 @@ from holdfast.datastream.functions import (
 from holdfast.datastream.state import ListStateDescriptor
 
 THRESHOLD = 5
-#: what arrives between one checkpoint and the next
+#: the words that arrive together; the next ones come when a checkpoint contains them
 ROUNDS = (
     ("a1", "a2"),
     ("a3", "a4", "a5", "a6", "a7"),
@@ -55,6 +57,7 @@ ROUNDS = (
     ("a13", "a14", "a15"),
     ("a16", "a17", "a18", "a19", "a20"),
 )
+ROUNDS_BEFORE_THE_FAILURE = 5
 
 
 def log(file: Path, text: str) -> None:
@@ -63,37 +66,44 @@ def log(file: Path, text: str) -> None:
         lines.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
 
-class Words(SourceFunction, CheckpointedFunction):
-    """Emits the words of a round, and waits for the checkpoint that contains them."""
+class Words(SourceFunction, CheckpointedFunction, CheckpointListener):
+    """Emits the words of a round, and waits until a checkpoint that contains them is complete."""
 
     def __init__(self) -> None:
         self.round = 0
+        self.saved = True
         self.running = True
 
     def run(self, ctx: SourceContext) -> None:
         while self.running and self.round < len(ROUNDS):
+            if not self.saved:
+                time.sleep(0.005)
+                continue
             # Under the lock, a checkpoint has all words of a round or none of them.
             with ctx.get_checkpoint_lock():
                 for word in ROUNDS[self.round]:
                     ctx.collect(word)
                 self.round += 1
-                self.saved.clear()
-            self.saved.wait()
+                self.saved = False
 
     def cancel(self) -> None:
         self.running = False
-        self.saved.set()
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
         store = context.get_operator_state_store()
         self.position = store.get_list_state(ListStateDescriptor("round", Types.INT()))
-        self.saved = threading.Event()
+        #: the round that each checkpoint has reached, of those that are not complete
+        self.reached: dict[int, int] = {}
         if context.is_restored():
             (self.round,) = self.position.get()
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         self.position.update([self.round])
-        self.saved.set()
+        self.reached[context.get_checkpoint_id()] = self.round
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        if self.reached.pop(checkpoint_id, None) == self.round:
+            self.saved = True
 
 
 class LogWords(MapFunction):
@@ -173,12 +183,13 @@ def wrong(lines: list[str]) -> str | None:
     sunk = [line.split()[-1] for line in lines if line.startswith("sink ")]
     if sorted(sunk) != sorted(word for words in ROUNDS for word in words):
         return f"the words that were sent off are {sunk}"
-    completed = [line.split()[2] for line in lines if line.startswith("completed ")]
-    if len(completed) < 5:
-        return f"only {len(completed)} checkpoints were completed"
-    last = f"checkpoint: {completed[4]},"
-    saved = sorted(line.split()[-1] for line in lines if line[:8] == "snapshot" and last in line)
     restored = sorted(line.split()[-1] for line in lines if line.startswith("restore "))
+    before = list(itertools.takewhile(lambda line: not line.startswith("restore "), lines))
+    completed = [line.split()[2] for line in before if line.startswith("completed ")]
+    if len(completed) < ROUNDS_BEFORE_THE_FAILURE:
+        return f"only {len(completed)} checkpoints were completed before the failure"
+    last = f"checkpoint: {completed[-1]},"
+    saved = sorted(line.split()[-1] for line in before if line[:8] == "snapshot" and last in line)
     return None if restored == saved == ["a11", "a12"] else f"restored {restored}, saved {saved}"
 
 

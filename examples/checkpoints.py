@@ -25,6 +25,7 @@ from holdfast.datastream import (
 )
 from holdfast.datastream.functions import (
     CheckpointedFunction,
+    CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
     SourceContext,
@@ -35,21 +36,24 @@ NUMBERS = 6000
 AT_ONCE = 1000
 
 
-class CounterSource(SourceFunction, CheckpointedFunction):
+class CounterSource(SourceFunction, CheckpointedFunction, CheckpointListener):
     """Emits 0, 1, 2, … and goes on where it was after a failure.
 
-    It waits for a checkpoint after every thousand numbers, so that there is one to go back to.
+    After every thousand numbers it waits until a checkpoint that contains them is complete, so that
+    there is one to go back to. A source in earnest would wait for its input instead.
     """
 
     def __init__(self, last: int, restored: Path) -> None:
         self.last = last
         self.restored = restored
         self.next = self.saved = 0
+        #: the position at each checkpoint that is not complete
+        self.positions: dict[int, int] = {}
         self.running = True
 
     def run(self, ctx: SourceContext) -> None:
         while self.running and self.next < self.last:
-            if self.next == self.saved + AT_ONCE:
+            if self.next % AT_ONCE == 0 and self.saved < self.next:
                 time.sleep(0.005)
                 continue
             with ctx.get_checkpoint_lock():
@@ -69,7 +73,10 @@ class CounterSource(SourceFunction, CheckpointedFunction):
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         self.position.update([self.next])
-        self.saved = self.next
+        self.positions[context.get_checkpoint_id()] = self.next
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.saved = self.positions.pop(checkpoint_id, self.saved)
 
 
 class CountAndFail(KeyedProcessFunction):

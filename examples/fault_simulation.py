@@ -3,8 +3,9 @@
 ``FaultSimulationFunction`` counts records in two places. One count is a field: it lives as long as
 the function object, which is made anew in each attempt, so every attempt fails at the hundredth
 record that it sees. The other count is operator state: it goes back to the last checkpoint with
-everything else, so it counts each record once. Each attempt comes further than the one before, and
-after three restarts the job is done:
+everything else, so it counts each record once. The source sends thirty records and waits until a
+checkpoint that contains them is complete, so it is certain which checkpoint is the last one before
+a failure. Each attempt comes further than the one before, and after three restarts the job is done:
 
     attempt 0 begins with 0 records in state
     attempt 1 begins with 90 records in state
@@ -21,27 +22,68 @@ now mended, it goes on from the last of them:
 """
 
 import tempfile
+import time
 from pathlib import Path
 
-from holdfast.common import Configuration, RestartStrategies, Time, Types
+from holdfast.common import RestartStrategies, Time, Types
 from holdfast.datastream import (
     CheckpointingMode,
     ExternalizedCheckpointCleanup,
     HashMapStateBackend,
     MapFunction,
+    SourceFunction,
     StreamExecutionEnvironment,
 )
-from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.functions import (
     CheckpointedFunction,
+    CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
+    SourceContext,
 )
 from holdfast.datastream.state import ListStateDescriptor
 from holdfast.errors import UserFunctionError
 
 RECORDS = 300
-IN_AN_EPOCH = 30
+AT_ONCE = 30
+
+
+class Records(SourceFunction, CheckpointedFunction, CheckpointListener):
+    """Emits numbers, some at once; waits until a checkpoint that contains them is complete."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.saved = True
+        self.running = True
+
+    def run(self, ctx: SourceContext) -> None:
+        while self.running and self.sent < RECORDS:
+            if not self.saved:
+                time.sleep(0.005)
+                continue
+            with ctx.get_checkpoint_lock():
+                for _ in range(AT_ONCE):
+                    self.sent += 1
+                    ctx.collect(self.sent)
+                self.saved = False
+
+    def cancel(self) -> None:
+        self.running = False
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        descriptor = ListStateDescriptor("sent", Types.LONG())
+        self.state = context.get_operator_state_store().get_list_state(descriptor)
+        self.sent = sum(self.state.get())
+        #: how much was sent at each checkpoint that is not complete
+        self.sent_at: dict[int, int] = {}
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self.state.update([self.sent])
+        self.sent_at[context.get_checkpoint_id()] = self.sent
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        if self.sent_at.pop(checkpoint_id, None) == self.sent:
+            self.saved = True
 
 
 class FaultSimulationFunction(MapFunction, CheckpointedFunction):
@@ -73,7 +115,7 @@ class FaultSimulationFunction(MapFunction, CheckpointedFunction):
 
 
 def configure_checkpointing(env: StreamExecutionEnvironment, directory: Path) -> None:
-    """As for a job in earnest, but so often that there is a checkpoint in every epoch."""
+    """As for a job in earnest, but every ten milliseconds."""
     env.enable_checkpointing(10)
     config = env.get_checkpoint_config()
     config.set_checkpointing_mode(CheckpointingMode.EXACTLY_ONCE)
@@ -92,13 +134,11 @@ def configure_restart_strategy(env: StreamExecutionEnvironment, attempts: int) -
 
 def run(folder: Path, name: str, restarts: int, fail_at: int | None) -> dict[int, int]:
     """Run the job; returns the last number that each record got."""
-    env = StreamExecutionEnvironment.get_execution_environment(
-        Configuration({"holdfast.epoch.max-records": str(IN_AN_EPOCH)})
-    )
+    env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(1).set_buffer_timeout(20)
     configure_checkpointing(env, folder / "checkpoints")
     configure_restart_strategy(env, restarts)
-    records = env.from_source(NumberSequenceSource(1, RECORDS), source_name="records")
+    records = env.add_source(Records(), "records").uid("records")
     function = FaultSimulationFunction(fail_at, folder / name)
     return dict(records.map(function).uid("simulation").execute_and_collect(name))
 

@@ -1,15 +1,18 @@
-"""The demonstration behind ``make demo``: orders per customer, with a crash on the way.
+"""Orders per customer in keyed state, with a worker that is killed on the way.
 
 Orders flow through two keyed operators: one keeps the account of each customer (number of orders,
 running total, spending by category), the other the top spenders. A table grows by a line with every
-epoch. Halfway through, a worker process is killed as by ``kill -9``: Spark runs its task again from
-the state of the epoch before.
+epoch. At three quarters, a worker process is killed as by ``kill -9``. The job is restarted from
+its last checkpoint, and computes again what came after it. (With ``holdfast.engine`` set to
+``epochs``, Spark runs the lost task again instead, and there is no restart.)
 
 Every state that an account went through is written as Parquet. At the end the program reads it
 back, compares it with a computation that knows neither Spark nor Holdfast, and exits with 1 if
-anything was lost, repeated or wrong:
+anything was lost, counted twice or wrong. A ``DataFrameSink`` writes at least once: what came
+between the checkpoint and the kill is written again after the restart. The state has it once:
 
     checked 120,000 orders of 1,000 customers: nothing lost, nothing counted twice
+    7,288 rows were written again after the restart
 """
 
 import argparse
@@ -27,7 +30,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet as parquet
 
-from holdfast.common import Configuration, Types
+from holdfast.common import Configuration, RestartStrategies, Types
 from holdfast.datastream import (
     KeyedProcessFunction,
     MapFunction,
@@ -147,6 +150,9 @@ def run(orders: int, customers: int, crash: bool, folder: Path) -> None:
     settings.set_integer("holdfast.epoch.max-records", max(1, orders // 16))
     env = StreamExecutionEnvironment.get_execution_environment(settings)
     env.set_parallelism(2)
+    env.enable_checkpointing(200)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(str(folder / "checkpoints"))
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 100))
     crashed = folder / "crashed"
     accounts = (
         env.from_source(NumberSequenceSource(1, orders), source_name="numbers")
@@ -167,23 +173,22 @@ def run(orders: int, customers: int, crash: bool, folder: Path) -> None:
 
 def report_epochs(client: SparkJobClient, crashed: Path) -> None:
     """Print a line for each epoch until the job is over."""
-    print("  epoch      orders      so far   seconds    state", flush=True)
+    print("  epoch      orders   seconds    state", flush=True)
     result = client.get_job_execution_result()
-    shown = so_far = 0
+    shown = 0
     told = False
     while True:
         over = result.done()
         for epoch in client.get_epochs()[shown:]:
             shown += 1
-            so_far += epoch.read
             print(
-                f"  {epoch.epoch:>5} {epoch.read:>11,} {so_far:>11,} {epoch.seconds:>9.2f} "
+                f"  {epoch.epoch:>5} {epoch.read:>11,} {epoch.seconds:>9.2f} "
                 f"{epoch.state_bytes / 1024:>5.0f} kB",
                 flush=True,
             )
         if crashed.exists() and not told:
             told = True
-            print("  a worker process was killed; Spark runs its task again", flush=True)
+            print("  a worker process was killed; the job recovers", flush=True)
         if over:
             return
         time.sleep(0.1)
@@ -216,13 +221,15 @@ def differences(history: dict[str, list[Account]], expected: dict[str, Account])
     """Whatever the job did other than it should have."""
     for customer in sorted(expected.keys() | history.keys()):
         states, wanted = history.get(customer, []), expected.get(customer)
-        counts = [state.orders for state in states]
+        # NB: two sources feed an account, and after a restart their orders may mix in another way
+        counts = sorted({state.orders for state in states})
+        last = [state for state in states if state.orders == counts[-1]]
         if wanted is None:
             yield f"{customer} has an account but no orders"
         elif counts != list(range(1, wanted.orders + 1)):
             yield f"{customer}: {wanted.orders} orders were counted as {counts[-3:]}"
-        elif states[-1] != wanted:
-            yield f"{customer}: expected {wanted}, found {states[-1]}"
+        elif any(state != wanted for state in last):
+            yield f"{customer}: expected {wanted}, found {last}"
 
 
 def show_top(history: dict[str, list[Account]]) -> None:
@@ -250,6 +257,9 @@ def main(orders: int, customers: int, crash: bool) -> int:
         f"checked {orders:,} orders of {len(expected):,} customers: "
         "nothing lost, nothing counted twice"
     )
+    again = sum(map(len, history.values())) - orders
+    if again:
+        print(f"{again:,} rows were written again after the restart")
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pytest
 from hypothesis import settings
 
+from holdfast.common.engine_options import ENGINE_VARIABLE
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 from holdfast.testing import LocalExecutor
 from tests.crashing import every_epoch_is_lost_once
@@ -39,9 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what would be the same again: `every_epoch_is_lost_once` does nothing on Spark.
 
+    And of a test that is about one engine, in a file whose tests run on both, the other run.
     Files that take long come first, so that no process is left alone with one in the end.
     """
-    kept = [item for item in items if not (_is_crashing(item) and _is_on_spark(item))]
+    kept = [item for item in items if not (_is_disturbed(item) or _is_of_another_engine(item))]
     marked = {
         mark: {item.path for item in kept if item.get_closest_marker(mark)}
         for mark in ("slow", "spark")
@@ -63,8 +65,39 @@ def _is_crashing(item: pytest.Item) -> bool:
     return call is not None and call.params.get("disturbance") == "crashing"
 
 
+def _is_disturbed(item: pytest.Item) -> bool:
+    """Whether a test is to be disturbed in an executor that takes no notice of it."""
+    call = getattr(item, "callspec", None)
+    in_threads = call is not None and call.params.get("executor") == "threads"
+    return _is_crashing(item) and (in_threads or _is_on_spark(item))
+
+
+def _is_of_another_engine(item: pytest.Item) -> bool:
+    mark, call = item.get_closest_marker("engine"), getattr(item, "callspec", None)
+    return (
+        mark is not None
+        and call is not None
+        and call.params.get("engine", mark.args[0]) != mark.args[0]
+    )
+
+
 def _is_on_spark(item: pytest.Item) -> bool:
     return item.get_closest_marker("spark") is not None
+
+
+@pytest.fixture(autouse=True)
+def chosen_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test marked with an engine run its jobs on that one, those of its programs too."""
+    mark = request.node.get_closest_marker("engine")
+    if mark is not None:
+        monkeypatch.setenv(ENGINE_VARIABLE, mark.args[0])
+
+
+@pytest.fixture(params=["resident", "epochs"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each of the two engines on Spark, for a test that is to hold on both."""
+    monkeypatch.setenv(ENGINE_VARIABLE, request.param)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -114,6 +147,23 @@ class InProcess:
         return run
 
 
+class InThreads:
+    """The resident engine with slots in threads of this process, which only Spark is missing to."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+
+    def collect(self, stream: DataStream | KeyedStream) -> list[Any]:
+        from tests.runtime.resident.threads import start
+
+        return list(start(stream, self._scratch).records)
+
+    def run(self, environment: StreamExecutionEnvironment) -> None:
+        from tests.runtime.resident.threads import start
+
+        start(environment, self._scratch).wait()
+
+
 class OnSpark:
     """The real thing."""
 
@@ -126,10 +176,10 @@ class OnSpark:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One local Spark session for all tests: two cores, tasks tried up to four times."""
-    from holdfast.spark.session import get_session
+    """One local Spark session for all tests: as on two cores, tasks tried up to four times."""
+    from holdfast.spark.session import get_session, local_settings
 
-    session = get_session("holdfast-tests", {"spark.master": "local[2,4]"})
+    session = get_session("holdfast-tests", local_settings(cores=2, slots=8))
     yield session
     session.stop()
 
@@ -140,11 +190,13 @@ def in_process() -> Executor:
     return InProcess()
 
 
-@pytest.fixture(params=["in-process", pytest.param("spark", marks=pytest.mark.spark)])
-def executor(request: pytest.FixtureRequest) -> Executor:
-    """Runs a job in this process, and in another run of the test on Spark."""
+@pytest.fixture(params=["in-process", "threads", pytest.param("spark", marks=pytest.mark.spark)])
+def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Executor:
+    """Runs a job in this process, on both engines; and in another run of the test on Spark."""
     if request.param == "in-process":
         return InProcess()
+    if request.param == "threads":
+        return InThreads(tmp_path)
     request.getfixturevalue("spark")
     return OnSpark()
 

@@ -24,6 +24,8 @@ def cluster() -> dict[str, str]:
     return {
         "spark.master": "local-cluster[2,1,1024]",
         "spark.executor.extraJavaOptions": executor_options(),
+        # on a busy machine it takes a while until both are there
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
         # who is dead is asked once
         "spark.shuffle.io.maxRetries": "1",
         "spark.shuffle.io.retryWait": "100ms",
@@ -123,9 +125,13 @@ class Run:
         return sorted(p.pid for p in workers if belongs(p))
 
 
+#: what Spark forks workers from: PySpark's own, and that of sessions that Holdfast makes
+_DAEMONS = ("pyspark.daemon", "holdfast.spark.daemon")
+
+
 def _is_daemon(process: Process | None) -> bool:
     """Whether this is the process that Spark starts workers from, or one of these workers."""
-    return process is not None and "pyspark.daemon" in process.command
+    return process is not None and any(name in process.command for name in _DAEMONS)
 
 
 @contextmanager

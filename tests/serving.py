@@ -21,6 +21,7 @@ from holdfast.datastream import (
     StreamExecutionEnvironment,
 )
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from holdfast.driver.engine import EngineChoice
 from holdfast.driver.job_events import EndJob
 from holdfast.errors import UserFunctionError
 from holdfast.history.job import JobHistory
@@ -67,7 +68,8 @@ class LocalJob:
         self.run = LocalExecutor(job, quota=quota, clock=clock)
         self.job = self.run._job
         self.recorder = self.job.recorder
-        self.recorder.job(JOB_ID, self.run.plan, self.run._environment._configuration)
+        choice = EngineChoice("in-process", "holdfast.testing runs it")
+        self.recorder.job(JOB_ID, self.run.plan, self.run._environment._configuration, choice)
         self.cancelled = False
         self.rescaled_to: Any = None
         self.rescaling: CompletableFuture[None] = CompletableFuture()

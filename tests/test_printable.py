@@ -136,8 +136,7 @@ def test_every_module_has_such_a_logger() -> None:
 
 def test_plans_do_not_forge_lines_either(tmp_path: Path) -> None:
     plan = job(tmp_path)._take_plan(None)
-    for form in (explain, to_mermaid, to_svg):
-        text = form(plan)
+    for text in (explain(plan, "resident"), to_mermaid(plan), to_svg(plan)):
         assert "forged" in text
         assert text == printable_lines(text)
         assert not [line for line in text.splitlines() if line.startswith("WARNING")]

@@ -15,16 +15,11 @@ import pyspark
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from benchmarks.kafka.connector import connector_jars
 from benchmarks.kafka.topics import COUNTS, RECORDS, broker
 from benchmarks.measure import Mark, emit, measured
 from benchmarks.peers.pyspark_job import BATCH, SETTINGS, marks_of
 from benchmarks.program import PARALLELISM, Task, parse_task
-from services.artifacts import Artifact, fetched
-
-#: what Spark brings along itself must not come in another version
-_PRESENT = ("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "snappy-java", "lz4-java")
-#: needed by the connector, even without tokens; repositories may lack later versions
-_TOKENS = Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0")
 
 
 class CountAndTotal(StatefulProcessor):
@@ -81,9 +76,7 @@ def main() -> None:
     """Run the task on the command line."""
     task = parse_task()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    connector = Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", pyspark.__version__)
-    jars = fetched("spark-kafka", [connector], excluded=(*_PRESENT, _TOKENS.name))
-    jars += fetched("spark-kafka-tokens", [_TOKENS], transitive=False)
+    jars = connector_jars(pyspark.__version__)
     builder = SparkSession.builder.master(f"local[{PARALLELISM}]")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)

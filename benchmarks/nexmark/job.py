@@ -36,7 +36,10 @@ def run(task: Task, query: str, data: Path, name: str = "") -> Measurement:
     program(env, query, data).add_sink(Discard())
     client = env.execute_async(query)
     client.get_job_execution_result().result()
-    return measured(epoch_marks(holdfast_epochs(client)), started)
+    measurement = measured(epoch_marks(holdfast_epochs(client)), started)
+    if measurement.records != task.records:
+        raise RuntimeError(f"{query} read {measurement.records} of {task.records} events")
+    return measurement
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 Latency is from the moment at which an event could be read to the end of the epoch that read it:
 then the epoch was accepted, and its output is there for all who do not wait for a checkpoint.
+The variant ``rate`` measures the rate alone.
 """
 
 from __future__ import annotations
@@ -92,6 +93,9 @@ def main() -> None:
     """Run the task on the command line."""
     task = parse_task()
     measurement = measured(epoch_marks(at_saturation(task)))
+    if task.variant == "rate":
+        emit(measurement)
+        return
     rate = measurement.warm_rate / 2
     shop = Shop(disorder=True, lateness=0.01, duplicates=0.02, rate=rate)
     shop = replace(shop, slices=shop.slices_for(round(rate * _PACED)))

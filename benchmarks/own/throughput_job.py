@@ -18,27 +18,31 @@ from benchmarks.own.jobs import (
 from benchmarks.program import parse_task
 from benchmarks.records import WORDS_PER_SENTENCE, sentence
 from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.functions import SinkFunction
+
+#: Makes a sink of a job.
+MakeSink = Callable[[], SinkFunction]
 
 
-def keyed_count(env: StreamExecutionEnvironment, count: int) -> None:
+def keyed_count(env: StreamExecutionEnvironment, count: int, sink: MakeSink = Discard) -> None:
     """Count and total per user, one output per record."""
     totals = records(env, count).key_by(lambda r: r[0]).process(CountAndTotal())
-    totals.add_sink(Discard())
+    totals.add_sink(sink())
 
 
-def word_count(env: StreamExecutionEnvironment, count: int) -> None:
+def word_count(env: StreamExecutionEnvironment, count: int, sink: MakeSink = Discard) -> None:
     """Count words; a record is a word."""
     words = numbers(env, count // WORDS_PER_SENTENCE).map(sentence).flat_map(str.split)
-    words.key_by(lambda word: word).process(Count()).add_sink(Discard())
+    words.key_by(lambda word: word).process(Count()).add_sink(sink())
 
 
-def stateless_map(env: StreamExecutionEnvironment, count: int) -> None:
+def stateless_map(env: StreamExecutionEnvironment, count: int, sink: MakeSink = Discard) -> None:
     """Change each record and keep every second one."""
     taxed = records(env, count).map(lambda r: (r[0], r[1] * 1.2, r[2]))
-    taxed.filter(lambda r: r[2] % 2 == 0).add_sink(Discard())
+    taxed.filter(lambda r: r[2] % 2 == 0).add_sink(sink())
 
 
-def branches(env: StreamExecutionEnvironment, count: int) -> None:
+def branches(env: StreamExecutionEnvironment, count: int, sink: MakeSink = Discard) -> None:
     """Five branches, three sinks: see `benchmarks.workloads`."""
     stream = records(env, count)
     taxed = stream.map(lambda r: (r[0], r[1] * 1.2, r[2]))
@@ -46,13 +50,13 @@ def branches(env: StreamExecutionEnvironment, count: int) -> None:
     pair = stream.flat_map(lambda r: (r[0], str(r[2])))
     totals = stream.key_by(lambda r: r[0]).process(CountAndTotal())
     peaks = stream.key_by(lambda r: r[2] % 1000).process(Largest())
-    taxed.union(even).add_sink(Discard())
-    totals.union(peaks).add_sink(Discard())
-    pair.add_sink(Discard())
+    taxed.union(even).add_sink(sink())
+    totals.union(peaks).add_sink(sink())
+    pair.add_sink(sink())
 
 
 #: The workloads, and how many of their records stand in one that the source reads.
-JOBS: dict[str, tuple[Callable[[StreamExecutionEnvironment, int], None], int]] = {
+JOBS: dict[str, tuple[Callable[..., None], int]] = {
     "keyed_count": (keyed_count, 1),
     "word_count": (word_count, WORDS_PER_SENTENCE),
     "stateless_map": (stateless_map, 1),

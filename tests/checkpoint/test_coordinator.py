@@ -30,10 +30,11 @@ from holdfast.checkpoint.events import (
     ReportCheckpoint,
     StopJob,
     SubtaskAcknowledged,
+    TimePassed,
     WriteMetadata,
 )
 from holdfast.errors import InternalError
-from tests.checkpoint.coordinating import Counts, Run, coordinator, handle
+from tests.checkpoint.coordinating import Counts, Observed, Run, coordinator, handle
 
 
 def test_the_life_of_a_checkpoint() -> None:
@@ -507,3 +508,157 @@ def test_events_that_cannot_have_happened(events: list[Event], message: str) -> 
     it = coordinator()
     with pytest.raises(InternalError, match=message):
         handle(it, *events)
+
+
+# State that is stored while the stream goes on
+
+
+def in_writing(**settings: Any) -> Observed:
+    """A coordinator with a checkpoint that was triggered at 1000, and whose state is stored."""
+    it = coordinator(timeout_ms=500, **settings)
+    assert handle(it, EpochStarting(1, 1000)) == [InjectBarrier(1, 1000)]
+    assert handle(it, EpochAccepted(1, 1100)) == [WriteMetadata(1, 1)]
+    return it
+
+
+def test_a_checkpoint_expires_while_its_state_is_stored() -> None:
+    it = in_writing(tolerable_failures=1)
+    acks = [
+        SubtaskAcknowledged(0, n, f"map ({n + 1}/3)", time)
+        for n, time in enumerate([1200, None, 1501])
+    ]
+    assert it.expired(1500) == ()
+    assert handle(it, TimePassed(1500)) == []
+    assert it.expired(1501) == (1,)
+    assert handle(it, TimePassed(1501, {1: tuple(acks)})) == []
+    assert it.in_flight == ()
+    assert it.notifications() == Notifications(aborted=(1,))
+    assert it.reports[1].is_failure
+    assert it.reports[1].late == {(0, 1), (0, 2)}
+    assert it.reports[1].record.failure == (
+        "it expired: not stored after 501 ms, the timeout is 500 ms; "
+        "1 of 3 subtasks acknowledged in time; late: map (2/3), map (3/3)"
+    )
+    assert handle(it, MetadataFailed(1, 1600, "it was aborted")) == []
+
+
+def test_metadata_that_is_written_after_the_timeout_goes_again() -> None:
+    it = in_writing(tolerable_failures=1)
+    handle(it, TimePassed(1501))
+    assert handle(it, MetadataWritten(1, 1600, 0)) == [DiscardCheckpoint(1)]
+    assert it.completed == ()
+
+
+def test_all_that_expired_is_told_before_the_job_fails() -> None:
+    it = in_writing(max_concurrent=2)
+    handle(it, EpochStarting(2, 2000), EpochAccepted(2, 2000))
+    (failed,) = handle(it, TimePassed(9000))
+    assert isinstance(failed, FailJob)
+    assert failed.reason.startswith("checkpoint 1 failed, and 0 failures in a row are tolerable")
+    assert it.reports.counts == Counts(triggered=2, failed=2)
+
+
+def test_a_drained_savepoint_that_expires_fails_the_job() -> None:
+    it = coordinator(timeout_ms=500, tolerable_failures=9)
+    handle(it, CheckpointRequested("/sp", stop=True, drain=True))
+    handle(it, EpochStarting(1, 10), EpochAccepted(1, 20))
+    answer, failed = handle(it, TimePassed(511))
+    assert isinstance(answer, AnswerRequest)
+    assert isinstance(failed, FailJob)
+    assert not it.must_wait
+
+
+def test_a_closing_epoch_does_not_wait_for_a_savepoint() -> None:
+    it = coordinator()
+    handle(it, CheckpointRequested("/sp", stop=True), EpochStarting(1, 10), EpochAccepted(1, 20))
+    with pytest.raises(InternalError, match="the job stops at a savepoint"):
+        it.handle(EpochStarting(2, 30))
+    assert handle(it, EpochStarting(2, 30, closing=True)) == []
+
+
+def test_who_waits_for_a_checkpoint() -> None:
+    it = coordinator()
+    leaving, looking = CheckpointRequested(leaves=True), CheckpointRequested(request="2")
+    handle(it, leaving, looking, EpochStarting(1, 10))
+    assert (it.running, it.requests_of(1)) == (1, (leaving, looking))
+    handle(it, EpochAccepted(1, 20))
+    assert (it.running, it.requests_of(1)) == (None, (leaving, looking))
+    handle(it, MetadataWritten(1, 30, 0))
+    assert it.requests_of(1) == ()
+    assert (leaving.halts, looking.halts) == (True, False)
+    assert CheckpointRequested("/sp", stop=True).halts
+
+
+@pytest.mark.parametrize(
+    ("settings", "events", "now", "expected"),
+    [
+        pytest.param({}, [], 300, 700, id="the interval"),
+        pytest.param({}, [], 1500, 0, id="missed"),
+        pytest.param({"interval_ms": None}, [], 0, None, id="no checkpoints"),
+        pytest.param({}, [AttemptStarting(100)], 100, 0, id="the first epoch"),
+        pytest.param({}, [CheckpointRequested()], 100, 0, id="a request"),
+        pytest.param(
+            {"min_pause_ms": 5000},
+            [
+                EpochStarting(1, 1000),
+                EpochAccepted(1, 1000),
+                MetadataWritten(1, 1200, 0),
+                EpochStarting(2, 1300),
+                EpochAccepted(2, 1300),
+            ],
+            1500,
+            4700,
+            id="the pause after a completion",
+        ),
+        pytest.param(
+            {},
+            [EpochStarting(1, 1000), EpochAccepted(1, 1000), MetadataWritten(1, 1200, 0)],
+            1500,
+            0,
+            id="listeners",
+        ),
+        pytest.param(
+            {"timeout_ms": 9000},
+            [EpochStarting(1, 1000), EpochAccepted(1, 1000)],
+            1500,
+            8501,
+            id="no room, until the one in flight expires",
+        ),
+        pytest.param(
+            {"timeout_ms": 9000},
+            [EpochStarting(1, 1000), EpochAccepted(1, 1000), CheckpointRequested()],
+            1500,
+            8501,
+            id="no room for a request",
+        ),
+        pytest.param(
+            {"timeout_ms": 9000},
+            [EpochStarting(1, 1000), EpochAccepted(1, 1000), CheckpointRequested("/sp")],
+            1500,
+            0,
+            id="a savepoint needs no room",
+        ),
+        pytest.param(
+            {"max_concurrent": 2},
+            [EpochStarting(1, 1000), EpochAccepted(1, 1000)],
+            1500,
+            500,
+            id="there is room",
+        ),
+    ],
+)
+def test_when_an_epoch_is_wanted(
+    settings: dict[str, Any], events: list[Event], now: int, expected: int | None
+) -> None:
+    it = coordinator(**settings)
+    for event in events:
+        it.handle(event)
+    assert it.due_in(now) == expected
+    assert it.due_in(now) == expected
+
+
+def test_a_forced_checkpoint_is_wanted_at_once_if_there_is_room() -> None:
+    it = coordinator(timeout_ms=9000)
+    assert it.due_in(100, forced=True) == 0
+    handle(it, EpochStarting(1, 100, forced=True), EpochAccepted(1, 100))
+    assert it.due_in(200, forced=True) == 8901

@@ -24,9 +24,12 @@ from holdfast.checkpoint.events import (
     JobEnding,
     MetadataFailed,
     MetadataWritten,
+    Notifications,
     Outcome,
     ReportCheckpoint,
     StopJob,
+    SubtaskAcknowledged,
+    TimePassed,
     WriteMetadata,
 )
 from tests.checkpoint.coordinating import Reports
@@ -88,10 +91,16 @@ class Job(RuleBasedStateMachine):
     @precondition(lambda self: not (self.running or self.ended or self.it.must_wait))
     @rule(after=TIME, forced=st.booleans())
     def start_epoch(self, after: int, forced: bool) -> None:
+        due = self.it.due_in(self.now, forced)
         self.now += after
         self.running = True
         self.carries: int | None = None
+        has_news = self.it.notifications() != Notifications()
+        expired = self.it.expired(self.now)
         self.do(EpochStarting(self.epoch, self.now, forced))
+        if self.carries is not None or has_news or expired:
+            assert due is not None
+            assert due <= after, "something was to be done, and nobody had asked for an epoch"
         told = self.it.notifications()
         assert self.completed_to_tell <= set(told.completed)
         assert self.aborted_to_tell <= set(told.aborted)
@@ -138,6 +147,18 @@ class Job(RuleBasedStateMachine):
         if alive and (write.in_store or (write.savepoint and write.savepoint.stop)):
             self.completed_to_tell.add(checkpoint)
         self.do(MetadataWritten(checkpoint, self.now, 1, "path"))
+
+    @precondition(lambda self: not (self.running or self.ended))
+    @rule(after=st.sampled_from([0, 20, 101]))
+    def pass_time(self, after: int) -> None:
+        self.now += after
+        expired = set(self.it.expired(self.now))
+        assert expired <= set(self.it.in_flight)
+        acks = (SubtaskAcknowledged(0, 0, "map (1/1)", None),)
+        flight = set(self.it.in_flight)
+        self.do(TimePassed(self.now, dict.fromkeys(expired, acks)))
+        assert set(self.it.in_flight) == flight - expired
+        assert all(self.reports[checkpoint].late == {(0, 0)} for checkpoint in expired)
 
     @precondition(lambda self: self.may_ask())
     @rule(stop=st.sampled_from([False, False, False, True]), drain=st.booleans())
@@ -226,7 +247,7 @@ class Job(RuleBasedStateMachine):
         if any(isinstance(i, FailJob) for i in instructions):
             assert by_themselves
         if by_themselves:
-            assert isinstance(event, EpochAccepted | MetadataFailed)
+            assert isinstance(event, EpochAccepted | MetadataFailed | TimePassed)
 
     def obey(self, instruction: Instruction) -> None:
         match instruction:

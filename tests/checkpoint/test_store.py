@@ -360,6 +360,17 @@ def test_files_of_the_running_epoch_can_be_left_alone(local_store: CheckpointSto
     assert store.unreferenced((), before=time.time() - 100) == {"old"}
 
 
+def test_files_of_epochs_that_are_being_stored_are_left_alone(store: CheckpointStore) -> None:
+    save(store, 1, "9-0-0-aa.state")
+    names = ["9-0-1-bb.state", "10-0-0-cc.state", "10-0-0-cc-000012.table", "made-11.state"]
+    for name in names:
+        store.storage.write(name, CONTENTS)
+    store.storage.upload(names)
+    assert store.collect((), since=10) == {"9-0-1-bb.state", "made-11.state"}
+    assert store.storage.read("10-0-0-cc.state") == CONTENTS
+    assert store.collect((), since=11) == {"10-0-0-cc.state", "10-0-0-cc-000012.table"}
+
+
 def test_nothing_is_deleted_while_a_checkpoint_cannot_be_read(
     store: CheckpointStore, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -36,6 +36,7 @@ def test_the_plan_of_a_program_that_is_not_run(
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
     assert lines[0] == "job 'words': 3 levels, 2 exchanges"
+    assert lines[1] == "engine: resident, if the session has 3 task slots free"
     assert '    split "a" & <b> [map] uid=split parallelism=3' in lines
     assert "after the job" not in done.output
     assert "caught" not in done.output
@@ -89,3 +90,10 @@ def test_the_picture_in_the_documentation(holdfast: Holdfast, program: Program) 
     (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     (picture,) = re.findall(r"```mermaid\n(.*?)```", page, re.DOTALL)
     assert holdfast("info", "--mermaid", program(code)).output == picture
+
+
+def test_the_engine_that_was_asked_for(holdfast: Holdfast, program: Program) -> None:
+    script = program(WORDS.format(execute=RUNS[0]))
+    asked = holdfast("info", "--engine", "epochs", script)
+    assert asked.output.splitlines()[1] == "engine: epochs, as 'holdfast.engine' says"
+    assert holdfast("info", "--engine", "other", script).exit_code == 2

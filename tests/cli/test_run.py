@@ -25,7 +25,7 @@ SETTINGS = """
 
 def test_options_are_settings_of_the_environment(holdfast: Holdfast, program: Program) -> None:
     options = "-s sp -n --claim-mode claim -p 3 --checkpoint-dir cp --master local[7]"
-    other = ["-D", "pipeline.name=a=b", "-D", "parallelism.default=5"]
+    other = ["--engine", "epochs", "-D", "pipeline.name=a=b", "-D", "parallelism.default=5"]
     done = holdfast("run", *options.split(), *other, program(SETTINGS.format(given="")))
     assert done.exit_code == 0, done.output
     assert json.loads(done.output) == {
@@ -33,6 +33,7 @@ def test_options_are_settings_of_the_environment(holdfast: Holdfast, program: Pr
         "execution.state-recovery.ignore-unclaimed-state": "True",
         "execution.state-recovery.claim-mode": "claim",
         "execution.checkpointing.dir": "cp",
+        "holdfast.engine": "epochs",
         "parallelism.default": "3",
         "pipeline.name": "a=b",
         "spark.master": "local[7]",
@@ -175,6 +176,7 @@ class Totals(KeyedProcessFunction):
 
 
 @pytest.mark.spark
+@pytest.mark.engine("epochs")
 def test_a_job_on_spark_ends_with_a_savepoint_and_goes_on_from_it(
     program: Program, tmp_path: Path
 ) -> None:

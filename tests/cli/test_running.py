@@ -110,6 +110,7 @@ def test_a_job_by_its_id_name_or_beginning(holdfast: Holdfast, running: Running,
     done = holdfast("status", job)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith(f"orders  {JOB_ID}\nRUNNING for ")
+    assert "\nengine: in-process: holdfast.testing runs it\n" in done.stdout
     assert "Counts -> Collect" in done.stdout
     assert f"#/jobs/{JOB_ID}" in done.stdout
 

@@ -66,6 +66,8 @@ class SinkEngine:
     """A job of one source and one sink.
 
     Attributes:
+        stays: subtasks stay in their processes and are never run again: a transaction is open from
+            one checkpoint to the next.
         staging: the directory for what is not committed.
         position: the next record.
         completed: the checkpoint that a restart goes back to.
@@ -76,15 +78,21 @@ class SinkEngine:
     checkpoints: bool = True
     clock: ManualClock = field(default_factory=ManualClock)
     staging: str = ""
+    stays: bool = False
     position: int = 0
     completed: Checkpoint = Checkpoint(0, ())
     attempt: int = 0
     #: runs of earlier epochs, to be run again by those who were taken for dead
     zombies: list[Callable[[], object]] = field(default_factory=list)
+    #: what subtasks of earlier attempts do who were taken for dead: they hear of the last
+    #: checkpoint that was complete in their time
+    ghosts: list[Callable[[], object]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._code = cloudpickle.dumps(self.function)
         self._ids = iter(range(1, 1_000_000))
+        #: the subtasks of earlier attempts, with what they have open
+        self._lost: list[OperatorInstance] = []
         self._begin_attempt()
 
     def epoch(
@@ -116,7 +124,7 @@ class SinkEngine:
             run = self._run(subtask, share, barrier, close)
             for fate in fates:
                 run(fate)
-            heads.append(run(None, stay))
+            heads.append(run(None, stay or self.stays))
             self.zombies.append(lambda run=run: run(Lost()))  # type: ignore[misc]
         self._heads = heads
         self.position += records
@@ -137,14 +145,22 @@ class SinkEngine:
         self.completed = taken
         self._told[0].append(barrier)
 
-    def restart(self, parallelism: int | None = None, function: Any = None) -> None:
+    def restart(
+        self, parallelism: int | None = None, function: Any = None, stays: bool | None = None
+    ) -> None:
         """Everything dies; the next attempt starts from the last completed checkpoint.
 
         Args:
             function: the sink of another program, whose first attempt this is.
+            stays: whether subtasks stay from now on: the next attempt is another engine's.
         """
         self.parallelism = parallelism or self.parallelism
         self.position = self.completed.position
+        for _, instance in self._living.values() if self.stays else ():
+            self._lost.append(instance)
+            heard = tuple(self._told[0])
+            self.ghosts.append(lambda it=instance, heard=heard: it.notify(heard, ()))  # type: ignore[misc]
+        self.stays = self.stays if stays is None else stays
         self.attempt += 1
         if function is not None:
             self._code = cloudpickle.dumps(function)
@@ -155,6 +171,8 @@ class SinkEngine:
         """A last checkpoint, its notification, and the end."""
         self.epoch(checkpoint=self.checkpoints)
         self.epoch(close=True)
+        for instance in self._lost:
+            instance.abandon()
 
     def _begin_attempt(self) -> None:
         self._heads: list[Head | None] = [None] * self.parallelism
@@ -176,7 +194,7 @@ class SinkEngine:
             if stay and kept is not None and kept[0] is head:
                 instance = kept[1]
             else:
-                instance = _instance(code, subtask, parallelism, attempt, self.staging)
+                instance = _instance(code, subtask, parallelism, attempt, self.staging, self.stays)
                 _load(instance, head, _share(images, subtask, parallelism), bool(images))
             function = instance.function
             if self.checkpoints:
@@ -191,12 +209,14 @@ class SinkEngine:
                 function.abandon_epoch()
             if isinstance(fate, Killed):
                 return None
-            function.end_epoch()
+            counts = barrier is not None or close or not self.checkpoints
+            end = function.end_epoch if counts or not self.stays else function.end_round
+            end()
             if barrier is not None:
                 instance.snapshot(barrier, 0)
             if close:
                 instance.close()
-            after = Head(instance.carrier.save(), _image(instance))
+            after = Head(b"", b"") if self.stays and not counts else _head(instance)
             if fate is None:
                 self._living[subtask] = (after, instance)
             return after
@@ -205,13 +225,13 @@ class SinkEngine:
 
 
 def _instance(
-    code: bytes, subtask: int, parallelism: int, attempt: int, staging: str
+    code: bytes, subtask: int, parallelism: int, attempt: int, staging: str, stays: bool = False
 ) -> OperatorInstance:
     node = Node(0, "sink", "sink", FunctionOperation(Style.SINK, None))
     planned = PlannedOperator(node, "sink", 0, 0, parallelism, 128, (), ())
     levels = (Level(0, parallelism, (0,), ()),)
     plan = Plan("test", {0: planned}, (), levels, Defaults(parallelism))
-    job = JobCode("test", plan, {0: code}, "", staging_directory=staging)
+    job = JobCode("test", plan, {0: code}, "", staging_directory=staging, functions_stay=stays)
     backend = HeapKeyedStateBackend(range(128), 128)
     return OperatorInstance(planned, job, subtask, attempt, backend, lambda: 0)
 
@@ -232,5 +252,6 @@ def _share(images: Sequence[bytes], subtask: int, parallelism: int) -> Image:
     return dealt[subtask]
 
 
-def _image(instance: OperatorInstance) -> bytes:
-    return encode_image(instance.context.operator_states.image())
+def _head(instance: OperatorInstance) -> Head:
+    image = encode_image(instance.context.operator_states.image())
+    return Head(instance.carrier.save(), image)

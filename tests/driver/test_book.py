@@ -9,7 +9,7 @@ from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.driver.book import FIRST_QUOTA, EpochBook
 from holdfast.errors import DisagreementError, InternalError
 from holdfast.plan.model import Plan
-from holdfast.runtime.protocol import Acknowledgement
+from holdfast.runtime.protocol import Acknowledgement, StoredState
 from holdfast.state.chain import Chain, FileRef
 
 
@@ -145,3 +145,15 @@ def test_quota_has_a_bound(plan: Plan) -> None:
     book.accept(0, [ack(*place, saturated=True) for place in PLACES], 0.0, 0.1)
     assert book.quota == 30_000
     assert EpochBook("job", plan, largest_quota=10).quota == 10
+
+
+def test_a_state_that_was_stored_is_the_head_unless_there_is_a_newer_one(plan: Plan) -> None:
+    book = EpochBook("job", plan)
+    assert book.take(StoredState(1, 1, 0, chain("a", "b"))) == []
+    assert book.take(StoredState(2, 1, 0, chain("a", "c", "d"))) == ["b"]
+    assert book.take(StoredState(1, 1, 0, chain("a", "b"))) == []
+    assert book.take(StoredState(3, 1, 0, Chain(), failure="disk full")) == []
+    assert book.chains[1] == [chain("a", "c", "d"), Chain()]
+    acks = [ack(0, 0), ack(1, 0, chain=chain("a", "b")), ack(1, 1)]
+    assert book.accept(0, acks, 0.0, 1.0)[1] == []
+    assert book.chains[1][0] == chain("a", "c", "d")

@@ -22,6 +22,7 @@ from holdfast.driver.job_events import (
     ChangePlan,
     CheckpointEnded,
     EndJob,
+    EpochAbandoned,
     EpochCommitted,
     EpochDiscarded,
     JobEvent,
@@ -769,6 +770,7 @@ ENDINGS: list[JobEvent] = [
     TurnCame(),
     EpochCommitted(0),
     EpochDiscarded(0, BOOM, 0),
+    EpochAbandoned(0),  # only if it is cancelled
     ActionFailed(BOOM, 0),
     AttemptStopped(),
     PlanChanged(),
@@ -819,13 +821,28 @@ def test_cancel_while_the_plan_changes_starts_nothing(plan: JobEvent) -> None:
     assert job.tell(plan)[-1] == EndJob(Outcome.CANCELLED)
 
 
+def test_a_cancelled_job_does_not_wait_for_an_epoch_that_does_not_end() -> None:
+    job = started()
+    assert job.tell(TurnCame(), CancelRequested(), EpochAbandoned(0))[-1] == StopAttempt()
+    assert job.tell(AttemptStopped())[-1] == EndJob(Outcome.CANCELLED)
+
+
+def test_nor_for_the_last_one_in_which_functions_are_closed() -> None:
+    job = started()
+    job.tell(TurnCame(), CancelRequested(), EpochCommitted(0))
+    assert job.tell(TurnCame(), EpochAbandoned(1))[-1] == StopAttempt()
+    assert job.tell(AttemptStopped())[-1] == EndJob(Outcome.CANCELLED)
+
+
 def test_cancel_while_a_failed_attempt_is_stopped_is_as_good_as_one_step_later() -> None:
     job = started()
     job.tell(TurnCame(), ActionFailed(BANG, 1), CancelRequested())
     assert job.tell(AttemptStopped())[-1] == EndJob(Outcome.CANCELLED)
 
 
-@pytest.mark.parametrize("event", [EpochCommitted(99), EpochDiscarded(99, BANG, 1)])
+@pytest.mark.parametrize(
+    "event", [EpochCommitted(99), EpochDiscarded(99, BANG, 1), EpochAbandoned(99)]
+)
 def test_the_end_of_another_epoch_is_impossible(event: JobEvent) -> None:
     job = started()
     job.tell(TurnCame())

@@ -60,7 +60,7 @@ class Engine(LocalEngine):
         self._perhaps_fail("start")
         self.started.append(attempt)
 
-    def await_turn(self) -> None:
+    def await_turn(self, due_ms: int | None = None) -> None:
         self.waiting.set()
         assert self.may_go_on.wait(LONGEST)
         self._perhaps_fail("await_turn")

@@ -205,8 +205,12 @@ def test_the_demonstration_notices_what_is_wrong():
     expected = {"c": second}
     assert list(differences({"c": [first, second]}, expected)) == []
     assert "2 orders were counted as [1]" in next(differences({"c": [first]}, expected))
-    assert "as [1, 2, 2]" in next(differences({"c": [first, second, second]}, expected))
+    assert list(differences({"c": [first, first, second, second]}, expected)) == []
+    third = account("c", 3, 50, 20, 10, 40, 0, 0)
+    assert "as [1, 2, 3]" in next(differences({"c": [first, second, third]}, expected))
     assert "found" in next(differences({"c": [first, other]}, expected))
+    assert "found" in next(differences({"c": [first, second, other]}, expected))
+    assert "counted as []" in next(differences({}, expected))
     assert "no orders" in next(differences({"c": [first, second], "d": [first]}, expected))
 
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from holdfast.history.events import SubtaskFigures
-from holdfast.history.figures import Epoch, checkpoint_parts, figures_after
+from holdfast.history.figures import Epoch, Stored, checkpoint_parts, figures_after
 from holdfast.plan.vertices import Input, JobGraph, Operator, Vertex
-from holdfast.runtime.protocol import Acknowledgement, Flow
+from holdfast.runtime.protocol import Acknowledgement, Flow, StoredState
 from holdfast.state.chain import Chain, FileRef
 
 
@@ -102,6 +102,20 @@ def test_where_time_goes(saturated: bool) -> None:
         )
 
 
+def test_where_time_went_as_a_subtask_has_measured_it() -> None:
+    """Two vertices of one subtask share its busy time 3 to 1; the rest of that each is idle."""
+    told = {"busy_seconds": 0.4, "idle_seconds": 0.5, "backpressured_seconds": 0.1}
+    sources, counts = epoch(False).acks
+    both = [msgspec.structs.replace(sources, **told), counts]
+    figures = figures_after(GRAPH, NOTHING, Epoch(100.0, 10.0, both))
+    now = {name: (f.busy_now, f.idle_now, f.blocked_now) for name, (f,) in figures.items()}
+    assert now == {"a": (300, 600, 100), "b": (100, 800, 100), "c": (400, 600, 0)}
+    (twice,) = figures_after(GRAPH, figures, Epoch(110.0, 10.0, both))["a"]
+    assert (twice.busy, twice.idle, twice.blocked) == pytest.approx((0.6, 1.2, 0.2))
+    # records per second are of the whole time
+    assert twice.in_now == 3.0
+
+
 def test_what_came_in_an_epoch_came_since_the_one_before() -> None:
     """An epoch of 10 s after a pause of 30 s: its 30 records are 0.75 in a second, not 3."""
     after = figures_after(GRAPH, NOTHING, msgspec.structs.replace(epoch(False), pause=30.0))
@@ -130,3 +144,26 @@ def test_a_subtask_whose_snapshot_failed_has_no_part() -> None:
     parts = checkpoint_parts(GRAPH, Epoch(100.0, 10.0, [failed, counts]), 99_000, set())
     assert (parts["a"], parts["b"]) == ([None], [None])
     assert None not in parts["c"]
+
+
+def test_what_is_stored_after_the_barrier_has_its_own_figures() -> None:
+    acks = [
+        ack(0, 100.0, {}, stateful=("op-0",), storing=True),
+        ack(1, 100.0, {"persist": 0.5}, stateful=("op-2",)),
+    ]
+    ran = Epoch(100.0, 1.0, acks)
+    parts = checkpoint_parts(GRAPH, ran, 99_000, set())
+    assert parts["a"] == parts["b"] == [None]
+    chain = Chain((FileRef("base", 70, -1, 0), FileRef("delta", 5, 0, 1)), ("s", "t"))
+    state = StoredState(1, 0, 0, chain, stored=104_000, seconds=3.5)
+    parts = checkpoint_parts(GRAPH, ran, 99_000, set(), {(0, 0): Stored(state, 5)})
+    (a,), (b,), (c,) = parts["a"], parts["b"], parts["c"]
+    assert a is not None
+    assert b is not None
+    assert c is not None
+    assert (a.acknowledged, a.asynchronous, a.size, a.written) == (104_000, 3500, 75, 5)
+    assert (b.acknowledged, b.size, b.written) == (104_000, 0, 0)
+    assert (c.asynchronous, c.size) == (500, 100)
+    lost = msgspec.structs.replace(state, failure="disk full")
+    parts = checkpoint_parts(GRAPH, ran, 99_000, set(), {(0, 0): Stored(lost, 0)})
+    assert parts["a"] == [None]

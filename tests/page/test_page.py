@@ -94,6 +94,8 @@ def test_the_plan_is_a_graph_with_figures(open_page: OpenPage, url: str, job: Lo
     box = page.get_by_role("button", name=re.compile("Counts"))
     assert "×2" in box.inner_text()
     assert "busy" in box.inner_text() or "blocked" in box.inner_text()
+    share = box.get_by_role("img").get_attribute("aria-label")
+    assert re.fullmatch(r"busy \d+ %, back-pressured \d+ %, idle \d+ %", share or "")
     box.focus()
     page.keyboard.press("Enter")
     subtasks = page.get_by_role("region", name="Subtasks").locator("tbody tr")
@@ -104,6 +106,13 @@ def test_the_plan_is_a_graph_with_figures(open_page: OpenPage, url: str, job: Lo
     job.run.epoch(200)
     page.wait_for_function("([box, was]) => box.innerText !== was", arg=was)
     assert box.get_attribute("aria-pressed") == "true"
+
+
+def test_the_engine_and_why_it_is_that_one(open_page: OpenPage, url: str) -> None:
+    page = open_page(tab(url, "plan"))
+    engine = page.locator(".fact", has_text="Engine")
+    assert engine.locator("dd").inner_text() == "in-process"
+    assert engine.get_attribute("title") == "holdfast.testing runs it"
 
 
 def test_epochs_over_time(open_page: OpenPage, url: str, job: LocalJob) -> None:

@@ -144,6 +144,7 @@ def test_jobs_overview(ask: Client, job: LocalJob) -> None:
             "reconciling": 0,
             "initializing": 0,
         },
+        "engine": "in-process",
     }
 
 
@@ -164,7 +165,10 @@ def test_a_job(ask: Client) -> None:
         "vertices",
         "status-counts",
         "plan",
+        "engine",
+        "engine-reason",
     }
+    assert (answer["engine"], answer["engine-reason"]) == ("in-process", "holdfast.testing runs it")
     assert (answer["state"], answer["job-type"], answer["end-time"]) == ("RUNNING", "STREAMING", -1)
     assert set(answer["timestamps"]) == {
         "INITIALIZING",

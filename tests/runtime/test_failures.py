@@ -316,7 +316,7 @@ def test_a_record_that_cannot_be_printed(env: StreamExecutionEnvironment) -> Non
 
 
 @pytest.mark.spark
-def test_on_spark(env: StreamExecutionEnvironment, spark: Any) -> None:
+def test_on_spark(env: StreamExecutionEnvironment, spark: Any, engine: str) -> None:
     env.from_collection([7]).map(broken).name("guilty").print()
     with pytest.raises(UserFunctionError) as caught:
         env.execute()

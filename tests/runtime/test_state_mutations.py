@@ -445,7 +445,7 @@ def test_a_job_in_this_process_is_checked(backend: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_job_on_spark_is_checked_if_that_is_set(spark: Any) -> None:
+def test_a_job_on_spark_is_checked_if_that_is_set(spark: Any, engine: str) -> None:
     with pytest.raises(StateMutationError, match=FORGOTTEN):
         list(carts({CHECK: "true"}).execute_and_collect())
     assert list(carts({}).execute_and_collect()) == [1, 2, 3]

@@ -101,7 +101,6 @@ class Cluster:
         self._homes: dict[tuple[int, int], Worker] = {}
         self._stirring = False
         self._late: list[Block] = []
-        world.disturb = self.stir
 
     def begin(self, plan: Plan, code: JobCode, job: str, storage: StateStorage) -> None:
         """A driver starts a job; its workers are new, and zombies of others may be left."""

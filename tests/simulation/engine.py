@@ -1,9 +1,11 @@
-"""The cluster as an engine of the driver: its attempts start, run and end, or do not."""
+"""The clusters as engines of the driver: their attempts start, run and end, or do not."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.driver.engine import Engine, PlannedJob
 from holdfast.driver.job_events import Abilities
@@ -11,8 +13,9 @@ from holdfast.driver.outcome import EpochOutcome
 from holdfast.driver.start import Start
 from holdfast.errors import HoldfastError, JobDefinitionError
 from holdfast.runtime.job import JobCode, make_job_code
-from holdfast.runtime.protocol import EpochTask
+from holdfast.runtime.protocol import EpochTask, StoredState
 from tests.simulation.cluster import Cluster, ClusterGaveUp
+from tests.simulation.resident import Fleet, ResidentCluster
 from tests.simulation.world import Violation, World
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedEngine(Engine):
-    """Runs epochs on the cluster, and sees to it that it is asked for nothing impossible.
+    """Sees to it that the cluster is asked for nothing impossible.
 
     Attributes:
         tasks: what the last epoch was told.
@@ -30,13 +33,23 @@ class SimulatedEngine(Engine):
 
     reign: Reign
 
-    def __init__(self, world: World, cluster: Cluster, code: JobCode) -> None:
+    def __init__(self, world: World, code: JobCode) -> None:
         self.tasks: Sequence[EpochTask] = ()
         self.tries = 0
-        self._world, self._cluster, self._code = world, cluster, code
+        self._world, self._code = world, code
         self._runs = self._has_turn = self._prepared = False
-        # an engine whose subtasks keep their state cannot go back to the state before an epoch
-        self.abilities = Abilities(reruns=world.random.random() < 0.7, resizes=True)
+
+    @abstractmethod
+    def _take_plan(self, job: PlannedJob, code: JobCode) -> None:
+        """A plan is prepared."""
+
+    @abstractmethod
+    def _execute(self, tasks: Sequence[EpochTask]) -> EpochOutcome:
+        """Run an epoch."""
+
+    def results_until(self, checkpoint: int) -> Counter[Any] | None:
+        """What was delivered in the attempt before a checkpoint; None: all that was so far."""
+        return None
 
     def prepare(self, job: PlannedJob) -> None:
         self._world.step()
@@ -47,7 +60,7 @@ class SimulatedEngine(Engine):
         code = self._code
         if self._prepared:
             code = make_job_code("", job.plan, "")
-        self._cluster.begin(job.plan, code, job.name, job.storage)
+        self._take_plan(job, code)
         self._prepared = True
 
     def start(self, attempt: int, start: Start | None) -> None:
@@ -58,7 +71,7 @@ class SimulatedEngine(Engine):
             raise ClusterGaveUp("the attempt could not be started")
         self._runs = True
 
-    def await_turn(self) -> None:
+    def await_turn(self, due_ms: int | None = None) -> None:
         self._world.step()
         if not self._runs:
             self._world.violate("an epoch is to be run, and no attempt was started")
@@ -74,7 +87,7 @@ class SimulatedEngine(Engine):
         if self.tries > 1 and not self.abilities.reruns:
             self._world.violate("an epoch is run again, which the engine cannot do")
         self.reign.executes(tasks[0], self.tries)
-        outcome = self._cluster.execute(tasks)
+        outcome = self._execute(tasks)
         if self._world.happens("an epoch is slow"):
             self._world.clock.advance(2000)
         return outcome
@@ -94,3 +107,74 @@ class SimulatedEngine(Engine):
     def close(self) -> None:
         if self._runs:
             self._world.violate("the job has ended, and an attempt still runs")
+
+
+class EpochsEngine(SimulatedEngine):
+    """Runs epochs one after another."""
+
+    def __init__(self, world: World, cluster: Cluster, code: JobCode) -> None:
+        super().__init__(world, code)
+        self._cluster = cluster
+        # an engine whose subtasks keep their state cannot go back to the state before an epoch
+        self.abilities = Abilities(reruns=world.random.random() < 0.7, resizes=True)
+
+    def _take_plan(self, job: PlannedJob, code: JobCode) -> None:
+        self._cluster.begin(job.plan, code, job.name, job.storage)
+
+    def _execute(self, tasks: Sequence[EpochTask]) -> EpochOutcome:
+        return self._cluster.execute(tasks)
+
+
+class ResidentEngine(SimulatedEngine):
+    """Sends marks through a stream that goes on by itself."""
+
+    abilities = Abilities(reruns=False, resizes=True, keeps_state=True)
+    _job: PlannedJob
+    _plan_code: JobCode
+
+    def __init__(self, world: World, cluster: ResidentCluster, code: JobCode) -> None:
+        super().__init__(world, code)
+        self._cluster = cluster
+        self._cuts: dict[int, Counter[Any]] = {}
+
+    def _take_plan(self, job: PlannedJob, code: JobCode) -> None:
+        self._job, self._plan_code = job, code
+
+    @property
+    def _fleet(self) -> Fleet:
+        assert self._cluster.fleet is not None
+        return self._cluster.fleet
+
+    def results_until(self, checkpoint: int) -> Counter[Any] | None:
+        return self._cuts[checkpoint]
+
+    def start(self, attempt: int, start: Start | None) -> None:
+        super().start(attempt, start)
+        self._cuts.clear()
+        self._cluster.start(self._job, self._plan_code, attempt)
+
+    def await_turn(self, due_ms: int | None = None) -> None:
+        super().await_turn(due_ms)
+        self._fleet.go_on(self._world.random.choice((0, 3, 10, 40)))
+
+    def _execute(self, tasks: Sequence[EpochTask]) -> EpochOutcome:
+        outcome = self._fleet.round(tasks)
+        checkpoint = tasks[0].checkpoint
+        if checkpoint is not None:
+            self._cuts[checkpoint] = self._fleet.results_at_mark()
+        return outcome
+
+    def stored(self, patience_ms: int = 0) -> list[StoredState]:
+        fleet = self._cluster.fleet
+        if fleet is None:
+            return []
+        fleet.go_on(self._world.random.choice((20, 100, 200) if patience_ms else (0, 3, 10)))
+        stored = fleet.rounds.take_stored()
+        if not stored:
+            self._world.clock.advance(patience_ms)
+            self._world.step()
+        return stored
+
+    def stop(self) -> None:
+        super().stop()
+        self._cluster.stop()

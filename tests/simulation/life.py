@@ -23,13 +23,16 @@ from holdfast.driver.runner import JobRunner
 from holdfast.driver.start import Start
 from holdfast.errors import HoldfastError
 from holdfast.plan.model import Plan
-from holdfast.runtime import task as task_module
+from holdfast.runtime import subtask as subtask_module
 from holdfast.runtime.faults import SimulatedKill
+from holdfast.runtime.job import JobCode
 from tests.simulation import stage
 from tests.simulation.cluster import Cluster
-from tests.simulation.engine import SimulatedEngine
+from tests.simulation.engine import EpochsEngine, ResidentEngine, SimulatedEngine
 from tests.simulation.job import NAME, Shape, prepare
+from tests.simulation.pipes import small_world
 from tests.simulation.reign import Reign, Results, check_excuse
+from tests.simulation.resident import ResidentCluster
 from tests.simulation.verifier import Image, check_image, read_image
 from tests.simulation.world import Violation, World
 
@@ -55,7 +58,7 @@ def simulate(seed: int) -> World:
         SeedFailed: for a violation, or for whatever the driver should not have raised.
     """
     world = World(seed)
-    with stage.entered(world), _seeded(world.random):
+    with stage.entered(world), _seeded(world.random), small_world(world):
         try:
             Life(world).live()
         except Exception as error:
@@ -67,7 +70,7 @@ def simulate(seed: int) -> World:
 def _seeded(random: Random) -> Iterator[None]:
     """Names that are unique by chance are so by the seed's chance."""
     ids = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"{random.getrandbits(128):032x}"))
-    with patch.object(task_module, "uuid", ids), patch.object(savepoints, "uuid", ids):
+    with patch.object(subtask_module, "uuid", ids), patch.object(savepoints, "uuid", ids):
         yield
 
 
@@ -83,12 +86,15 @@ class Life:
         self.world = world
         self.store = CheckpointStore(DIRECTORY, world.files)
         self.cluster = Cluster(world)
+        self.resident_cluster = ResidentCluster(world)
+        world.disturb = self._stir
         self.done = False
         self.savepoints: list[str] = []
         self._random = world.random
+        self._resident = world.begins_resident
         self._shape = self._first_shape()
         self._settings = self._choose_settings()
-        self._calm_after = self._random.randrange(4, 12)
+        self._calm_after = self._random.randrange(4, 12) * (1 + self._resident)
         self._drivers = self._epochs = 0
         self._last_barrier = 0
         #: where the next driver goes on from, instead of from the last checkpoint
@@ -106,9 +112,10 @@ class Life:
     def _choose_settings(self) -> dict[str, str]:
         choice = self._random.choice
         return {
-            "execution.checkpointing.interval": "100ms",
+            "execution.checkpointing.interval": choice(("100ms", "30ms")),
             "execution.checkpointing.timeout": "1s",
             "execution.checkpointing.min-pause": choice(("0ms", "50ms")),
+            "execution.checkpointing.max-concurrent-checkpoints": choice(("1", "3", "5")),
             "execution.checkpointing.dir": "/checkpoints",
             "execution.checkpointing.num-retained": choice(("1", "2", "3")),
             "execution.checkpointing.tolerable-failed-checkpoints": choice(("0", "1", "5")),
@@ -129,6 +136,7 @@ class Life:
             except SimulatedKill:
                 self.world.counts["a driver died"] += 1
                 self.world.driver_dead = False
+                self.resident_cluster.lose_driver()
                 self.perhaps_crash()
                 self.choose_start()
             self.world.check()
@@ -136,6 +144,8 @@ class Life:
     def _run_driver(self) -> None:
         if self._drivers > 1 and self.world.happens("the job is rescaled"):
             self._shape = self._widths(self._shape)
+        if self._drivers > 1 and self.world.happens("the job changes its engine"):
+            self._resident = not self._resident
         if self._has("finished"):
             self._forget()
         try:
@@ -154,9 +164,11 @@ class Life:
     def _start_driver(self) -> Reign:
         world, name = self.world, f"driver {self._drivers}"
         prepared, results = prepare(self._shape), Results()
-        world.tell(f"{name} starts: {self._shape}")
+        kind = "resident" if self._resident else "epochs"
+        world.tell(f"{name} starts: {self._shape}, {kind}")
+        world.counts[f"a driver with the engine {kind!r}"] += 1
         world.new_driver()
-        engine = SimulatedEngine(world, self.cluster, prepared.code)
+        engine = self._engine(prepared.code)
         runner = JobRunner(
             engine,
             prepared.plan,
@@ -171,6 +183,15 @@ class Life:
         )
         reign = Reign(self, runner, engine, results)
         return reign
+
+    def _engine(self, code: JobCode) -> SimulatedEngine:
+        if self._resident:
+            return ResidentEngine(self.world, self.resident_cluster, code)
+        return EpochsEngine(self.world, self.cluster, code)
+
+    def _stir(self) -> None:
+        self.cluster.stir()
+        self.resident_cluster.stir()
 
     @property
     def restarts_allowed(self) -> int:
@@ -202,6 +223,7 @@ class Life:
             self.world.tell("the machine crashes")
             self.world.files.crash(self._random)
             self.cluster.crash()
+            self.resident_cluster.crash()
 
     def choose_start(self) -> None:
         """The next driver goes on from the last checkpoint, unless somebody names another."""
@@ -258,11 +280,13 @@ class Life:
         check_image(image, self._shape.replayable)
         return image
 
-    def check_savepoint(self, path: str) -> None:
+    def check_savepoint(self, path: str) -> Image:
         """A savepoint was answered: it is there, whole and right."""
         saved = read_savepoint(path, self.world.files)
-        check_image(read_image(path, saved.metadata, saved.storage), self._shape.replayable)
+        image = read_image(path, saved.metadata, saved.storage)
+        check_image(image, self._shape.replayable)
         self.savepoints.append(path)
+        return image
 
     def check_finished(self) -> None:
         """The job came to its end, so all it leaves is the mark that it did."""

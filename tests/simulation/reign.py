@@ -6,12 +6,14 @@ looks at what becomes of it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.checkpoint.errors import CheckpointCorruptionError, DirectoryInUseError
 from holdfast.checkpoint.events import Outcome
+from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.common import CompletableFuture, JobStatus
 from holdfast.driver.delivery import CollectedRecords
 from holdfast.driver.job_events import (
@@ -52,6 +54,11 @@ _EXCUSES = (
     "No space left on device",
     "failures in a row are tolerable",
     "the job was drained for a savepoint that failed",
+    "has lost its connection to slot",
+)
+#: a missing file, or a snapshot that could not be taken though nobody let it fail
+_UNEXPLAINED = re.compile(
+    r"No such file|it is neither in|snapshot_state of [^:]*: (?!SimulatedFailure)"
 )
 
 
@@ -90,11 +97,16 @@ class Reign:
         self._untold: set[int] = set()
         self._asked: list[_Asked] = []
         self._barriers: list[int] = []
+        #: those of which nobody has seen yet what became of them
+        self._open: list[int] = []
+        #: what the savepoint holds with which the job stops
+        self._stopped_with: Image | None = None
         self._stops = self._cancelled = self._covered = False
         self._asking = self._end_failed = False
         engine.reign = self
         self._world.requests = self._ask
         self._watch_book()
+        self._watch_store()
         self._watch_end()
 
     def run(self) -> None:
@@ -153,6 +165,7 @@ class Reign:
             name = f"checkpoint {restored} of epoch {start.metadata.epoch}"
             self._last_epoch = max(self._last_epoch, start.metadata.epoch)
         self._world.tell(f"attempt {began.number} begins with {name}")
+        self._see_ended()
         left_at, self._left_at = self._left_at, None
         if left_at is not None and (start is None or start.metadata.epoch != left_at):
             raise Violation(f"the job left after epoch {left_at}, and begins with {name}")
@@ -160,6 +173,7 @@ class Reign:
         self._began_with = self._life.read_image(start)
         self._results.records.clear()
         self._stops = self._covered = False
+        self._stopped_with = None
 
     def _fail(self, event: ActionFailed) -> None:
         error = event.failure
@@ -188,14 +202,19 @@ class Reign:
         self._life.count_epoch()
         self._world.epoch_begins()
         self._world.clock.advance(self._random.choice((10, 60, 110, 110)))
-        quota = 100 if self._world.calm else self._random.choice((1, 2, 2, 4))
+        few = (1, 2, 4, 8) if self._engine.abilities.keeps_state else (1, 2, 2, 4)
+        quota = 100 if self._world.calm else self._random.choice(few)
         self.runner.book.quota = quota
 
     def executes(self, task: EpochTask, tries: int) -> None:
         """The engine runs an epoch."""
+        for checkpoint in self._see_ended():
+            self._perhaps_check(checkpoint)
         if tries == 1 and task.checkpoint is not None:
             self._life.begin_barrier(task.checkpoint)
             self._barriers.append(task.checkpoint)
+            self._world.counts["two checkpoints were under way at once"] += bool(self._open)
+            self._open.append(task.checkpoint)
 
     def _watch_book(self) -> None:
         book = self.runner.book
@@ -207,6 +226,16 @@ class Reign:
             return accepted
 
         book.accept = note  # type: ignore[assignment,method-assign]
+
+    def _watch_store(self) -> None:
+        store = self.runner.checkpoints.store
+        write = store.write
+
+        def note(metadata: CheckpointMetadata) -> None:
+            write(metadata)
+            self._life.see_complete(metadata.id)
+
+        store.write = note  # type: ignore[method-assign]
 
     def _watch_end(self) -> None:
         end = self.runner.checkpoints.end
@@ -227,19 +256,30 @@ class Reign:
         self._check_told(task)
         if not task.closing:
             self._read_epoch = task.epoch
-        checkpoint = task.checkpoint
-        if checkpoint is None:
-            world.tell(f"epoch {task.epoch} is accepted")
-        elif not self._life.see_complete(checkpoint):
-            world.counts["a checkpoint was aborted"] += 1
-            world.tell(f"epoch {task.epoch} is accepted; checkpoint {checkpoint} is not there")
-        else:
-            world.counts["a checkpoint was completed"] += 1
-            world.tell(f"epoch {task.epoch} is accepted; checkpoint {checkpoint} is complete")
-            self._untold.add(checkpoint)
+        world.tell(f"epoch {task.epoch} is accepted")
+        for checkpoint in self._see_ended():
+            if checkpoint == task.checkpoint and event.finished:
+                self._check_checkpoint(checkpoint, finished=True)
+            else:
+                self._perhaps_check(checkpoint)
+        if task.checkpoint in world.was_complete:
             self._covered = event.finished
-            if self._random.random() < 0.3 or event.finished:
-                self._check_checkpoint(checkpoint, event.finished)
+
+    def _see_ended(self) -> list[int]:
+        """Look what has become of checkpoints; returns those that are complete."""
+        world = self._world
+        complete = [c for c in self._open if c in world.was_complete]
+        in_flight = self.runner.checkpoints._coordinator.in_flight
+        aborted = [c for c in self._open if c not in complete and c not in in_flight]
+        self._open = [c for c in self._open if c not in complete and c not in aborted]
+        for checkpoint in complete:
+            world.counts["a checkpoint was completed"] += 1
+            world.tell(f"checkpoint {checkpoint} is complete")
+            self._untold.add(checkpoint)
+        for checkpoint in aborted:
+            world.counts["a checkpoint was aborted"] += 1
+            world.tell(f"checkpoint {checkpoint} is not there")
+        return complete
 
     def _check_told(self, task: EpochTask) -> None:
         """Listeners were told of everything that had ended before the epoch."""
@@ -257,20 +297,28 @@ class Reign:
     def _widths(self) -> dict[str, int]:
         return {op.uid: op.parallelism for op in self.runner.plan.operators.values()}
 
+    def _perhaps_check(self, checkpoint: int) -> None:
+        # NB: one that was complete may be superfluous by now
+        if self._random.random() < 0.6 and self._life.see_complete(checkpoint):
+            self._check_checkpoint(checkpoint, finished=False)
+
     def _check_checkpoint(self, checkpoint: int, finished: bool) -> None:
         image = self._life.read_image(Start(self._life.store.read(checkpoint)))
         assert image is not None
-        self._check_results(image)
+        results, until = self._results.records, self._engine.results_until(checkpoint)
+        self._check_results(image, results if until is None else until)
+        if until is not None and not until <= results:
+            raise Violation(f"{until - results} was not delivered with {image.name}")
         if finished and not (image.at_end or image.drained):
             raise Violation(f"the job ends, and stands at {image.positions}")
 
-    def _check_results(self, image: Image) -> None:
+    def _check_results(self, image: Image, results: Counter[Any]) -> None:
         """What the attempt delivered is what has changed since it began."""
         expected = image.results()
         if self._began_with is not None:
             expected.subtract(self._began_with.results())
-        if self._results.records != expected:
-            what = f"expected {expected}, found {self._results.records}"
+        if results != expected:
+            what = f"expected {expected}, found {results}"
             raise Violation(f"wrong results in the attempt until {image.name}: {what}")
 
     # Requests: they come at any moment, between two steps of the driver
@@ -346,8 +394,9 @@ class Reign:
         path = asked.answer.result(0)
         self._world.tell(f"there is {path}")
         self._world.counts["a savepoint was made"] += 1
-        self._life.check_savepoint(path)
-        self._stops |= asked.what == "stop"
+        image = self._life.check_savepoint(path)
+        if asked.what == "stop":
+            self._stops, self._stopped_with = True, image
 
     # The end
 
@@ -376,6 +425,8 @@ class Reign:
             raise Violation(f"the job has ended, and nobody answered {self._asked}")
         if outcome is Outcome.STOPPED and not self._stops:
             raise Violation("the job counts as stopped, and went on after its savepoint")
+        if outcome is Outcome.STOPPED and self._stopped_with is not None:
+            self._check_results(self._stopped_with, self._results.records)
         if outcome is Outcome.CANCELLED and not self._cancelled:
             raise Violation("the job counts as cancelled, and nobody asked for that")
         if outcome is Outcome.FINISHED and not self._covered:
@@ -393,6 +444,10 @@ class Reign:
         missing = sorted(set(self._barriers) - set(seen))
         if missing:
             raise Violation(f"nobody is told of checkpoints {missing}")
+        problems = [one.failure or "" for one in checkpoints_of(history)]
+        unexplained = [problem for problem in problems if _is_unexplained(problem)]
+        if unexplained:
+            raise Violation(f"checkpoints failed: {unexplained}")
         numbers = [attempt.number for attempt in attempts_of(history)]
         if numbers != list(range(len(numbers))):
             raise Violation(f"people are told of attempts {numbers}")
@@ -402,6 +457,11 @@ class Reign:
             raise Violation(f"the history says {history.status}: {self.runner.status}")
 
 
+def _is_unexplained(problem: str) -> bool:
+    """Whether a checkpoint failed for a reason that nothing of what was done to it explains."""
+    return _UNEXPLAINED.search(problem) is not None
+
+
 def check_excuse(error: HoldfastError) -> None:
     """A job may fail because of what was done to it, and for no other reason."""
     if isinstance(error, ClusterGaveUp | DisagreementError):
@@ -409,5 +469,6 @@ def check_excuse(error: HoldfastError) -> None:
     if isinstance(error, UserFunctionError) and isinstance(error.original, SimulatedFailure):
         return
     damaged = isinstance(error, CheckpointCorruptionError | DirectoryInUseError | InternalError)
+    damaged |= _is_unexplained(str(error))
     if damaged or not any(excuse in str(error) for excuse in _EXCUSES):
         raise Violation(f"the driver says: {error}") from error

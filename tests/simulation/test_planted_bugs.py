@@ -13,9 +13,9 @@ from holdfast.driver.checkpoints import Completion, JobCheckpoints
 from holdfast.runtime.fields import FieldCarrier
 from holdfast.runtime.sources import SourceInstance
 from holdfast.runtime.task import Subtask
-from holdfast.state import heap, operator_state
-from holdfast.state.chain import FileRef
+from holdfast.state import operator_state
 from holdfast.state.heap import HeapKeyedStateBackend
+from holdfast.state.heap_capture import Placement
 from holdfast.state.interface import Restored, RestoredHow
 from holdfast.state.operator_state import ListImage
 from holdfast.state.staging import StagedStateStorage
@@ -24,10 +24,10 @@ from holdfast.testing import MemoryFileSystem
 from tests.simulation.life import SeedFailed, simulate
 
 
-def assert_found(among: int) -> None:
+def assert_found(among: int, resident: bool = False) -> None:
     """One of the first seeds fails, and says how to hear of it again."""
     with pytest.raises(SeedFailed, match=r"again: python -m tests\.simulation \d+"):
-        live_through(range(among))
+        live_through(range(int(resident), 2 * among, 2))
 
 
 def live_through(seeds: range) -> None:
@@ -38,11 +38,11 @@ def live_through(seeds: range) -> None:
 def test_state_files_are_named_by_epoch_instead_of_by_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a zombie, or a run of a former driver, writes over what was acknowledged."""
 
-    def by_epoch(name: str, *rest: Any) -> FileRef:
-        epoch, level, subtask, _ = name.split("-")
-        return FileRef(f"{epoch}-{level}-{subtask}.state", *rest)
+    def by_epoch(self: Placement) -> str:
+        epoch, level, subtask, _ = self.stamp.split("-")
+        return f"{epoch}-{level}-{subtask}.state"
 
-    monkeypatch.setattr(heap, "FileRef", by_epoch)
+    monkeypatch.setattr(Placement, "name", property(by_epoch))
     assert_found(among=100)
 
 

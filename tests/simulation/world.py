@@ -46,7 +46,20 @@ ODDS = {
     "the engine stops by itself": 0.03,
     "the job starts from a savepoint": 0.4,
     "the job starts from an older checkpoint": 0.1,
+    "the job changes its engine": 0.3,
+    "a slot dies": 0.06,
+    "a slot stalls": 0.15,
+    "a slot is cut off from the driver": 0.06,
+    "two slots are cut off from each other": 0.06,
+    "a slot goes on after its attempt": 0.3,
+    "a slot of an earlier attempt calls": 0.5,
+    "messages are late": 0.5,
+    "a writer is slow": 0.5,
+    "a state cannot be written": 0.05,
 }
+
+#: those that nothing fails of
+DELAYS = ("a writer is slow", "messages are late", "a slot stalls", "a zombie goes on")
 
 #: how often somebody might ask for something while the driver is at a file
 _REQUESTS = 0.03
@@ -71,11 +84,14 @@ class World:
         late: whether that is a zombie of an epoch that is over.
         late_files: what zombies wrote when their epoch was over.
         disturb: called between the steps of the driver, so that others are at work meanwhile.
+        ticks: the time that subtasks measure, in seconds.
         requests: called there too: perhaps somebody asks the driver for something.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
+        # every second seed begins with subtasks that stay
+        self.begins_resident = seed % 2 == 1
         self.random = Random(seed)
         self.clock = ManualClock(1_000_000)
         # every third seed has its checkpoints on another machine
@@ -86,6 +102,7 @@ class World:
         self.calm = False
         self.acting = "driver"
         self.driver_dead = False
+        self.ticks = 0.0
         self.late = False
         self.late_files: set[str] = set()
         self.disturb: Callable[[], None] = lambda: None
@@ -101,14 +118,17 @@ class World:
         self._readings = 0
         #: steps of the driver until it dies; None: it lives
         self._steps_to_live: int | None = None
-        #: writes that will find no space
-        self._refused = 0
+        #: writes that will find space, and those after them that will not
+        self._spared = self._refused = 0
         #: calls of functions until one raises; 0: none does
         self._calls_to_failure = 0
 
     def _climate(self) -> dict[str, float]:
+        # NB: where subtasks stay, much takes several epochs, so some of these are to last
+        mildness = self.random.choice((0.15, 0.4, 1)) if self.begins_resident else 1
         return {
-            what: odds * self.random.choice((0, 0, 1, 1, 2)) for what, odds in sorted(ODDS.items())
+            what: odds * self.random.choice((0, 0, 1, 1, 2)) * (1 if what in DELAYS else mildness)
+            for what, odds in sorted(ODDS.items())
         }
 
     # Chance
@@ -160,8 +180,12 @@ class World:
         self.disturb()
         self.requests()
 
+    def refuse_write(self, after: int) -> None:
+        """Let a write fail, after so many that succeed."""
+        self._refused, self._spared = 1, after
+
     def make_space(self) -> None:
-        self._refused = 0
+        self._refused = self._spared = 0
 
     @contextmanager
     def worker(self, name: str) -> Iterator[None]:
@@ -192,7 +216,9 @@ class World:
     def _need_space(self, what: str, path: str) -> None:
         if not self._refused and self.happens("the disk is full"):
             self._refused = self.random.randrange(1, 6)
-        if self._refused:
+        if self._spared:
+            self._spared -= 1
+        elif self._refused:
             self._refused -= 1
             self.tell(f"the disk is full: {self.acting} cannot {what} {path}")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)

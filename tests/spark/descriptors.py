@@ -1,8 +1,9 @@
 """A job in a process that runs out of file descriptors, in a manner that the command line names.
 
     cancel    while the job runs, and for good; it is cancelled then
-    start     when its query starts, and for good; another job runs afterwards
-    again     in an epoch, until Py4J has stopped accepting calls; the next attempt needs it again
+    start     when an attempt starts, and for good; another job runs afterwards
+    again     in an epoch, until Py4J has stopped accepting calls; the next attempt needs it again,
+              on the engine of epochs
 
 What came of the job is printed, as a line of JSON.
 """
@@ -22,7 +23,9 @@ from typing import Any
 from holdfast.common import Configuration, RestartStrategies
 from holdfast.datastream import MapFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+from holdfast.errors import JobExecutionError
 from holdfast.spark.attempt import Attempt
+from holdfast.spark.resident import ResidentEngine
 from holdfast.spark.session import get_session
 
 #: in seconds; whoever waits longer hangs
@@ -109,19 +112,28 @@ def cancel(folder: Path) -> dict[str, Any]:
 
 def start(folder: Path) -> dict[str, Any]:
     make_job(folder / "first", 1).execute()  # all modules are loaded then
-    original, taken = Attempt.start, []
+    taken: list[Exhausted] = []
+    for starting in (Attempt, ResidentEngine):
+        exhaust(starting, taken)
+    try:
+        came = told(make_job(folder, 10).execute_async())
+    except JobExecutionError as error:  # a job that never ran
+        came = {"status": "FAILED", "error": str(error)}
+    taken[0].end()
+    make_job(folder, 10).execute()
+    return came
 
-    def exhausting(self: Attempt, *given: Any) -> None:
+
+def exhaust(starting: Any, taken: list[Exhausted]) -> None:
+    """Let there be no descriptors when an attempt starts."""
+    original = starting.start
+
+    def exhausting(self: Any, *given: Any) -> None:
         if not taken:
             taken.append(Exhausted())
         original(self, *given)
 
-    Attempt.start = exhausting  # type: ignore[method-assign]
-    client = make_job(folder, 10).execute_async()
-    came = told(client)
-    taken[0].end()
-    make_job(folder, 10).execute()
-    return came
+    starting.start = exhausting
 
 
 def again(folder: Path) -> dict[str, Any]:

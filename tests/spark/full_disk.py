@@ -17,7 +17,9 @@ from holdfast.common import RestartStrategies
 from holdfast.errors import HoldfastError
 from tests.spark.witness import EPOCH, Job
 
-FATAL = 4 * EPOCH + 3
+#: so many are in a checkpoint when the disk is full
+KEPT = 4 * EPOCH + 2
+FATAL = KEPT + 1
 NUMBERS = 8 * EPOCH
 
 
@@ -43,6 +45,11 @@ class FillOnce:
             os.close(file)
 
 
+def seen_by(job: Job) -> dict[str, Any]:
+    """Where the job went on, and where it ended."""
+    return {"restored": job.noted("restored"), "closed": job.noted("closed")}
+
+
 def without_restarts(folder: Path, disk: Path) -> dict[str, Any]:
     """The job fails; started again, with space, it goes on."""
     folder.mkdir()
@@ -50,7 +57,7 @@ def without_restarts(folder: Path, disk: Path) -> dict[str, Any]:
     fill = FillOnce(folder, disk)
     failure: HoldfastError | None = None
     try:
-        job.run(NUMBERS, deeds={FATAL: fill})
+        job.run(NUMBERS, {KEPT: job.kept(KEPT)}, deeds={FATAL: fill})
     except HoldfastError as error:
         failure = error
     whole = CheckpointStore(job.directory).latest(deep=True)
@@ -60,9 +67,8 @@ def without_restarts(folder: Path, disk: Path) -> dict[str, Any]:
         "cause": fill.marker.read_text(),
         "error": str(failure),
         "type": type(failure).__name__,
-        "whole": whole.epoch if whole else None,
-        "restored": job.noted("restored"),
-        "closed": job.noted("closed"),
+        "whole": whole is not None,
+        **seen_by(job),
     }
 
 
@@ -71,8 +77,8 @@ def with_restarts(folder: Path, disk: Path) -> dict[str, Any]:
     folder.mkdir()
     job = Job(folder, disk / "checkpoints", "restarting")
     job.env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 10))
-    job.run(NUMBERS, deeds={FATAL: FillOnce(folder, disk)})
-    return {"restored": job.noted("restored"), "closed": job.noted("closed")}
+    job.run(NUMBERS, {KEPT: job.kept(KEPT)}, deeds={FATAL: FillOnce(folder, disk)})
+    return seen_by(job)
 
 
 def read_only(folder: Path, disk: Path) -> str:

@@ -1,6 +1,7 @@
 """The verifying job, whose driver's JVM is killed at a moment that the command line names.
 
-``python -m tests.spark.jvm_death FOLDER NUMBERS MOMENT``, where a moment is one of
+``python -m tests.spark.jvm_death FOLDER NUMBERS MOMENT INTERVAL``, where the interval is that
+of checkpoints, in milliseconds, and a moment is one of
 
     record:N     the N-th record is processed, in a worker
     step:S:N     step S of an epoch begins in the driver, for the N-th time in this process
@@ -120,7 +121,7 @@ def main() -> None:
         folder,
         numbers=numbers,
         epoch=40,
-        interval_ms=500,
+        interval_ms=int(sys.argv[4]),
         spark=(("holdfast.directory", str(folder / "run")),),
     )
     env = verifying.make_job(job)

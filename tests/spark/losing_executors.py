@@ -47,6 +47,7 @@ SETTINGS = {
     "spark.shuffle.io.retryWait": "100ms",
     "spark.executor.extraJavaOptions": executor_options(),
     "holdfast.epoch.max-records": "400",
+    "holdfast.engine": "epochs",
 }
 KEYS, READS, FATAL_READ = 64, 4, 2
 NUMBERS, FATAL_NUMBER = 1600, 777

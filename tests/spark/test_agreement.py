@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.engine("epochs")]
 
 ROOT = Path(__file__).parents[2]
 JOBS = ["count", "fickle", "unchecked"]

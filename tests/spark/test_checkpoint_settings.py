@@ -16,9 +16,9 @@ from holdfast.checkpoint.events import CheckpointRecord, CheckpointStatus
 from holdfast.common import RestartStrategies
 from holdfast.datastream import CheckpointingMode, ExternalizedCheckpointRetention
 from holdfast.errors import JobExecutionError
-from tests.spark.witness import EPOCH, Job, until
+from tests.spark.witness import ENDLESS, EPOCH, Job, until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("engine")]
 
 COMPLETED, FAILED = CheckpointStatus.COMPLETED, CheckpointStatus.FAILED
 
@@ -33,9 +33,10 @@ def statuses(records: list[CheckpointRecord]) -> list[CheckpointStatus]:
 
 
 def test_interval(job: Job) -> None:
-    # an epoch takes longer than 10 ms: each carries one, but for the first, which starts the clock
-    assert statuses(job.run(6 * EPOCH)) == [COMPLETED] * 5
-    assert job.noted("completed") == [1, 2, 3, 4, 5]
+    records = job.run(6 * EPOCH, {6 * EPOCH: job.completed(5)})
+    assert set(statuses(records)) == {COMPLETED}
+    assert job.noted("completed") == [record.id for record in records]
+    assert [record.id for record in records][:6] == [1, 2, 3, 4, 5, 6]
     job.env.enable_checkpointing(3_600_000)
     assert statuses(job.run(6 * EPOCH)) == [COMPLETED], "the last one, after the last record"
 
@@ -76,9 +77,9 @@ def test_retention_after_cancellation(job: Job) -> None:
 
 
 def test_a_checkpoint_that_expires_is_aborted_and_the_job_goes_on(job: Job) -> None:
-    # no epoch is done in 10 ms, so all expire
+    # no snapshot is done in 10 ms, so all expire
     job.config.set_checkpoint_timeout(10).set_tolerable_checkpoint_failure_number(100)
-    client = job.start()
+    client = job.start(slowness=0.02)
     until(lambda: len(client.get_checkpoints()) > 5)
     client.cancel().result()
     records = client.get_checkpoints()
@@ -92,10 +93,11 @@ def test_a_checkpoint_that_expires_is_aborted_and_the_job_goes_on(job: Job) -> N
 
 def test_failures_in_a_row_are_tolerated_up_to_a_number(job: Job) -> None:
     job.config.set_tolerable_checkpoint_failure_number(2)
-    records = job.run(8 * EPOCH, failing=[1, 2, 4, 5])
-    assert statuses(records) == [FAILED, FAILED, COMPLETED, FAILED, FAILED, COMPLETED, COMPLETED]
+    records = job.run(8 * EPOCH, {8 * EPOCH: job.snapshot(7)}, failing=[1, 2, 4, 5])
+    first = [FAILED, FAILED, COMPLETED, FAILED, FAILED, COMPLETED, COMPLETED]
+    assert statuses(records)[:7] == first
     assert job.noted("aborted") == [1, 2, 4, 5]
-    assert job.noted("completed") == [3, 6, 7]
+    assert job.noted("completed")[:3] == [3, 6, 7]
     assert job.noted("closed") == [8 * EPOCH]
 
 
@@ -111,26 +113,26 @@ def test_one_failure_too_many_fails_the_attempt(job: Job) -> None:
     ):
         client.get_job_execution_result().result()
     assert job.noted("snapshot") == [1, 2, 3, 4, 5, 6, 7, 8]
-    # from checkpoint 2, at the end of the third epoch
-    assert job.noted("restored") == [3 * EPOCH]
+    assert job.noted("restored") == [job.held(2)]
     assert job.retained() == [2], "what a failed job completed stays"
 
 
 def test_checkpointing_errors_need_not_fail_the_job(job: Job) -> None:
     job.config.set_fail_on_checkpointing_errors(False)
-    assert statuses(job.run(8 * EPOCH, failing=range(10))) == [FAILED] * 9 + [COMPLETED]
+    gates = {8 * EPOCH: job.snapshot(10)}
+    assert statuses(job.run(8 * EPOCH, gates, failing=range(10)))[:10] == [FAILED] * 9 + [COMPLETED]
     assert job.noted("closed") == [8 * EPOCH]
     job.config.set_fail_on_checkpointing_errors(True)
     with pytest.raises(JobExecutionError, match="0 failures in a row are tolerable"):
-        job.run(8 * EPOCH, failing=range(100))
+        job.run(ENDLESS, failing=range(100))
 
 
 def test_a_mode_that_promises_less_is_kept_too(job: Job) -> None:
-    """At least once is what exactly once is: a barrier is the end of an epoch in both modes."""
+    """At least once is what exactly once is where barriers come on one channel."""
     job.config.set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE)
     job.config.set_tolerable_checkpoint_failure_number(0)
     job.env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 1))
-    job.run(6 * EPOCH, failing=[3])
+    job.run(6 * EPOCH, {6 * EPOCH: job.snapshot(4)}, failing=[3])
     # the witness would have noticed a number that came twice, or not at all
-    assert job.noted("restored") == [3 * EPOCH]
+    assert job.noted("restored") == [job.held(2)]
     assert job.noted("closed") == [6 * EPOCH]

@@ -79,6 +79,7 @@ def test_an_error_in_a_key_selector_over_rows(spark: Any, env: StreamExecutionEn
         list(keyed.map(lambda row: row).execute_and_collect())
 
 
+@pytest.mark.usefixtures("engine")
 def test_a_spark_writer_with_a_declared_type(
     spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_spark_writer_with_a_declared_type(
     ]
 
 
+@pytest.mark.usefixtures("engine")
 def test_a_spark_writer_of_dataclasses_and_of_a_schema(
     spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
@@ -124,6 +126,7 @@ def test_a_type_without_columns(spark: Any, env: StreamExecutionEnvironment) -> 
         env.execute()
 
 
+@pytest.mark.usefixtures("engine")
 def test_a_format_that_spark_does_not_know(
     spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
@@ -132,6 +135,7 @@ def test_a_format_that_spark_does_not_know(
         env.execute()
 
 
+@pytest.mark.usefixtures("engine")
 def test_part_files_appear_with_their_epoch(
     spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:

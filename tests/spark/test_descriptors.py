@@ -48,13 +48,14 @@ def test_a_thread_that_accepts_nothing_is_started_again_but_not_for_ever(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("manner", ["cancel", "start"])
-def test_the_job_ends_and_says_why(manner: str, tmp_path: Path) -> None:
+def test_the_job_ends_and_says_why(engine: str, manner: str, tmp_path: Path) -> None:
     came = run(manner, tmp_path)
     assert came["status"] in ("CANCELED", "FAILED")
     assert "was cancelled" in came["error"] or "oo many open files" in came["error"]
 
 
 @pytest.mark.spark
+@pytest.mark.engine("epochs")
 def test_spark_can_call_again_when_there_are_descriptors_again(tmp_path: Path) -> None:
     assert run("again", tmp_path) == {"status": "FINISHED", "error": None, "attempts": 2}
 

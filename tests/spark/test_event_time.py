@@ -25,8 +25,9 @@ from holdfast.datastream.functions import SourceContext
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
 from holdfast.testing import EndOfEpoch, ScriptedSource
+from tests.gates import After, Completed, Exists, GatedScript
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("engine")]
 
 LATE = OutputTag("late")
 
@@ -46,12 +47,27 @@ class Count(AggregateFunction):
 
 
 class WithWindow(ProcessWindowFunction[int, Any, str, Any]):
-    """Key, start and count; and how many windows of the key there were before."""
+    """Key, start and count."""
 
     def process(
         self, key: str, context: ProcessWindowFunction.Context[Any], elements: Iterable[int]
     ) -> Iterator[Any]:
         yield key, context.window().start, *elements
+
+
+class TellsOf(WithWindow):
+    """Makes a file when a certain window of a certain key fires."""
+
+    def __init__(self, file: Path, window: tuple[str, int]) -> None:
+        self._file = file
+        self._window = window
+
+    def process(
+        self, key: str, context: ProcessWindowFunction.Context[Any], elements: Iterable[int]
+    ) -> Iterator[Any]:
+        yield from super().process(key, context, elements)
+        if (key, context.window().start) == self._window:
+            self._file.touch()
 
 
 class FailOnce(WithWindow):
@@ -71,16 +87,17 @@ class FailOnce(WithWindow):
         return super().process(key, context, elements)
 
 
-def test_windows_over_epochs(spark: Any, env: StreamExecutionEnvironment) -> None:
+def test_windows_over_epochs(spark: Any, env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     """The watermark comes from two sources through a shuffle; a late record is too late."""
-    first = [("a", 1), ("b", 8), EndOfEpoch(), ("a", 12), EndOfEpoch(), ("b", 3), ("a", 40)]
-    second = [("a", 2), EndOfEpoch(), ("b", 15), EndOfEpoch(), ("b", 41)]
+    fired = tmp_path / "fired"
+    first = [("a", 1), ("b", 8), ("a", 12), After(Exists(fired)), ("b", 3), ("a", 40)]
+    second = [("a", 2), ("b", 15), After(Exists(fired)), ("b", 41)]
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
         lambda record, _: record[1]
     )
-    records = env.from_source(ScriptedSource(first, second), strategy)
+    records = env.from_source(GatedScript(first, second), strategy)
     windows = records.key_by(lambda record: record[0]).window(TumblingEventTimeWindows.of(10))
-    counts = windows.side_output_late_data(LATE).aggregate(Count(), WithWindow())
+    counts = windows.side_output_late_data(LATE).aggregate(Count(), TellsOf(fired, ("b", 0)))
     given = list(counts.union(counts.get_side_output(LATE)).execute_and_collect())
     expected = [("a", 0, 2), ("a", 10, 1), ("a", 40, 1), ("b", 0, 1), ("b", 10, 1), ("b", 40, 1)]
     assert sorted(record for record in given if len(record) == 3) == expected
@@ -151,15 +168,16 @@ class Alarm(KeyedProcessFunction):
 
 
 def test_the_client_knows_watermarks_checkpoints_and_attempts(spark: Any, tmp_path: Path) -> None:
-    env = StreamExecutionEnvironment.get_execution_environment()
+    configuration = Configuration({"execution.checkpointing.dir": str(tmp_path)})
+    env = StreamExecutionEnvironment(configuration)
     env.set_parallelism(2).set_buffer_timeout(10)
     env.enable_checkpointing(10)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
         lambda record, _: record[1]
     )
-    script = [("a", 1), EndOfEpoch(), ("a", 30), EndOfEpoch(), ("a", 60)]
-    records = env.from_source(ScriptedSource(script), strategy).key_by(lambda record: record[0])
+    script = [("a", 1), After(Completed(tmp_path / "watched")), ("a", 30), ("a", 60)]
+    records = env.from_source(GatedScript(script), strategy).key_by(lambda record: record[0])
     windows = records.window(TumblingEventTimeWindows.of(10))
     windows.aggregate(Count(), FailOnce(tmp_path / "failed", 30)).uid("counts").print()
     client = env.execute_async("watched")

@@ -23,15 +23,19 @@ KINDS = ("record", "step", "begin", "delay", "strange")
 #: of a run, in seconds, on a machine that is slow and busy; a job that hangs takes longer
 LONGEST = 240
 
+#: of checkpoints; some lives of the job are over within a second
+INTERVAL_MS = {"epochs": 500, "resident": 20}
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(0)]
 
 
 def test_a_job_whose_jvm_is_killed_fails_and_goes_on_when_it_is_started_again(
+    engine: str,
     tmp_path: Path,
 ) -> None:
     choose = random.Random(SEED)
     asked = int(os.environ.get("HOLDFAST_KILLS", len(KINDS)))
-    job = Settings(tmp_path, numbers=300 * asked)
+    job = Settings(tmp_path, numbers=300 * asked, interval_ms=INTERVAL_MS[engine])
     for number in range(asked):
         moment = moment_of(KINDS[number % len(KINDS)], choose, tmp_path)
         check_failed(run(job, moment), moment)
@@ -77,7 +81,7 @@ def run(job: Settings, moment: str) -> subprocess.CompletedProcess[str]:
     """Run the job in a process of its own, to its end or the death of its JVM."""
     command = [sys.executable, "-m", "tests.spark.jvm_death", str(job.folder)]
     return subprocess.run(
-        [*command, str(job.numbers), moment],
+        [*command, str(job.numbers), moment, str(job.interval_ms)],
         cwd=ROOT,
         capture_output=True,
         text=True,

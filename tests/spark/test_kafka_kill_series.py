@@ -40,7 +40,7 @@ def series(choose: random.Random) -> list[str]:
 def test_every_result_is_there_once(kafka: Kafka, tmp_path: Path) -> None:
     choose = random.Random(SEED)
     kinds = series(choose)
-    size = 200 + 60 * len(kinds)
+    size = 400 + 150 * len(kinds)
     numbers, sums = kafka.topic(partitions=4), kafka.topic(partitions=3)
     for partition in range(4):
         kafka.produce(numbers, map(str, range(partition, size, 4)), partition)

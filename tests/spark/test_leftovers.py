@@ -12,7 +12,12 @@ import pytest
 from tests.killing import LONGEST, Run, cluster, started
 from tests.recovery.verifying import Settings, progress, verify
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(LONGEST + 60)]
+pytestmark = [
+    pytest.mark.engine("epochs"),
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(LONGEST + 60),
+]
 
 KILLS = ("source", "worker", "executor", "driver")
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.state.errors import StateMigrationError
+from tests.spark.witness import until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.spark]
 
 #: much longer than a savepoint
 WAIT = 120.0
@@ -24,8 +25,8 @@ from pathlib import Path
 
 from holdfast.common import Configuration
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
-from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import ValueStateDescriptor
+from tests.gates import Exists, Numbers
 
 
 class Stage(Enum):
@@ -48,6 +49,7 @@ class Orders(KeyedProcessFunction):
         order = self.order.value()
         if order is None:
             self.order.update(Order("kelp", Stage.PAID))
+            (Path({folder!r}) / f"order-{{ctx.get_current_key()}}").touch()
         elif value >= {last}:
             yield repr(order), order.stage is Stage.PAID
 
@@ -59,7 +61,8 @@ def orders(directory, savepoint, epoch):
     env = StreamExecutionEnvironment(Configuration(settings))
     env.set_parallelism(2).set_buffer_timeout(0).enable_checkpointing(3_600_000)
     env.get_checkpoint_config().set_checkpoint_storage_dir(Path(directory).as_uri())
-    numbers = env.from_source(NumberSequenceSource(0, {last} + 1)).uid("numbers")
+    source = Numbers({last} + 2, {{1000: Exists(Path({folder!r}) / "go on")}})
+    numbers = env.from_source(source).uid("numbers").set_parallelism(1)
     return numbers.key_by(lambda n: n % 2).process(Orders()).uid("orders").name("Orders")
 
 
@@ -68,10 +71,13 @@ result = run(orders)
 
 
 def run_program(directory: Path, fields: str, run: Callable[[Callable[..., Any]], Any]) -> Any:
-    """Run the program as the main one; return what ``run`` makes of its job."""
+    """Run the program as the main one; return what ``run`` makes of its job.
+
+    The source waits for a file after 1,000 numbers.
+    """
     directory.mkdir()
     program = directory / "program.py"
-    program.write_text(PROGRAM.format(fields=fields, last=NUMBERS - 2))
+    program.write_text(PROGRAM.format(fields=fields, last=NUMBERS - 2, folder=str(directory)))
     return runpy.run_path(str(program), {"run": run}, run_name="__main__")["result"]
 
 
@@ -84,6 +90,7 @@ def savepoint(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
         stream = job(directory / "checkpoints", None, 100)
         stream.print()
         client = stream.get_execution_environment().execute_async("orders")
+        until(lambda: all((directory / "program" / f"order-{key}").exists() for key in (0, 1)))
         path: str = client.stop_with_savepoint(False, str(directory)).result(WAIT)
         client.get_job_execution_result().result(WAIT)
         return path
@@ -95,6 +102,7 @@ def rest(directory: Path, savepoint: str, fields: str) -> list[Any]:
     """What another version of the program gives that goes on from there."""
 
     def collect(job: Callable[..., Any]) -> list[Any]:
+        (directory / "program" / "go on").touch()
         return list(job(directory / "checkpoints", savepoint, NUMBERS).execute_and_collect())
 
     return run_program(directory / "program", fields, collect)  # type: ignore[no-any-return]

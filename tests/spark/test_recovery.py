@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -23,7 +24,6 @@ from holdfast.datastream import (
     SourceFunction,
     StreamExecutionEnvironment,
 )
-from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.functions import (
     CheckpointedFunction,
     CheckpointListener,
@@ -34,8 +34,9 @@ from holdfast.datastream.functions import (
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.errors import UserFunctionError
 from holdfast.rest.site import Files
+from tests.gates import Completed, Covered, Gate, Numbers
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("engine")]
 
 ROOT = Path(__file__).parents[2]
 #: of the driver, after so many records
@@ -72,15 +73,27 @@ class FailOnce(MapFunction):
 class Counter(SourceFunction, CheckpointedFunction):
     """Counts up; its position is operator state, changed under the lock with each record."""
 
-    def __init__(self, last: int) -> None:
+    def __init__(self, last: int, at: int, gate: Gate) -> None:
+        """Wait at a number until the gate is open."""
         self._last = last
+        self._at = at
+        self._gate = gate
         self.next = 0
 
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._cancelled = Event()
+
     def run(self, ctx: SourceContext) -> None:
-        while self.next < self._last:
+        while self.next < self._last and not self._cancelled.is_set():
+            if self.next == self._at and not self._gate():
+                self._cancelled.wait(0.001)
+                continue
             with ctx.get_checkpoint_lock():
                 ctx.collect(self.next)
                 self.next += 1
+
+    def cancel(self) -> None:
+        self._cancelled.set()
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         self.state.update([self.next])
@@ -140,18 +153,20 @@ def last_counts(records: list[tuple[int, int]]) -> dict[int, int]:
     return {key: max(count for k, count in records if k == key) for key, _ in records}
 
 
-@pytest.mark.parametrize(
-    "source", [NumberSequenceSource(0, 3999), Counter(4000)], ids=["reader", "function"]
-)
+@pytest.mark.parametrize("source", ["reader", "function"])
 def test_a_failed_function_is_restarted_from_the_last_checkpoint(
-    spark: Any, tmp_path: Path, source: Any
+    spark: Any, tmp_path: Path, source: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = environment(tmp_path / "checkpoints")
-    function = isinstance(source, SourceFunction)
-    numbers = env.add_source(source) if function else env.from_source(source)
+    taken = Covered(tmp_path / "checkpoints" / "job")
+    if source == "function":
+        numbers = env.add_source(Counter(4000, 2000, taken))
+    else:
+        numbers = env.from_source(Numbers(4000, {2000: taken}))
     failing = numbers.key_by(lambda n: n % 10).map(FailOnce(tmp_path / "failed", 3333))
     records = list(failing.key_by(lambda n: n % 10).process(Totals()).execute_and_collect("job"))
     assert (tmp_path / "failed").exists(), "the failure really happened"
+    assert "it starts again in 0.0 s, from checkpoint" in caplog.text
     # Records that were collected after the checkpoint are collected again; state counts them once.
     assert last_counts(records) == dict.fromkeys(range(10), 400)
     assert set(records) == {(k, n) for k in range(10) for n in range(1, 401)}
@@ -165,7 +180,8 @@ def test_the_log_and_the_history_say_where_an_attempt_begins(
     env = environment(directory, epoch=100).set_parallelism(1)
     if not taken:
         env.enable_checkpointing(3_600_000)
-    failing = env.from_source(NumberSequenceSource(0, 999)).map(FailOnce(tmp_path / "failed", 777))
+    gates = {700: Covered(directory / "job")} if taken else {}
+    failing = env.from_source(Numbers(1000, gates)).map(FailOnce(tmp_path / "failed", 777))
     records = list(failing.execute_and_collect("job"))
     assert set(records) == set(range(1000))
     (warning,) = [text for text in caplog.messages if "it starts again in" in text]
@@ -208,13 +224,16 @@ def test_a_mended_program_goes_on_with_new_function_objects(spark: Any, tmp_path
     def numbered(fail_at: int | None) -> list[tuple[int, int]]:
         env = environment(tmp_path / "checkpoints", epoch=100)
         env.set_parallelism(1).set_restart_strategy(RestartStrategies.no_restart())
-        numbers = env.from_source(NumberSequenceSource(1, 1000))
+        taken = Covered(tmp_path / "checkpoints" / "mended")
+        numbers = env.from_source(Numbers(1000, {700: taken}))
         return list(numbers.map(CountFromState(fail_at)).execute_and_collect("mended"))
 
     with pytest.raises(UserFunctionError, match="simulated failure"):
         numbered(fail_at=777)
     rest = numbered(fail_at=None)
-    assert rest == [(number, number) for number in range(701, 1001)]
+    first = rest[0][0]
+    assert 0 < first <= 777, "it goes on from a checkpoint"
+    assert rest == [(number, number + 1) for number in range(first, 1000)]
 
 
 def test_without_checkpoints_there_is_no_restart(spark: Any, tmp_path: Path) -> None:
@@ -243,11 +262,11 @@ def test_attempts_run_out(spark: Any, tmp_path: Path) -> None:
 
 def test_buffers_and_notifications(spark: Any, tmp_path: Path) -> None:
     env = environment(tmp_path / "checkpoints")
-    numbers = env.from_source(NumberSequenceSource(0, 3999)).map(
-        FailOnce(tmp_path / "failed", 1777)
-    )
+    directory = tmp_path / "checkpoints" / "buffers"
+    gates = {1500: Completed(directory), 4000: Completed(directory, 5)}
+    numbers = env.from_source(Numbers(4000, gates)).map(FailOnce(tmp_path / "failed", 1777))
     numbers.add_sink(BufferingSink(tmp_path, 7))
-    env.execute()
+    env.execute("buffers")
     lines = (tmp_path / "initialized").read_text().split("\n")[:-1]
     assert lines[:2] == ["False 0", "False 0"]
     assert [line.split()[0] for line in lines[2:]] == ["True", "True"]
@@ -258,7 +277,8 @@ def test_buffers_and_notifications(spark: Any, tmp_path: Path) -> None:
 def totals(folder: Path) -> Iterator[tuple[int, int]]:
     """A job that ends with its driver, and goes on with another one."""
     env = environment(folder / "checkpoints")
-    numbers = env.from_source(NumberSequenceSource(0, 3999))
+    taken = Covered(folder / "checkpoints" / "across-drivers")
+    numbers = env.from_source(Numbers(4000, {DEATH - 1: taken}))
     return numbers.key_by(lambda n: n % 10).process(Totals()).execute_and_collect("across drivers")
 
 
@@ -296,6 +316,7 @@ def test_a_job_that_finished_is_not_gone_on_with(
     assert len(first) == len(second) == 4000
 
 
+@pytest.mark.engine("epochs")
 def test_a_streaming_frame_reads_on_exactly_after_the_checkpoint(
     spark: Any, tmp_path: Path
 ) -> None:

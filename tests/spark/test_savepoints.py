@@ -15,18 +15,24 @@ from holdfast.datastream import (
     RuntimeContext,
     StreamExecutionEnvironment,
 )
-from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import ValueStateDescriptor
+from tests.gates import Exists, Numbers
+from tests.spark.witness import until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("engine")]
 
 KEYS, PER_KEY = 10, 2000
+#: numbers that the job has come to when it is saved
+SOME, MORE = 555, 7777
 #: much longer than a savepoint
 WAIT = 120.0
 
 
 class Totals(KeyedProcessFunction):
-    """A running count per key."""
+    """A running count per key; says in a file that it has seen some."""
+
+    def __init__(self, told: Path) -> None:
+        self._told = told
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", int))
@@ -34,11 +40,13 @@ class Totals(KeyedProcessFunction):
     def process_element(self, value: Any, ctx: Any) -> Any:
         count = (self.count.value() or 0) + 1
         self.count.update(count)
+        if value in (SOME, MORE):
+            self._told.with_name(f"seen-{value}").touch()
         yield value % KEYS, count
 
 
 def totals(
-    directory: Path, parallelism: int, savepoint: str | None = None, epoch: int = 100
+    directory: Path, parallelism: int, savepoint: str | None = None, epoch: int = 1000
 ) -> DataStream:
     settings = {"holdfast.epoch.max-records": str(epoch)}
     if savepoint is not None:
@@ -47,8 +55,10 @@ def totals(
     env.set_parallelism(parallelism).set_buffer_timeout(0)
     env.enable_checkpointing(3_600_000)
     env.get_checkpoint_config().set_checkpoint_storage_dir(directory.as_uri())
-    numbers = env.from_source(NumberSequenceSource(0, KEYS * PER_KEY - 1)).uid("numbers")
-    return numbers.key_by(lambda n: n % KEYS).process(Totals()).uid("totals")
+    folder = directory.parent
+    gates = {SOME + 1: Exists(folder / "saved"), MORE + 1: Exists(folder / "stopped")}
+    numbers = env.from_source(Numbers(KEYS * PER_KEY, gates)).uid("numbers").set_parallelism(1)
+    return numbers.key_by(lambda n: n % KEYS).process(Totals(directory)).uid("totals")
 
 
 def check_rest(records: list[tuple[int, int]]) -> int:
@@ -65,13 +75,17 @@ def test_savepoints_of_a_running_job(spark: Any, tmp_path: Path) -> None:
     client = job.get_execution_environment().execute_async("totals")
     with pytest.raises(CheckpointError, match="a savepoint needs a directory"):
         client.trigger_savepoint().result(WAIT)
+    until((tmp_path / f"seen-{SOME}").exists)
     first = client.trigger_savepoint(str(tmp_path / "first")).result(WAIT)
     assert client.get_job_status().result(WAIT) is JobStatus.RUNNING
+    (tmp_path / "saved").touch()
+    until((tmp_path / f"seen-{MORE}").exists)
     second = client.stop_with_savepoint(False, str(tmp_path / "second")).result(WAIT)
     client.get_job_execution_result().result(WAIT)
     assert client.get_job_status().result(WAIT) is JobStatus.FINISHED
     with pytest.raises(CheckpointError, match="there is no savepoint: the job has ended"):
         client.trigger_savepoint(str(tmp_path / "third")).result(WAIT)
+    (tmp_path / "stopped").touch()
 
     restarted = totals(tmp_path / "restarted", 3, first, epoch=10_000)
     after_first = check_rest(list(restarted.execute_and_collect("totals")))
@@ -80,12 +94,15 @@ def test_savepoints_of_a_running_job(spark: Any, tmp_path: Path) -> None:
     # without a savepoint, in its own directory
     goes_on = totals(tmp_path / "job", 2, epoch=10_000)
     after_stop = check_rest(list(goes_on.execute_and_collect("totals")))
-    assert KEYS * PER_KEY > after_first > after_second == after_stop > 0
+    assert after_first == KEYS * PER_KEY - SOME - 1
+    assert after_second == after_stop == KEYS * PER_KEY - MORE - 1
 
 
 def test_a_drained_job_has_nothing_left(spark: Any, tmp_path: Path) -> None:
     job = totals(tmp_path / "job", 2)
     client = job.get_execution_environment().execute_async("totals")
     savepoint = client.stop_with_savepoint(True, str(tmp_path)).result(WAIT)
+    (tmp_path / "saved").touch()
+    (tmp_path / "stopped").touch()
     restarted = totals(tmp_path / "restarted", 3, savepoint)
     assert list(restarted.execute_and_collect("totals")) == []

@@ -14,6 +14,7 @@ from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.functions import SinkFunction, SourceFunction
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.savepoint import KeyedState, Savepoint, SavepointWriter, StateLookupError, Timers
+from holdfast.state.errors import StateStorageError
 from holdfast.testing import LocalExecutor
 from tests.golden.make import GOLDEN
 from tests.savepoint.jobs import configuration, descriptors, everything, model
@@ -103,7 +104,7 @@ class Nowhere(SinkFunction):
         pass
 
 
-def test_a_running_job_is_asked(spark: Any, tmp_path: Path) -> None:
+def test_a_running_job_is_asked(spark: Any, engine: str, tmp_path: Path) -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(2).set_buffer_timeout(10)
     stream = env.add_source(Endless()).set_parallelism(1)
@@ -115,14 +116,14 @@ def test_a_running_job_is_asked(spark: Any, tmp_path: Path) -> None:
             try:
                 if client.query_state("latest", "latest", 0).result(30) == 9:
                     break
-            except StateLookupError:
-                pass  # no epoch has saved it yet
+            except (StateLookupError, StateStorageError):
+                pass  # no epoch has saved it yet; no slot has come yet
             time.sleep(0.05)
         found = [client.query_state("latest", "latest", key).result(30) for key in (0, 1, 2, 5)]
         assert found == [9, 7, 8, None]
         seen = client.query_state("latest", "seen", 1).result(30)
         assert seen == {1: True, 4: True, 7: True}
-        with pytest.raises(StateLookupError, match="has saved no state 'x'"):
+        with pytest.raises(StateLookupError, match=r"has (saved )?no state 'x'"):
             client.query_state("latest", "x", 1).result(30)
     finally:
         client.cancel().result(60)

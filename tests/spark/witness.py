@@ -12,7 +12,6 @@ import pytest
 from holdfast.checkpoint.events import CheckpointRecord, CheckpointStatus
 from holdfast.common import Configuration, RestartStrategies
 from holdfast.datastream import MapFunction, StreamExecutionEnvironment
-from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.functions import (
     CheckpointedFunction,
     CheckpointListener,
@@ -21,6 +20,7 @@ from holdfast.datastream.functions import (
 )
 from holdfast.datastream.state import ListStateDescriptor
 from holdfast.errors import JobCancelledError
+from tests.gates import Gate, Noted, Numbers
 
 EPOCH = 10
 ENDLESS = 10**12
@@ -38,12 +38,21 @@ class Witness(MapFunction, CheckpointedFunction, CheckpointListener):
         diary: Path,
         failing: Collection[int] = (),
         deeds: Mapping[int, Callable[[], None]] | None = None,
+        snapshot_deeds: Mapping[int, Callable[[], None]] | None = None,
+        slowness: float = 0.0,
     ) -> None:
-        """Snapshots of the ``failing`` checkpoints raise; ``deeds`` are done at their numbers."""
+        """Snapshots of the ``failing`` checkpoints raise; ``deeds`` are done at their numbers.
+
+        ``snapshot_deeds``: what is done in the snapshots of these checkpoints. ``slowness``: how
+        long a snapshot takes, in seconds.
+        """
         self._diary = diary
         self._failing = failing
         self._deeds = deeds or {}
+        self._snapshot_deeds = snapshot_deeds or {}
+        self._slowness = slowness
         self.count = 0
+        self._held: dict[int, int] = {}
 
     def map(self, value: int) -> int:
         assert value == self.count, f"the source is at {value}, the state at {self.count}"
@@ -61,13 +70,20 @@ class Witness(MapFunction, CheckpointedFunction, CheckpointListener):
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         checkpoint = context.get_checkpoint_id()
         self._note("snapshot", checkpoint)
+        self._note(f"held-{checkpoint}", self.count)
+        self._held[checkpoint] = self.count
         self.state.update([self.count])
+        time.sleep(self._slowness)
+        if checkpoint in self._snapshot_deeds:
+            self._snapshot_deeds[checkpoint]()
         if checkpoint in self._failing:
             msg = f"no snapshot for checkpoint {checkpoint}"
             raise RuntimeError(msg)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self._note("completed", checkpoint_id)
+        if checkpoint_id in self._held:  # not by an earlier attempt
+            self._note("kept", self._held.pop(checkpoint_id))
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         self._note("aborted", checkpoint_id)
@@ -81,7 +97,7 @@ class Witness(MapFunction, CheckpointedFunction, CheckpointListener):
 
 
 class Job:
-    """A job of one subtask and small epochs, with a checkpoint in each epoch after the first.
+    """A job of one subtask and small epochs, with a checkpoint every few milliseconds.
 
     Attributes:
         directory: where its own checkpoints are.
@@ -100,15 +116,19 @@ class Job:
         self.config = self.env.get_checkpoint_config()
         self.config.set_checkpoint_storage_dir(checkpoints.as_uri())
 
-    def start(self, numbers: int = ENDLESS, **witness: Any) -> Any:
+    def start(
+        self, numbers: int = ENDLESS, gates: Mapping[int, Gate] | None = None, **witness: Any
+    ) -> Any:
         """Start with the numbers below this one; returns the job's client."""
-        source = NumberSequenceSource(0, numbers - 1)
+        source = Numbers(numbers, gates)
         self.env.from_source(source).map(Witness(self.diary, **witness)).name("witness")
         return self.env.execute_async(self.name)
 
-    def run(self, numbers: int, **witness: Any) -> list[CheckpointRecord]:
+    def run(
+        self, numbers: int, gates: Mapping[int, Gate] | None = None, **witness: Any
+    ) -> list[CheckpointRecord]:
         """Run to the end; what became of the checkpoints."""
-        client = self.start(numbers, **witness)
+        client = self.start(numbers, gates, **witness)
         client.get_job_execution_result().result()
         return list(client.get_checkpoints())
 
@@ -125,6 +145,22 @@ class Job:
         """The numbers behind a word in the diary."""
         lines = [line.split() for line in self.diary.read_text().splitlines()]
         return [int(number) for word, number in lines if word == what]
+
+    def held(self, checkpoint: int) -> int:
+        """How many numbers the witness had seen when it took part in a checkpoint."""
+        return self.noted(f"held-{checkpoint}")[0]
+
+    def snapshot(self, checkpoint: int) -> Gate:
+        """A gate that opens when the witness takes part in a checkpoint."""
+        return Noted(self.diary, f"snapshot {checkpoint}")
+
+    def kept(self, count: int) -> Gate:
+        """A gate that opens when so many numbers are in a complete checkpoint."""
+        return Noted(self.diary, f"kept {count}")
+
+    def completed(self, checkpoint: int) -> Gate:
+        """A gate that opens when the witness knows that a checkpoint is complete."""
+        return Noted(self.diary, f"completed {checkpoint}")
 
     def retained(self) -> list[int]:
         """The ids of the checkpoints that are there, oldest first."""

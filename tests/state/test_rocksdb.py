@@ -39,6 +39,7 @@ from holdfast.state.errors import (
     StateStorageError,
 )
 from holdfast.state.rocksdb import RocksDBKeyedStateBackend
+from holdfast.state.rocksdb_database import Database, budget_of
 from holdfast.state.rocksdb_entries import CachedEntries
 from holdfast.state.rocksdb_home import Home
 from holdfast.testing.storage import MemoryStateStorage
@@ -504,3 +505,17 @@ def test_entries_that_are_used_stay_in_memory() -> None:
         assert entries.get(f"once {number}") is not None
     assert reads.count("often") == 1
     assert len(entries.in_memory) <= 256
+
+
+def test_a_database_can_be_opened_again_whoever_still_has_a_snapshot(tmp_path: Path) -> None:
+    database = Database(tmp_path, budget_of(16 << 20))
+    database.write({b"key": b"before"})
+    snapshot = database.snapshot()
+    database.write({b"key": b"after"})
+    assert (snapshot.get(b"key"), snapshot.get(b"other")) == (b"before", None)
+    database.close()
+    with pytest.raises(StateStorageError, match=r"cannot read the RocksDB .* it was closed"):
+        snapshot.get(b"key")
+    database = Database(tmp_path, budget_of(16 << 20))
+    assert database.get(b"key") == b"after"
+    database.close()

@@ -9,7 +9,8 @@ each epoch:
     handle(MetadataWritten)   step 9   → DiscardCheckpoint for those that are retained no more (10)
 
 A checkpoint is in flight from its barrier until its metadata is written, or until it is aborted.
-The metadata may be written while the next epochs run.
+Its state and its metadata may be written while the next epochs run; handle(TimePassed) aborts it if
+that takes too long.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from holdfast.checkpoint.events import (
     ReportCheckpoint,
     StopJob,
     SubtaskAcknowledged,
+    TimePassed,
     WriteMetadata,
 )
 from holdfast.errors import InternalError
@@ -152,6 +154,11 @@ class Coordinator:
         return self._next_id
 
     @property
+    def running(self) -> int | None:
+        """Return the id of the checkpoint that the running epoch carries, if it carries one."""
+        return None if self._barrier is None else self._barrier.id
+
+    @property
     def in_flight(self) -> tuple[int, ...]:
         """Return the ids of all checkpoints in flight."""
         running = (self._barrier.id,) if self._barrier else ()
@@ -168,8 +175,41 @@ class Coordinator:
 
     @property
     def must_wait(self) -> bool:
-        """Return whether no epoch may start now: the job stops at a savepoint in writing."""
+        """Return whether only a closing epoch may start now: the job stops at a savepoint."""
         return any(checkpoint.stops for checkpoint in self._writing.values())
+
+    def requests_of(self, checkpoint: int) -> tuple[CheckpointRequested, ...]:
+        """Return who waits for a checkpoint in flight."""
+        running = () if self._barrier is None else (self._barrier,)
+        flight = {c.id: c for c in (*self._writing.values(), *running)}
+        return flight[checkpoint].requests if checkpoint in flight else ()
+
+    def expired(self, now: int) -> tuple[int, ...]:
+        """Return the checkpoints that `TimePassed` would abort."""
+        return tuple(c.id for c in self._writing.values() if self._is_expired(c, now))
+
+    def due_in(self, now: int, forced: bool = False) -> int | None:
+        """Return in how many milliseconds an epoch is wanted at the latest.
+
+        None: nobody waits for one. ``forced``: as in `EpochStarting`, for the next one.
+        """
+        if self._pending != Notifications() or (self._possible_requests and not self._stopping):
+            return 0
+        wanted = [c.triggered + self.settings.timeout_ms + 1 for c in self._writing.values()]
+        trigger = self._next_trigger(now, forced)
+        if trigger is not None:
+            wanted.append(trigger)
+        return max(0, min(wanted) - now) if wanted else None
+
+    def _next_trigger(self, now: int, forced: bool) -> int | None:
+        """Return when the next periodic checkpoint is due."""
+        interval = self.settings.interval_ms
+        if interval is None or self._stopping or not self._has_room:
+            return None
+        if forced or self._due is None:  # the first epoch of an attempt starts the interval
+            return now
+        pause_ends = min(self._pause_ends or now, now + self.settings.min_pause_ms)
+        return max(min(self._due, now + interval), pause_ends)
 
     def notifications(self) -> Notifications:
         """Return what listeners are told in the running epoch, or else in the next (step 3)."""
@@ -187,6 +227,8 @@ class Coordinator:
                 return self._epoch_accepted(event)
             case EpochFailed():
                 return self._epoch_failed(event)
+            case TimePassed():
+                return self._time_passed(event)
             case MetadataWritten():
                 return self._metadata_written(event)
             case MetadataFailed():
@@ -205,7 +247,7 @@ class Coordinator:
     def _epoch_starting(self, event: EpochStarting) -> list[Instruction]:
         if self._epoch is not None:
             raise InternalError(f"epoch {event.epoch} starts while epoch {self._epoch} runs")
-        if self.must_wait:
+        if self.must_wait and not event.closing:
             raise InternalError(f"epoch {event.epoch} starts, but the job stops at a savepoint")
         self._epoch = event.epoch
         self._carried = self._pending
@@ -216,12 +258,16 @@ class Coordinator:
 
     def _next_requests(self) -> tuple[CheckpointRequested, ...]:
         """Take the requests that the next checkpoint answers: a savepoint answers one of them."""
-        possible = [r for r in self._requests if r.directory is not None or self._has_room]
+        possible = self._possible_requests
         taken = possible[:1]
         if taken and taken[0].directory is None:
             taken = [request for request in possible if request.directory is None]
         self._requests = deque(request for request in self._requests if request not in taken)
         return tuple(taken)
+
+    @property
+    def _possible_requests(self) -> list[CheckpointRequested]:
+        return [r for r in self._requests if r.directory is not None or self._has_room]
 
     @property
     def _has_room(self) -> bool:
@@ -277,11 +323,10 @@ class Coordinator:
         self._pending = _without(self._pending, self._carried)
         if barrier is None:
             return []
-        late = self._late_subtasks(barrier, event)
+        late = self._late_subtasks(barrier, event.now, event.acknowledged)
         failure = self._failure(barrier, event, late)
         if failure is not None:
-            places = frozenset((ack.level, ack.subtask) for ack in late)
-            return self._abort(barrier, event.now, failure, late=places)
+            return self._abort(barrier, event.now, failure, late=_places(late))
         self._writing[barrier.id] = barrier
         return [WriteMetadata(barrier.id, barrier.epoch, barrier.savepoint, barrier.in_store)]
 
@@ -296,14 +341,33 @@ class Coordinator:
         expired = f"it expired: its epoch took {took} ms, the timeout is {timeout} ms"
         return f"{expired}; {_in_time(event.acknowledged, late)}" if event.acknowledged else expired
 
-    def _late_subtasks(self, barrier: _InFlight, event: EpochAccepted) -> list[SubtaskAcknowledged]:
+    def _late_subtasks(
+        self, barrier: _InFlight, now: int, acks: Iterable[SubtaskAcknowledged]
+    ) -> list[SubtaskAcknowledged]:
         # NB: the clocks of machines differ, so an acknowledgement alone is no proof.
-        if not self._is_expired(barrier, event.now):
+        if not self._is_expired(barrier, now):
             return []
-        return [ack for ack in event.acknowledged if self._is_expired(barrier, ack.time)]
+        return [ack for ack in acks if ack.time is None or self._is_expired(barrier, ack.time)]
 
     def _is_expired(self, barrier: _InFlight, now: int) -> bool:
         return now - barrier.triggered > self.settings.timeout_ms
+
+    def _time_passed(self, event: TimePassed) -> list[Instruction]:
+        instructions: list[Instruction] = []
+        for checkpoint in self.expired(event.now):
+            instructions += self._expire(self._writing[checkpoint], event)
+        # NB: the attempt ends with the failure, so everything else comes before it
+        failing = [i for i in instructions if isinstance(i, FailJob)]
+        return [i for i in instructions if not isinstance(i, FailJob)] + failing[:1]
+
+    def _expire(self, checkpoint: _InFlight, event: TimePassed) -> list[Instruction]:
+        acks = event.acknowledged.get(checkpoint.id, ())
+        late = self._late_subtasks(checkpoint, event.now, acks)
+        took, timeout = event.now - checkpoint.triggered, self.settings.timeout_ms
+        reason = f"it expired: not stored after {took} ms, the timeout is {timeout} ms"
+        if acks:
+            reason += f"; {_in_time(acks, late)}"
+        return self._abandon(checkpoint, event.now, reason, counts=True, late=_places(late))
 
     def _epoch_failed(self, event: EpochFailed) -> list[Instruction]:
         barrier = self._end_epoch(event.epoch)
@@ -402,11 +466,18 @@ class Coordinator:
         why = f"checkpoint {checkpoint} failed, and {tolerable} failures in a row are tolerable"
         return [FailJob(f"{why}: {reason}")]
 
-    def _abandon(self, checkpoint: _InFlight, now: int, reason: str) -> list[Instruction]:
+    def _abandon(
+        self,
+        checkpoint: _InFlight,
+        now: int,
+        reason: str,
+        counts: bool = False,
+        late: frozenset[tuple[int, int]] = frozenset(),
+    ) -> list[Instruction]:
         """Abort a checkpoint whose metadata may still be written."""
         del self._writing[checkpoint.id]
         self._late[checkpoint.id] = checkpoint
-        return self._abort(checkpoint, now, reason, counts=False)
+        return self._abort(checkpoint, now, reason, counts, late)
 
     def _abort_all(self, now: int, reason: str) -> list[Instruction]:
         instructions: list[Instruction] = []
@@ -459,6 +530,10 @@ class Coordinator:
         discarded = sorted((*self._completed, *self._passed_over))
         self._completed, self._passed_over = [], []
         return [*instructions, MarkFinished(), *map(DiscardCheckpoint, discarded)]
+
+
+def _places(acks: Iterable[SubtaskAcknowledged]) -> frozenset[tuple[int, int]]:
+    return frozenset((ack.level, ack.subtask) for ack in acks)
 
 
 def _in_time(acks: Sequence[SubtaskAcknowledged], late: Sequence[SubtaskAcknowledged]) -> str:

@@ -6,7 +6,8 @@ Steps are those of the epoch protocol: 1 trigger, 2 load, 3 notify, 4 process, 5
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
@@ -34,6 +35,7 @@ __all__ = [
     "ReportCheckpoint",
     "StopJob",
     "SubtaskAcknowledged",
+    "TimePassed",
     "WriteMetadata",
 ]
 
@@ -44,10 +46,11 @@ class CheckpointSettings:
 
     Attributes:
         interval_ms: the time from one trigger to the next; None: no checkpoints, only savepoints.
-        timeout_ms: a checkpoint whose epoch takes longer is aborted as expired.
+        timeout_ms: a checkpoint whose epoch takes longer is aborted as expired, and so is one whose
+            state is not stored by then.
         min_pause_ms: the least time from a completion to the next trigger.
         max_concurrent: how many may be in flight; one epoch runs at a time, so all but one of them
-            are those whose metadata is being written.
+            are those whose state or metadata is being written.
         tolerable_failures: how many may fail in a row before the job fails.
         retained: how many completed ones are kept.
         retain_on_cancellation: whether they are kept when the job is cancelled.
@@ -112,17 +115,17 @@ class EpochStarting:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskAcknowledged:
-    """A subtask acknowledged the epoch (step 7).
+    """A subtask acknowledged the epoch (step 7), or has stored its state.
 
     Attributes:
         name: what people call it.
-        time: when, by the clock that also says when the checkpoint was triggered.
+        time: when, by the clock that also says when the checkpoint was triggered; None: not yet.
     """
 
     level: int
     subtask: int
     name: str
-    time: int
+    time: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,18 @@ class EpochAccepted:
     now: int
     snapshot_failures: tuple[str, ...] = ()
     acknowledged: tuple[SubtaskAcknowledged, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """Abort the checkpoints that have expired while their state was stored.
+
+    ``acknowledged``: who has stored the state of a checkpoint, and who has not, by checkpoint; for
+    those in `Coordinator.expired`.
+    """
+
+    now: int
+    acknowledged: Mapping[int, tuple[SubtaskAcknowledged, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +194,14 @@ class CheckpointRequested:
         stop: the job ends with the savepoint.
         drain: before it, time goes to its end: all timers fire, and sources are read no more.
         request: tells requests apart; comes back with the answer.
+        leaves: the job goes on from this checkpoint with another plan.
     """
 
     directory: str | None = None
     stop: bool = False
     drain: bool = False
     request: str = ""
+    leaves: bool = False
 
     def __post_init__(self) -> None:
         if self.drain and not self.stop:
@@ -193,6 +210,11 @@ class CheckpointRequested:
         if self.stop and self.directory is None:
             message = "a job stops with a savepoint; name a directory for it"
             raise ValueError(message)
+
+    @property
+    def halts(self) -> bool:
+        """Return whether nothing is to be read after the barrier."""
+        return self.stop or self.leaves
 
 
 class Outcome(Enum):
@@ -217,6 +239,7 @@ Event: TypeAlias = (
     | EpochStarting
     | EpochAccepted
     | EpochFailed
+    | TimePassed
     | MetadataWritten
     | MetadataFailed
     | CheckpointRequested

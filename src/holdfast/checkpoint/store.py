@@ -53,6 +53,8 @@ _STAGED: Final = "staged"
 _FINISHED: Final = "finished"
 _TOLD: Final = "told"
 _NAME: Final = re.compile(r"chk-(\d+)")
+#: the name of a state file that a subtask wrote begins with its epoch
+_OF_EPOCH: Final = re.compile(r"(\d+)-")
 _SAVEPOINT_NAME: Final = re.compile(r"savepoint-.*-(\d+)-[0-9a-f]{8}", re.DOTALL)
 
 _logger = get_logger(__name__)
@@ -213,13 +215,16 @@ class CheckpointStore:
                 self._system.sync(str(path))
         self._files.pop(checkpoint, None)
 
-    def unreferenced(self, keep: Iterable[str], before: float | None = None) -> set[str]:
+    def unreferenced(
+        self, keep: Iterable[str], before: float | None = None, since: int | None = None
+    ) -> set[str]:
         """Return the names of state files that neither ``keep`` nor a complete checkpoint names.
 
         ``keep`` are those of the live chains. Files that a running epoch writes are named by
         nobody yet: call this between epochs, or with ``before``, to see only files that were last
-        changed before that time, in seconds. If the metadata of a complete checkpoint cannot be
-        read, nobody knows what it needs, and nothing is returned until it is discarded.
+        changed before that time, in seconds. ``since``: files of that epoch and of later ones are
+        still being written, and are not returned. If the metadata of a complete checkpoint cannot
+        be read, nobody knows what it needs, and nothing is returned until it is discarded.
         """
         needed = set(keep)
         for checkpoint in self.completed():
@@ -229,20 +234,22 @@ class CheckpointStore:
                 _logger.warning("no state file is deleted while this is so: %s", error)
                 return set()
         files = self.state.list()
-        return {f.name for f in files if f.name not in needed and _is_older(f, before)}
+        return {f.name for f in files if f.name not in needed and _is_older(f, before, since)}
 
-    def collect(self, keep: Iterable[str], before: float | None = None) -> set[str]:
+    def collect(
+        self, keep: Iterable[str], before: float | None = None, since: int | None = None
+    ) -> set[str]:
         """Delete the files that `unreferenced` returns, and return them.
 
         What is on the stage is there for the live chains only.
         """
         self._lock.check()
         live = set(keep)
-        names = self.unreferenced(live, before)
+        names = self.unreferenced(live, before, since)
         self._system.for_each(self.storage.delete, sorted(names))
         if isinstance(self.storage, StagedStateStorage):
             for file in self.storage.staged():
-                if file.name not in live and _is_older(file, before):
+                if file.name not in live and _is_older(file, before, since):
                     self.storage.forget(file.name)
         return names
 
@@ -410,5 +417,8 @@ def _unusable(
     )
 
 
-def _is_older(file: FileStatus, before: float | None) -> bool:
-    return not file.is_directory and (before is None or file.modified < 1000 * before)
+def _is_older(file: FileStatus, before: float | None, since: int | None) -> bool:
+    if file.is_directory or (before is not None and file.modified >= 1000 * before):
+        return False
+    epoch = _OF_EPOCH.match(file.name)
+    return since is None or epoch is None or int(epoch.group(1)) < since

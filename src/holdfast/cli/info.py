@@ -10,6 +10,7 @@ import click
 from holdfast.cli.options import JOB_VERB, examples, job_options, settings_of
 from holdfast.cli.script import run_script
 from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.engines import engine_note
 from holdfast.plan.explain import explain, to_json
 from holdfast.plan.mermaid import to_mermaid
 from holdfast.plan.model import Plan
@@ -17,8 +18,9 @@ from holdfast.plan.svg import to_svg
 
 __all__ = ["command"]
 
+_TEXT: Final = "text"
+#: forms for tools and eyes; the text has more than the plan in it
 _FORMS: Final[dict[str, Callable[[Plan], str]]] = {
-    "text": explain,
     "json": to_json,
     "mermaid": to_mermaid,
     "svg": to_svg,
@@ -28,19 +30,24 @@ _FORMS: Final[dict[str, Callable[[Plan], str]]] = {
 class _PlanTaken(BaseException):
     """Ends a program where it would have run its job; no error, so nobody should catch it."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, engine: str) -> None:
         super().__init__(plan.name)
         self.plan = plan
+        self.engine = engine
 
 
 class _PlanEnvironment(StreamExecutionEnvironment):
     """Gives its plan to the command instead of running it."""
 
     def execute_async(self, job_name: str | None = None) -> NoReturn:
-        raise _PlanTaken(self._take_plan(job_name))
+        self._give_plan(job_name)
 
     def _execute_and_collect(self, node: int, job_name: str | None) -> NoReturn:
-        raise _PlanTaken(self._take_plan(job_name))
+        self._give_plan(job_name)
+
+    def _give_plan(self, job_name: str | None) -> NoReturn:
+        plan = self._take_plan(job_name)
+        raise _PlanTaken(plan, engine_note(plan, self._configuration))
 
 
 @click.command(
@@ -53,7 +60,7 @@ class _PlanEnvironment(StreamExecutionEnvironment):
         "holdfast info --json job.py | jq '.nodes[].uid'",
     ),
 )
-@click.option("--text", "form", flag_value="text", default="text", help="For people; the default.")
+@click.option("--text", "form", flag_value=_TEXT, default=_TEXT, help="For people; the default.")
 @click.option("--json", "form", flag_value="json", help="As Flink's JSON plan.")
 @click.option("--mermaid", "form", flag_value="mermaid", help="As a picture, drawn by Mermaid.")
 @click.option("--svg", "form", flag_value="svg", help="As a picture that a browser shows.")
@@ -67,13 +74,15 @@ def command(
 ) -> None:
     """Show the plan of a program, without running it.
 
-    The plan has levels, chains, exchanges, parallelism and uids. The program goes as far as the
-    first job that it would execute, and ends there.
+    The plan has the engine, levels, chains, exchanges, parallelism and uids. The program goes as
+    far as the first job that it would execute, and ends there.
     """
     try:
         run_script(script, arguments, settings_of(properties, **options), _PlanEnvironment)
     except _PlanTaken as taken:
-        click.echo(_FORMS[form](taken.plan).rstrip("\n"))
+        plan = taken.plan
+        text = explain(plan, taken.engine) if form == _TEXT else _FORMS[form](plan)
+        click.echo(text.rstrip("\n"))
         return
     message = (
         f"{script} came to its end without executing a job; call execute() on what "

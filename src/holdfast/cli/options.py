@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from holdfast.common.engine_options import ENGINE, EngineSetting
 from holdfast.common.recovery_options import ClaimMode
 
 __all__ = ["JOB_VERB", "examples", "job_options", "json_option", "properties_option", "settings_of"]
@@ -20,6 +21,7 @@ _KEYS: Final = {
     "claim_mode": "execution.state-recovery.claim-mode",
     "parallelism": "parallelism.default",
     "checkpoint_dir": "execution.checkpointing.dir",
+    "engine": ENGINE,
     "master": "spark.master",
 }
 
@@ -86,6 +88,11 @@ def job_options(command: _Command) -> _Command:
                 "--checkpoint-dir",
                 metavar="PATH",
                 help="Where checkpoints are kept, below the name of the job.",
+            ),
+            click.option(
+                "--engine",
+                type=click.Choice([engine.value for engine in EngineSetting], case_sensitive=False),
+                help="What runs the job: subtasks that stay, or a Spark job per epoch.",
             ),
             click.option(
                 "--master",

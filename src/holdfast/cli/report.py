@@ -31,6 +31,8 @@ def described(
     yield f"{job['name']}  {job['jid']}"
     since = time_of(job["start-time"])
     yield f"{job['state']} for {duration_of(job['duration'])}, since {since}"
+    if job.get("engine"):
+        yield f"engine: {job['engine']}: {job['engine-reason']}"
     yield ""
     yield from table(_HEADERS, map(_vertex, job["vertices"]))
     yield ""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["RuntimeExecutionMode"]
+from holdfast.common.configuration import Configuration
+
+__all__ = ["RUNTIME_MODE", "RuntimeExecutionMode", "is_batch"]
+
+RUNTIME_MODE = "execution.runtime-mode"
 
 
 class RuntimeExecutionMode(Enum):
@@ -16,3 +20,9 @@ class RuntimeExecutionMode(Enum):
     STREAMING = "STREAMING"
     BATCH = "BATCH"
     AUTOMATIC = "AUTOMATIC"
+
+
+def is_batch(configuration: Configuration) -> bool:
+    """Return whether the batch mode was asked for."""
+    mode = configuration.get_string(RUNTIME_MODE, RuntimeExecutionMode.STREAMING.value)
+    return mode.upper() == RuntimeExecutionMode.BATCH.value

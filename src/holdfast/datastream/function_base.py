@@ -91,6 +91,13 @@ class RuntimeContext(KeyedStateStore):
         """Whether the job takes checkpoints; told to source functions only."""
         return False
 
+    def stays_in_process(self) -> bool:
+        """Whether the function object lives as long as the attempt, in this process.
+
+        If not, an epoch may be run again, and the next one may be another process's.
+        """
+        return False
+
     @abstractmethod
     def get_staging_directory(self) -> str:
         """The address of a directory that lasts as long as the job's checkpoints.

@@ -296,6 +296,15 @@ class SinkFunction(Function):
         still holds in its memory. Fields of the function need not be sent: they go along.
         """
 
+    def end_round(self) -> None:
+        """Called in place of ``end_epoch`` where no checkpoint is taken and the function stays.
+
+        An engine that keeps functions in their processes from one checkpoint to the next calls it
+        several times a second. Records may wait in the memory of a client until the next
+        ``end_epoch``. By default it calls ``end_epoch``.
+        """
+        self.end_epoch()
+
 
 class SourceContext(ABC):
     """How a source function emits."""

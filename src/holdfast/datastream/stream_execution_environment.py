@@ -30,7 +30,8 @@ from holdfast.datastream.connectors.collection import CollectionSource
 from holdfast.datastream.connectors.dataframe import DataFrameSource
 from holdfast.datastream.connectors.function import FunctionSource
 from holdfast.datastream.data_stream import CloseableIterator, DataStream
-from holdfast.datastream.execution_mode import RuntimeExecutionMode
+from holdfast.datastream.engines import engine_note
+from holdfast.datastream.execution_mode import RUNTIME_MODE, RuntimeExecutionMode, is_batch
 from holdfast.datastream.functions import SourceFunction
 from holdfast.datastream.shipment import Shipment
 from holdfast.datastream.state_backend import (
@@ -151,13 +152,12 @@ class StreamExecutionEnvironment:
 
         Every job runs as a stream; ``AUTOMATIC`` is taken for ``STREAMING``.
         """
-        self._configuration.set_string("execution.runtime-mode", execution_mode.value)
+        self._configuration.set_string(RUNTIME_MODE, execution_mode.value)
         return self
 
     @property
     def _is_batch(self) -> bool:
-        mode = self._configuration.get_string("execution.runtime-mode", "STREAMING")
-        return mode.upper() == RuntimeExecutionMode.BATCH.value
+        return is_batch(self._configuration)
 
     def set_buffer_timeout(self, timeout_millis: int | Duration) -> StreamExecutionEnvironment:
         """The interval of epochs in milliseconds: how long a record waits at most for the next."""
@@ -361,8 +361,9 @@ class StreamExecutionEnvironment:
         return to_json(self._plan(None))
 
     def explain(self, job_name: str | None = None) -> str:
-        """The plan of the next execution: levels, chains, exchanges, parallelism, uids."""
-        return explain(self._plan(job_name))
+        """The plan of the next execution: engine, levels, chains, exchanges, parallelism, uids."""
+        plan = self._plan(job_name)
+        return explain(plan, engine_note(plan, self._configuration))
 
     def close(self) -> None:
         """Nothing to let go of: a job cleans up after itself, and the session is the user's."""

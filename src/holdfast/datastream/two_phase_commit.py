@@ -3,9 +3,9 @@
 The output goes into transactions of the outside system: rows of a database, messages of a broker,
 files under a hidden name. Its life, in steps:
 
-1. Begin, with the first record of an epoch. An epoch without records has no transaction.
-2. Pre-commit, at the end of the epoch: all of it is stored, none of it can be seen. From now on the
-   transaction is pending, and its handle is part of the state.
+1. Begin, with the first record. If there are no records, there is no transaction.
+2. Pre-commit, at the end of the epoch or at the checkpoint: all of it is stored, none of it can be
+   seen. From now on the transaction is pending, and its handle is part of the state.
 3. Snapshot: the next checkpoint takes all pending transactions in.
 4. Commit, when that checkpoint is complete.
 
@@ -18,9 +18,15 @@ What happens if the process dies, or the epoch is run again:
                       Or it is: the next attempt commits it
     after 4           the next attempt commits it again
 
-Unlike Flink's, a transaction lives within one run of one epoch, not from one checkpoint to the
-next: an epoch may be run again from the state before it, in another process, while the first run
-has already written, so each run needs a transaction of its own.
+How long a transaction lives depends on the engine:
+
+    subtasks stay in their processes    from one checkpoint to the next, as in Flink
+    an epoch may be run again           within one run of one epoch: another process may run it from
+                                        the state before it, while the first run has already
+                                        written, so each run needs a transaction of its own
+
+A checkpoint contains the same in both cases: transactions that are pre-committed. So one of either
+engine is recovered by the other.
 """
 
 from __future__ import annotations
@@ -123,7 +129,7 @@ class TwoPhaseCommitSinkFunction(_SinkFunction, CheckpointedFunction, Checkpoint
 
     @abstractmethod
     def begin_transaction(self) -> Any:
-        """Begin a transaction; called before the first record of an epoch."""
+        """Begin a transaction; called before its first record."""
 
     @abstractmethod
     def invoke(self, transaction: Any, value: Any, context: SinkFunction.Context) -> None:
@@ -133,7 +139,7 @@ class TwoPhaseCommitSinkFunction(_SinkFunction, CheckpointedFunction, Checkpoint
     def pre_commit(self, transaction: Any) -> None:
         """Store all of the transaction, so that a commit can no longer fail for a lack of it.
 
-        Called at the end of the epoch. An exception fails the epoch.
+        Called at the end of the epoch, or at the checkpoint. An exception fails the epoch.
         """
 
     @abstractmethod
@@ -250,12 +256,23 @@ class TwoPhaseCommitSinkFunction(_SinkFunction, CheckpointedFunction, Checkpoint
             self.finish_processing(self._transaction)
 
     def end_epoch(self) -> None:
-        """Pre-commit what the epoch wrote (step 2); called at the end of every epoch."""
+        """Pre-commit what was written (step 2).
+
+        Called at the end of every epoch; where subtasks stay in their processes, at every
+        checkpoint, and in jobs without checkpoints at the end of every round.
+        """
         self._recover()
         if self._transaction is not None:
             self.pre_commit(self._transaction)
             self._pending += (_Pending(self._transaction, self._started),)
             self._transaction = None
+
+    def end_round(self) -> None:
+        """Leave the transaction open: there is no checkpoint here.
+
+        What the attempt before has left is dealt with, and does not wait for a checkpoint.
+        """
+        self._recover()
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         """Give all pending transactions to the checkpoint (step 3); called after ``end_epoch``."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from holdfast.driver.alignment import WatermarkGroups
 from holdfast.errors import DisagreementError, InternalError
 from holdfast.plan.model import Plan
-from holdfast.runtime.protocol import Acknowledgement, EpochTask, Origin
+from holdfast.runtime.protocol import Acknowledgement, EpochTask, Origin, StoredState
 from holdfast.state.catalog import SavedState, merged
 from holdfast.state.chain import Chain
 
@@ -50,6 +50,8 @@ class Barrier(NamedTuple):
 
     Attributes:
         drains: before the checkpoint, sources end and time goes to its end.
+        halts: nothing is read after it, until the next epoch says otherwise.
+        awaited: somebody waits for the checkpoint.
     """
 
     checkpoint: int | None = None
@@ -57,6 +59,8 @@ class Barrier(NamedTuple):
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
     drains: bool = False
+    halts: bool = False
+    awaited: bool = False
 
 
 class Manner(NamedTuple):
@@ -73,11 +77,13 @@ class EpochBook:
 
     Attributes:
         largest_quota: the bound for what a source subtask reads in one epoch.
+        adapts: an epoch may read less, if it takes long.
     """
 
     job: str
     plan: Plan
     largest_quota: int = 4_000_000
+    adapts: bool = True
     attempt: int = 0
     quota: int = FIRST_QUOTA
     #: the head of every subtask's state, by level
@@ -102,7 +108,11 @@ class EpochBook:
         """Every subtask starts without state."""
         self._clear()
         self._groups = WatermarkGroups(self.plan)
-        self.quota = min(self.quota, self.largest_quota)
+        self.quota = self._first_quota
+
+    @property
+    def _first_quota(self) -> int:
+        return min(FIRST_QUOTA, self.largest_quota) if self.adapts else self.largest_quota
 
     def _clear(self) -> None:
         self.chains = [[Chain()] * level.parallelism for level in self.plan.levels]
@@ -123,7 +133,7 @@ class EpochBook:
         self._clear()
         self.attempt = attempt
         self.origin = origin
-        self.quota = min(FIRST_QUOTA, self.largest_quota)
+        self.quota = self._first_quota
         if origin is not None and continues:
             self.chains = [list(level) for level in origin.levels]
 
@@ -156,6 +166,7 @@ class EpochBook:
                 aborted=barrier.aborted,
                 plans=dict(plans) if level.index == 0 else {},
                 ceilings=ceilings if level.index == 0 else {},
+                halts=barrier.halts or manner.closing,
             )
             for level in self.plan.levels
         ]
@@ -181,6 +192,12 @@ class EpochBook:
         self.states = _states(by_place.values())
         return report, unneeded
 
+    def take(self, state: StoredState) -> list[str]:
+        """Move the head of a subtask to a state that was stored; returns files nobody needs now."""
+        if state.failure is not None:
+            return []
+        return self._move_head(state.level, state.subtask, state.chain)
+
     def _by_place(self, acks: Iterable[Acknowledgement]) -> dict[tuple[int, int], Acknowledgement]:
         by_place: dict[tuple[int, int], Acknowledgement] = {}
         for ack in acks:
@@ -196,15 +213,22 @@ class EpochBook:
     def _advance(self, acks: dict[tuple[int, int], Acknowledgement]) -> list[str]:
         unneeded: list[str] = []
         for (level, subtask), ack in acks.items():
-            before = {ref.name for ref in self.chains[level][subtask].all_files}
-            self.chains[level][subtask] = ack.chain
-            unneeded += sorted(before - {ref.name for ref in ack.chain.all_files})
+            unneeded += self._move_head(level, subtask, ack.chain)
             for uid, values in ack.metrics.items():
                 self.metrics[uid, subtask] = values
             for uid, time in ack.watermarks.items():
                 self.watermarks[uid, subtask] = time
         self.idle = {(uid, ack.subtask) for ack in acks.values() for uid in ack.idle}
         return unneeded
+
+    def _move_head(self, level: int, subtask: int, chain: Chain) -> list[str]:
+        """Move a head, and never back: a subtask may acknowledge while its newest state comes."""
+        head = self.chains[level][subtask]
+        if chain.until < head.until:
+            return []
+        self.chains[level][subtask] = chain
+        before = {ref.name for ref in head.all_files}
+        return sorted(before - {ref.name for ref in chain.all_files})
 
     def _report(
         self,
@@ -235,6 +259,8 @@ class EpochBook:
 
     def _adapt_quota(self, acks: dict[tuple[int, int], Acknowledgement], seconds: float) -> None:
         """Larger epochs under load, so that the fixed cost of an epoch counts for less."""
+        if not self.adapts:
+            return
         if seconds > _LONG_EPOCH:
             self.quota = max(FIRST_QUOTA, self.quota // 2)
         elif seconds < _SHORT_EPOCH and any(ack.saturated for ack in acks.values()):

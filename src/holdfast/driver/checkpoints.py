@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.checkpoint.coordinator import Coordinator
 from holdfast.checkpoint.errors import CheckpointError, DirectoryInUseError
@@ -36,6 +37,7 @@ from holdfast.checkpoint.events import (
     ReportCheckpoint,
     StopJob,
     SubtaskAcknowledged,
+    TimePassed,
     WriteMetadata,
 )
 from holdfast.checkpoint.metadata import CheckpointMetadata, LevelImage
@@ -55,6 +57,7 @@ from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.driver.book import Barrier, EpochBook
 from holdfast.driver.start import Start, check_pickles, fit, operator_images
+from holdfast.driver.storing import PendingCheckpoint, Storing
 from holdfast.errors import JobExecutionError
 from holdfast.filesystem import FileSystem, FileSystemError, check_scheme
 from holdfast.filesystem.local import LOCAL
@@ -63,11 +66,13 @@ from holdfast.plan.model import Plan
 from holdfast.printable import get_logger
 from holdfast.runtime.context import Clock
 from holdfast.runtime.faults import Faults
+from holdfast.runtime.protocol import Acknowledgement, StoredState
 from holdfast.runtime.stopwatch import Stopwatch
 from holdfast.state.errors import StateStorageError
 from holdfast.state.storage import StateStorage
 
 Report = Callable[[ReportCheckpoint, tuple[int, ...]], None]
+_T = TypeVar("_T")
 #: what a job was told that begins at the beginning; no address
 _AFRESH = ""
 
@@ -99,12 +104,14 @@ class JobCheckpoints:
         storage: StateStorage | None = None,
         files: FileSystem = LOCAL,
         report: Report = lambda told, retained: None,
+        faults: Faults | None = None,
     ) -> None:
         """Read the settings; without a directory in them, checkpoints live as long as the job.
 
         ``scratch``: the job's own directory, which the workers see. ``storage``: where the state
         of a job is that takes no checkpoints. ``files``: what finds the file systems of addresses.
         ``report``: is told of every checkpoint that begins or ends, with the ids of those kept.
+        ``faults``: what is to go wrong on purpose.
         """
         config = CheckpointConfig(configuration)
         directory = config.get_checkpoint_directory()
@@ -125,6 +132,9 @@ class JobCheckpoints:
         self._settings = _settings(config)
         self._coordinator = Coordinator(self._settings)
         self._report = report
+        self._faults = faults or Faults()
+        #: the states that are being stored while the stream goes on
+        self._storing = Storing()
         self._requests: SimpleQueue[CheckpointRequested] = SimpleQueue()
         #: who asked for what, by request: they get the id of a checkpoint, the path of a savepoint
         self._answers: dict[str, CompletableFuture[Any]] = {}
@@ -234,6 +244,8 @@ class JobCheckpoints:
     def _begin(self, start: Start | None) -> None:
         own = start.metadata.id if start is not None and start.directory is None else None
         self._do(AttemptStarting(self._clock(), own))
+        self._drop_aborted()
+        self._storing.begin_attempt()
 
     def ask_savepoint(
         self, directory: str | None, stop: bool = False, drain: bool = False
@@ -253,21 +265,24 @@ class JobCheckpoints:
             return CompletableFuture.failed(problem)
         return self._ask(target, stop, drain)
 
-    def ask_checkpoint(self) -> CompletableFuture[int]:
-        """Ask for a checkpoint with one of the next epochs, whatever the time; from any thread."""
+    def ask_checkpoint(self, halts: bool = False) -> CompletableFuture[int]:
+        """Ask for a checkpoint with one of the next epochs, whatever the time; from any thread.
+
+        ``halts``: nothing is to be read after it, for the job leaves with it.
+        """
         if not self.enabled:
             message = (
                 "the job takes no checkpoints; set 'execution.checkpointing.interval', or "
                 "take a savepoint"
             )
             return CompletableFuture.failed(CheckpointError(message))
-        return self._ask(None)
+        return self._ask(None, leaves=halts)
 
     def _ask(
-        self, directory: str | None, stop: bool = False, drain: bool = False
+        self, directory: str | None, stop: bool = False, drain: bool = False, leaves: bool = False
     ) -> CompletableFuture[Any]:
         answer: CompletableFuture[Any] = CompletableFuture()
-        request = CheckpointRequested(directory, stop, drain, str(id(answer)))
+        request = CheckpointRequested(directory, stop, drain, str(id(answer)), leaves)
         self._answers[request.request] = answer
         self._requests.put(request)
         return answer
@@ -278,6 +293,13 @@ class JobCheckpoints:
             self._answers.popitem()[1].set_exception(
                 CheckpointError("there is no checkpoint: the job has ended")
             )
+
+    def due_in(self, forced: bool = False) -> int | None:
+        """Return in how many milliseconds an epoch is wanted at the latest; None: by nobody.
+
+        ``forced``: the next epoch takes a checkpoint as soon as that is possible.
+        """
+        return 0 if not self._requests.empty() else self._coordinator.due_in(self._clock(), forced)
 
     def epoch_starting(self, epoch: int, forced: bool = False, closing: bool = False) -> Barrier:
         """What the epoch carries: a checkpoint perhaps, and what listeners are told (step 1)."""
@@ -298,8 +320,14 @@ class JobCheckpoints:
     def _barrier(self, order: InjectBarrier) -> Barrier:
         if not self._note(order.checkpoint_id):
             return Barrier()
-        drains = order.savepoint is not None and order.savepoint.drain
-        return Barrier(order.checkpoint_id, order.timestamp, drains=drains)
+        requests = self._coordinator.requests_of(order.checkpoint_id)
+        return Barrier(
+            order.checkpoint_id,
+            order.timestamp,
+            drains=any(request.drain for request in requests),
+            halts=any(request.halts for request in requests),
+            awaited=bool(requests),
+        )
 
     def _note(self, checkpoint: int) -> bool:
         """Take note of an id before it is given away; if that is not possible, nobody hears of it.
@@ -319,33 +347,73 @@ class JobCheckpoints:
     def epoch_accepted(
         self,
         epoch: int,
-        failures: Iterable[str],
+        acks: Sequence[Acknowledgement],
         acknowledged: Iterable[SubtaskAcknowledged],
         book: EpochBook,
         log: Callable[[], Mapping[str, bytes]],
-        faults: Faults,
         steps: Stopwatch,
     ) -> Completion:
         """Complete the checkpoint that the epoch carried (steps 9 and 10).
 
-        ``log``: what the executor needs to go on after the epoch.
+        If its state is still being stored, `settle` does that later. ``log``: what the executor
+        needs to go on after the epoch.
 
         Raises:
             JobExecutionError: when too many checkpoints failed.
         """
         completion = Completion()
-        failed = (*self._unnoted, *failures)
+        failures = (ack.snapshot_failure for ack in acks if ack.snapshot_failure)
+        checkpoint = self._coordinator.running
         # NB: nobody asks who acknowledged an epoch that carries no checkpoint
-        acks = tuple(acknowledged) if self._coordinator.in_flight else ()
-        event = EpochAccepted(epoch, self._clock(), failed, acks)
+        times = () if checkpoint is None else tuple(acknowledged)
+        # NB: also if the checkpoint fails; what is stored is the head of what comes after it
+        missing = set() if checkpoint is None else self._storing.expect(checkpoint, epoch, acks)
+        event = EpochAccepted(epoch, self._clock(), (*self._unnoted, *failures), times)
         for instruction in self._coordinator.handle(event):
             if isinstance(instruction, WriteMetadata):
-                faults.reach(9, epoch, True)
-                completion = self._write(instruction, book, log, steps)
-                faults.reach(10, epoch, True)
+                make = partial(self._image, instruction, book, log)
+                image = self._attempted(instruction, steps, make)
+                if image is not None:
+                    pending = PendingCheckpoint(instruction, image, times, missing)
+                    completion = self._write_if_stored(pending, book, steps)
             else:
                 self._carry_out(instruction)
         return completion
+
+    def is_storing(self, checkpoint: int) -> bool:
+        """Return whether a checkpoint waits for its state."""
+        return checkpoint in self._storing
+
+    def state_stored(self, state: StoredState, book: EpochBook) -> None:
+        """Take note of a state; `settle` draws the conclusions."""
+        self.forget_files(book.take(state))
+        self._storing.take(state)
+
+    def settle(self, book: EpochBook, steps: Stopwatch) -> dict[int, Completion]:
+        """Complete the checkpoints whose state is stored (steps 9 and 10), abort expired ones.
+
+        Returns what came of those whose states have come, by id.
+
+        Raises:
+            JobExecutionError: when too many checkpoints failed.
+        """
+        ended = {
+            pending.order.checkpoint_id: self._write_if_stored(pending, book, steps)
+            for pending in self._storing.settled()
+        }
+        now = self._clock()
+        expired = self._coordinator.expired(now)
+        if expired:
+            late = filter(None, map(self._storing.get, expired))
+            acks = {pending.order.checkpoint_id: pending.acknowledgements() for pending in late}
+            self._do(TimePassed(now, acks))
+        self._drop_aborted()
+        return ended
+
+    def _drop_aborted(self) -> None:
+        """Forget the checkpoints that were aborted while their state was stored."""
+        for checkpoint in self._storing.drop(self._coordinator.in_flight):
+            self._do(MetadataFailed(checkpoint, self._clock(), "it was aborted"))
 
     def epoch_failed(self, epoch: int, reason: str) -> None:
         """Give up the checkpoint that the epoch carried."""
@@ -356,6 +424,7 @@ class JobCheckpoints:
         try:
             self._take_requests()
             self._do(JobEnding(self._clock(), outcome))
+            self._drop_aborted()
             if self.enabled:
                 self.store.collect(())  # the live chains end with the job
                 if outcome is not Outcome.FAILED:
@@ -374,28 +443,47 @@ class JobCheckpoints:
             for name in unneeded:
                 self.storage.delete(name)
 
-    def _write(
-        self,
-        order: WriteMetadata,
-        book: EpochBook,
-        log: Callable[[], Mapping[str, bytes]],
-        steps: Stopwatch,
+    def _write_if_stored(
+        self, pending: PendingCheckpoint, book: EpochBook, steps: Stopwatch
     ) -> Completion:
-        try:
-            with steps.timed("complete"):
-                metadata = self._metadata(order, book, log())
-                path = self._put_in_place(order, metadata)
-        except DirectoryInUseError:
-            raise
-        except (CheckpointError, StateStorageError, FileSystemError) as error:
-            self._do(MetadataFailed(order.checkpoint_id, self._clock(), str(error)))
+        """Write a checkpoint, unless some of its state has failed, or is still to come."""
+        order, failure = pending.order, pending.failure
+        if failure is not None:
+            self._do(MetadataFailed(order.checkpoint_id, self._clock(), failure))
+            return Completion()
+        if pending.missing:
+            self._storing.add(pending)
+            return Completion()
+        self._faults.reach(9, order.epoch, True)
+        completion = self._write(order, pending.metadata(), book, steps)
+        self._faults.reach(10, order.epoch, True)
+        return completion
+
+    def _write(
+        self, order: WriteMetadata, metadata: CheckpointMetadata, book: EpochBook, steps: Stopwatch
+    ) -> Completion:
+        put = partial(self._put_in_place, order, metadata)
+        path = self._attempted(order, steps, put)
+        if path is None:
             return Completion()
         with steps.timed("commit"):
             return self._completed(order, metadata, path, book)
 
-    def _metadata(
-        self, order: WriteMetadata, book: EpochBook, log: Mapping[str, bytes]
+    def _attempted(self, order: WriteMetadata, steps: Stopwatch, do: Callable[[], _T]) -> _T | None:
+        """Do a part of writing a checkpoint; None if that failed, and the checkpoint with it."""
+        try:
+            with steps.timed("complete"):
+                return do()
+        except DirectoryInUseError:
+            raise
+        except (CheckpointError, StateStorageError, FileSystemError) as error:
+            self._do(MetadataFailed(order.checkpoint_id, self._clock(), str(error)))
+            return None
+
+    def _image(
+        self, order: WriteMetadata, book: EpochBook, log: Callable[[], Mapping[str, bytes]]
     ) -> CheckpointMetadata:
+        """Return what is known of a checkpoint when its epoch is accepted."""
         return CheckpointMetadata(
             id=order.checkpoint_id,
             timestamp=self._clock(),
@@ -404,7 +492,7 @@ class JobCheckpoints:
             savepoint=False,
             levels=tuple(LevelImage(len(chains), tuple(chains)) for chains in book.chains),
             operators=operator_images(self.plan, book.stateful, book.states),
-            spark=dict(log),
+            spark=dict(log()),
         )
 
     def _put_in_place(self, order: WriteMetadata, metadata: CheckpointMetadata) -> str:
@@ -434,7 +522,8 @@ class JobCheckpoints:
     def _let_go(self, book: EpochBook) -> None:
         """Delete what the new checkpoint makes superfluous (step 10)."""
         chains = (chain for level in book.chains for chain in level)
-        self.store.collect(ref.name for chain in chains for ref in chain.all_files)
+        live = {ref.name for chain in chains for ref in chain.all_files}
+        self.store.collect(live | self._storing.files, since=self._storing.since)
         if self._claimed is not None:
             dispose_savepoint(self._claimed, self._files)
             self._claimed = None

@@ -7,13 +7,17 @@ An epoch is one of these, and a job goes through them from top to bottom:
     closing    listeners hear of the last checkpoint, transactions are committed, functions closed
 
 A job that neither takes checkpoints nor has anyone to tell ends with its last record.
+
+The state of a checkpoint may still be stored when its epoch is over. Such a checkpoint is completed
+at the beginning of a later epoch; one that somebody waits for is completed before its epoch ends.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from holdfast.datastream.functions import CheckpointListener
 from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
@@ -30,12 +34,16 @@ from holdfast.driver.start import Start
 from holdfast.errors import DisagreementError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
+from holdfast.runtime.blocks import Block
 from holdfast.runtime.failures import to_exception
 from holdfast.runtime.faults import Faults
 from holdfast.runtime.protocol import EpochTask, Failure
 from holdfast.runtime.stopwatch import Stopwatch
 
 __all__ = ["Epochs", "has_listeners"]
+
+#: between two looks at the clock and at requests, while states are stored, in milliseconds
+_PATIENCE: Final = 100
 
 
 @dataclass
@@ -50,6 +58,10 @@ class _Running:
     @property
     def takes_checkpoint(self) -> bool:
         return self.barrier.checkpoint is not None
+
+    @property
+    def is_awaited(self) -> bool:
+        return self.barrier.awaited or self.order.last
 
 
 @dataclass(frozen=True)
@@ -82,14 +94,15 @@ class Epochs:
     ) -> None:
         """Nothing runs yet; ``name`` is that of the plan, for workers."""
         self.plan = plan
-        self.book = EpochBook(name, plan, largest_quota)
+        adapts = not engine.abilities.keeps_state
+        self.book = EpochBook(name, plan, largest_quota, adapts)
         self.report: EpochReport | None = None
         self._engine = engine
         self._checkpoints = checkpoints
         self._recorder = recorder
         self._faults = faults
         self._delivery = Delivery(plan, dict(collected))
-        self._planners = Planners(plan)
+        self._planners = Planners(plan, engine.abilities.keeps_state)
         self._closes_at_end = not (checkpoints.enabled or has_listeners(plan))
         #: the epoch that is neither accepted nor given up
         self._running: _Running | None = None
@@ -109,6 +122,7 @@ class Epochs:
     def trigger(self, order: RunEpoch, checkpoint: bool = False) -> None:
         """Begin an epoch (step 1); with ``checkpoint`` it takes one, whatever the time."""
         steps = Stopwatch()
+        self._take_stored(steps)
         with steps.timed("trigger"):
             forced = checkpoint or order.last
             barrier = self._checkpoints.epoch_starting(order.epoch, forced, order.closing)
@@ -125,8 +139,10 @@ class Epochs:
             takes_checkpoints=self._checkpoints.enabled,
         )
 
-    def run(self) -> Completion:
+    def run(self, is_cancelled: Callable[[], bool] = lambda: False) -> Completion:
         """Run the epoch that was begun (steps 2 to 10); returns what its checkpoint brought about.
+
+        If somebody waits for the checkpoint, so does this, unless the job is cancelled meanwhile.
 
         Raises:
             DisagreementError: when its subtasks have read different runs of a producer; nothing of
@@ -142,9 +158,8 @@ class Epochs:
                 acks = accepted.outcome.acks
                 self._recorder.epoch(accepted.report, acks, self.book, running.barrier)
             with running.steps.timed("deliver"):
-                blocks = self._delivery.deliver(accepted.outcome.results, self._engine.check)
-                self._engine.write(blocks)
-            completion = self._complete(running, accepted.outcome)
+                self.deliver(accepted.outcome.results)
+            completion = self._complete(running, accepted.outcome, is_cancelled)
             with running.steps.timed("commit"):
                 self._checkpoints.forget_files(accepted.unneeded)
         finally:
@@ -152,6 +167,10 @@ class Epochs:
             self.report = replace(accepted.report, steps=steps)
             self._recorder.epoch_ended(self.report, running.barrier)
         return completion
+
+    def deliver(self, results: list[Block]) -> None:
+        """Hand out results: print them, give them to the program, or let the engine write them."""
+        self._engine.write(self._delivery.deliver(results, self._engine.check))
 
     def give_up(self, reason: str) -> None:
         """Give up an epoch that was begun and not accepted, if there is one."""
@@ -172,17 +191,32 @@ class Epochs:
         with running.steps.timed("agree"):
             return _Accepted(outcome, *self.book.accept(epoch, outcome.acks, started, seconds))
 
-    def _complete(self, running: _Running, outcome: EpochOutcome) -> Completion:
+    def _complete(
+        self, running: _Running, outcome: EpochOutcome, is_cancelled: Callable[[], bool]
+    ) -> Completion:
         """Complete the checkpoint of an accepted epoch, if it carried one (steps 9 and 10)."""
-        return self._checkpoints.epoch_accepted(
+        completion = self._checkpoints.epoch_accepted(
             running.order.epoch,
-            [ack.snapshot_failure for ack in outcome.acks if ack.snapshot_failure],
+            outcome.acks,
             self._recorder.acknowledgements(outcome.acks),
             self.book,
             self._engine.log,
-            self._faults,
             running.steps,
         )
+        checkpoint = running.barrier.checkpoint
+        if checkpoint is None or not running.is_awaited:
+            return completion
+        while self._checkpoints.is_storing(checkpoint) and not is_cancelled():
+            ended = self._take_stored(running.steps, _PATIENCE)
+            completion = ended.get(checkpoint, completion)
+        return completion
+
+    def _take_stored(self, steps: Stopwatch, patience_ms: int = 0) -> dict[int, Completion]:
+        """Take the states that were stored, and complete checkpoints with them."""
+        for state in self._engine.stored(patience_ms):
+            self._recorder.stored(state, self.book.chains[state.level][state.subtask])
+            self._checkpoints.state_stored(state, self.book)
+        return self._checkpoints.settle(self.book, steps)
 
 
 def _check_failures(failures: Sequence[Failure]) -> None:

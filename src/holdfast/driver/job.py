@@ -37,6 +37,7 @@ from holdfast.driver.job_events import (
     CheckpointEnded,
     Effect,
     EndJob,
+    EpochAbandoned,
     EpochCommitted,
     EpochDiscarded,
     JobEvent,
@@ -76,12 +77,14 @@ _ENDS: Final[dict[type, tuple[type, ...]]] = {
     TurnCame: (AwaitTurn,),
     EpochCommitted: (RunEpoch,),
     EpochDiscarded: (RunEpoch,),
+    EpochAbandoned: (RunEpoch,),
     ActionFailed: FALLIBLE,
     AttemptStopped: (StopAttempt,),
     PlanChanged: (ChangePlan,),
     PlanRefused: (ChangePlan,),
     TimeIsUp: (Wait,),
 }
+_EPOCH_ENDS: Final = (EpochCommitted, EpochDiscarded, EpochAbandoned)
 
 
 class Goal(Enum):
@@ -156,6 +159,11 @@ class JobMachine:
         return isinstance(self.action, EndJob)
 
     @property
+    def is_closing(self) -> bool:
+        """Return whether the next epoch of the attempt closes it."""
+        return self._cancelled or self._goal is not Goal.READ
+
+    @property
     def log(self) -> tuple[JobEvent | JobInstruction, ...]:
         """Return the last events and instructions, oldest first."""
         return tuple(self._log)
@@ -190,8 +198,10 @@ class JobMachine:
             return
         expected = _ENDS.get(type(event))
         fits = self.action is None if expected is None else isinstance(self.action, expected)
-        if isinstance(event, EpochCommitted | EpochDiscarded) and isinstance(self.action, RunEpoch):
+        if isinstance(event, _EPOCH_ENDS) and isinstance(self.action, RunEpoch):
             fits = event.epoch == self.action.epoch
+        if isinstance(event, EpochAbandoned):
+            fits = fits and self._cancelled
         if not fits:
             raise InternalError(f"{event} while {self.action} is carried out")
 
@@ -209,6 +219,8 @@ class JobMachine:
                 return [self._epoch_committed(event)]
             case EpochDiscarded():
                 return self._epoch_discarded(event)
+            case EpochAbandoned():
+                return [self._epoch_abandoned()]
             case ActionFailed():
                 return self._action_failed(event)
             case AttemptStopped():
@@ -287,6 +299,12 @@ class JobMachine:
             assert isinstance(self.action, RunEpoch)
             return [RunEpoch(event.epoch, self.action.last, self.action.closing, again=True)]
         return self._action_failed(ActionFailed(event.failure, event.now))
+
+    def _epoch_abandoned(self) -> StopAttempt:
+        """A job that is cancelled leaves without the epoch in which its functions are closed."""
+        if self._goal is Goal.READ:
+            self._goal = Goal.CANCEL
+        return StopAttempt()
 
     # Failures
 

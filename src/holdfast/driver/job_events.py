@@ -39,6 +39,7 @@ __all__ = [
     "CheckpointEnded",
     "Effect",
     "EndJob",
+    "EpochAbandoned",
     "EpochCommitted",
     "EpochDiscarded",
     "JobEvent",
@@ -68,10 +69,13 @@ class Abilities:
         reruns: run an epoch again within an attempt, from the state before it. An engine whose
             subtasks keep their state between epochs cannot: its attempt fails instead.
         resizes: run another plan of the job in the next attempt.
+        keeps_state: subtasks keep their state and go on reading between epochs. Their state is
+            written for checkpoints only, while the stream goes on (`Engine.stored`).
     """
 
     reruns: bool
     resizes: bool
+    keeps_state: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,13 @@ class EpochDiscarded:
     epoch: int
     failure: BaseException
     now: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochAbandoned:
+    """The job is cancelled, and the epoch that runs was not waited for; nothing of it is kept."""
+
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +220,7 @@ JobEvent: TypeAlias = (
     | TurnCame
     | EpochCommitted
     | EpochDiscarded
+    | EpochAbandoned
     | ActionFailed
     | AttemptStopped
     | PlanChanged

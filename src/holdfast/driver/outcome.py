@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from holdfast.errors import HoldfastError
 from holdfast.runtime.blocks import Block, Kind
 from holdfast.runtime.log_lines import LogLine, decode_line
 from holdfast.runtime.protocol import (
@@ -15,6 +16,10 @@ from holdfast.runtime.protocol import (
     decode_failure,
     decode_log,
 )
+
+
+class AbandonedError(HoldfastError):
+    """Nobody waits for the end of an epoch any more: the job is cancelled."""
 
 
 @dataclass

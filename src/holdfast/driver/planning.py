@@ -13,8 +13,12 @@ from holdfast.runtime.protocol import Origin
 class Planners:
     """The planners of a job's sources, made anew for each attempt."""
 
-    def __init__(self, plan: Plan) -> None:
-        """Find the sources; nothing is asked yet."""
+    def __init__(self, plan: Plan, run_free: bool = False) -> None:
+        """Find the sources; nothing is asked yet.
+
+        ``run_free``: the readers run free, since no epoch is run again.
+        """
+        self._run_free = run_free
         self._sources: dict[str, Source] = {
             op.uid: op.node.operation.source
             for op in plan.operators.values()
@@ -29,6 +33,8 @@ class Planners:
             planner = source.create_planner(origin is not None and uid in origin.operators)
             if planner is not None:
                 self._planners[uid] = planner
+                if self._run_free:
+                    planner.run_free()
 
     def plans(self) -> dict[str, bytes]:
         """What the readers of the next epoch are told, by operator uid."""

@@ -1,5 +1,7 @@
 """A read of one key's state while the job runs: as of the last accepted epoch.
 
+If the subtasks of the engine keep their state, the one that has the key is asked instead.
+
 The driver knows the heads of all states. A key is in one of them, and in few chunks of its files.
 Files of a head may be deleted as soon as there is a newer one, so a read that misses one begins
 anew with that.
@@ -12,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from holdfast.driver.book import EpochBook
+from holdfast.driver.engine import Engine
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.window_contexts import namespace_of
 from holdfast.state.chain import Chain
@@ -26,7 +29,7 @@ from holdfast.state.serializers import Loads
 from holdfast.state.storage import ReadableStorage, StateStorage
 from holdfast.state.ttl_pairs import split_times
 
-__all__ = ["query_state"]
+__all__ = ["ask_subtask", "query_state"]
 
 #: how often a read begins anew; each time another epoch was accepted meanwhile
 _TRIES: Final = 50
@@ -67,6 +70,26 @@ def query_state(
     raise StateStorageError(message)
 
 
+def ask_subtask(
+    engine: Engine, plan: Plan, operator: str, state: str, key: Any, window: Any = None
+) -> Any:
+    """Return what a key has in a state now, on an engine whose subtasks keep their state.
+
+    Raises:
+        StateLookupError: when there is no such operator, or it has no such state.
+        StateStorageError: when the subtask cannot be asked.
+        TypeError: when the key cannot be one of the operator's.
+    """
+    op = _operator(plan, operator)
+    kept = _kept(op, key)
+    return engine.query(op.level, _owner(op, kept), op.uid, state, kept, window)
+
+
+def _owner(op: PlannedOperator, key: Any) -> int:
+    """Return the number of the subtask that has a key."""
+    return subtask_of(key_group(key, op.max_parallelism), op.parallelism, op.max_parallelism)
+
+
 def _operator(plan: Plan, name: str) -> PlannedOperator:
     operators = plan.operators.values()
     found = [op for op in operators if op.uid == name] or [
@@ -98,8 +121,7 @@ def _heads(book: EpochBook, storage: StateStorage, op: PlannedOperator, key: Any
             storage = storage.elsewhere(origin.directory)
         saved = origin.chains(op.uid)
         return _Heads(storage, saved, saved, pickle.loads if origin.trusted else harmless_loads)
-    group = key_group(key, op.max_parallelism)
-    own = subtask_of(group, op.parallelism, op.max_parallelism)
+    own = _owner(op, key)
     return _Heads(storage, chains[own : own + 1], chains, pickle.loads)
 
 

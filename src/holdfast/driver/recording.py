@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.book import Barrier, EpochBook, EpochReport
+from holdfast.driver.engine import EngineChoice
 from holdfast.driver.start import Start
 from holdfast.errors import UserFunctionError, first_line
 from holdfast.history.events import (
@@ -38,13 +40,20 @@ from holdfast.history.events import (
     StatusChanged,
     SubtasksSeen,
 )
-from holdfast.history.figures import Epoch, checkpoint_parts, figures_after, metrics_by_operator
+from holdfast.history.figures import (
+    Epoch,
+    Stored,
+    checkpoint_parts,
+    figures_after,
+    metrics_by_operator,
+)
 from holdfast.history.job import JobHistory
 from holdfast.history.journal import Journal
 from holdfast.plan.model import Plan
-from holdfast.plan.vertices import job_graph
+from holdfast.plan.vertices import JobGraph, job_graph
 from holdfast.printable import get_logger
-from holdfast.runtime.protocol import Acknowledgement
+from holdfast.runtime.protocol import Acknowledgement, StoredState
+from holdfast.state.chain import Chain
 
 __all__ = ["Recorder"]
 
@@ -58,6 +67,34 @@ _FIGURES: Final = 5.0
 _LONGEST_TRACE: Final = 20_000
 
 
+@dataclass(frozen=True)
+class _Accepted:
+    """A checkpoint whose epoch was accepted.
+
+    Attributes:
+        known: the files of the checkpoint before.
+        stored: what was stored since, by (level, subtask).
+    """
+
+    graph: JobGraph
+    epoch: Epoch
+    triggered: int
+    known: Set[str]
+    stored: dict[tuple[int, int], Stored] = field(default_factory=dict)
+
+    def parts(self, late: Set[tuple[int, int]]) -> Parts:
+        """Return the parts of the subtasks that were in time."""
+        found = checkpoint_parts(self.graph, self.epoch, self.triggered, self.known, self.stored)
+        levels = {vertex.id: vertex.level for vertex in self.graph.vertices}
+        return {
+            vertex: [
+                None if (levels[vertex], subtask) in late else part
+                for subtask, part in enumerate(parts)
+            ]
+            for vertex, parts in found.items()
+        }
+
+
 class Recorder:
     """Tells a job's history what happens.
 
@@ -69,8 +106,8 @@ class Recorder:
         """Begin with nothing; without `keep_in` nothing outlives the process."""
         self.history = JobHistory()
         self._journal: Journal | None = None
-        #: the parts of subtasks in the checkpoint whose epoch was accepted
-        self._parts: Parts = {}
+        #: the checkpoints in flight whose epoch was accepted, by id
+        self._accepted: dict[int, _Accepted] = {}
         #: the state files of the checkpoint before
         self._files: set[str] = set()
         self._written = 0.0
@@ -83,7 +120,13 @@ class Recorder:
         for event in self.history.remembered():
             journal.tell(event)
 
-    def job(self, job_id: str, plan: Plan, configuration: Configuration) -> None:
+    def job(
+        self,
+        job_id: str,
+        plan: Plan,
+        configuration: Configuration,
+        choice: EngineChoice | None = None,
+    ) -> None:
         """A job is made."""
         self._tell(
             JobBegan(
@@ -94,6 +137,8 @@ class Recorder:
                 parallelism=max(op.parallelism for op in plan.operators.values()),
                 configuration=masked(configuration.to_dict()),
                 checkpointing=_checkpointing(configuration),
+                engine="" if choice is None else choice.name,
+                engine_reason="" if choice is None else choice.reason,
             )
         )
 
@@ -148,10 +193,19 @@ class Recorder:
         if time.monotonic() - self._written > _FIGURES:
             self._write(seen)
         if barrier.checkpoint is not None:
-            self._parts = checkpoint_parts(history.graph, epoch, barrier.timestamp, self._files)
+            accepted = _Accepted(history.graph, epoch, barrier.timestamp, self._files)
+            self._accepted[barrier.checkpoint] = accepted
             self._files = {
                 file.name for chains in book.chains for chain in chains for file in chain.all_files
             }
+
+    def stored(self, state: StoredState, head: Chain) -> None:
+        """A state was stored after its barrier was acknowledged; ``head``: the one before it."""
+        known = {file.name for file in head.all_files}
+        written = sum(file.size for file in state.chain.all_files if file.name not in known)
+        if state.checkpoint in self._accepted:
+            place = state.level, state.subtask
+            self._accepted[state.checkpoint].stored[place] = Stored(state, written)
 
     def epoch_ended(self, report: EpochReport, barrier: Barrier) -> None:
         """Nothing is left to do for an epoch."""
@@ -179,10 +233,9 @@ class Recorder:
 
     def checkpoint(self, told: ReportCheckpoint, retained: tuple[int, ...]) -> None:
         """A checkpoint began or ended; those are kept now."""
-        parts = self._without_late(told.late)
+        accepted = self._accepted.pop(told.record.id, None)
+        parts = {} if accepted is None else accepted.parts(told.late)
         self._tell(_checkpoint(told.record, retained, parts, self.history.graph.subtasks))
-        if told.record.status is not CheckpointStatus.IN_PROGRESS:
-            self._parts = {}
         self._log_checkpoint(told)
 
     def _log_checkpoint(self, told: ReportCheckpoint) -> None:
@@ -200,17 +253,6 @@ class Recorder:
                 details = record.id, job, record.failure
         level = logging.WARNING if told.is_failure else logging.INFO
         _checkpoint_logger.log(level, line, *details)
-
-    def _without_late(self, late: frozenset[tuple[int, int]]) -> Parts:
-        """Return the parts in a checkpoint of those that acknowledged before it expired."""
-        levels = {vertex.id: vertex.level for vertex in self.history.graph.vertices}
-        return {
-            vertex: [
-                None if (levels[vertex], subtask) in late else part
-                for subtask, part in enumerate(parts)
-            ]
-            for vertex, parts in self._parts.items()
-        }
 
     def close(self) -> None:
         """Nothing comes after this."""

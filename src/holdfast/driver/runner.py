@@ -23,7 +23,7 @@ from holdfast.common.time import wall_clock
 from holdfast.driver.book import EpochBook
 from holdfast.driver.checkpoints import JobCheckpoints
 from holdfast.driver.delivery import CollectedRecords
-from holdfast.driver.engine import Engine, PlannedJob
+from holdfast.driver.engine import Engine, EngineChoice, PlannedJob
 from holdfast.driver.epochs import Epochs, has_listeners
 from holdfast.driver.job import STATUSES, JobMachine
 from holdfast.driver.job_events import (
@@ -39,6 +39,7 @@ from holdfast.driver.job_events import (
     ChangePlan,
     CheckpointEnded,
     EndJob,
+    EpochAbandoned,
     EpochCommitted,
     EpochDiscarded,
     JobEvent,
@@ -58,7 +59,8 @@ from holdfast.driver.job_events import (
     TurnCame,
     Wait,
 )
-from holdfast.driver.queries import query_state
+from holdfast.driver.outcome import AbandonedError
+from holdfast.driver.queries import ask_subtask, query_state
 from holdfast.driver.recording import Recorder
 from holdfast.driver.rescaling import rescaled
 from holdfast.driver.restart import RestartPolicy, is_permanent, make_policy
@@ -115,6 +117,7 @@ class JobRunner:
         simulated: bool = False,
         policy: RestartPolicy | None = None,
         sleep: Callable[[float], None] | None = None,
+        choice: EngineChoice | None = None,
     ) -> None:
         """Lock the checkpoint directory, find where to begin, prepare the engine; nothing runs yet.
 
@@ -131,6 +134,7 @@ class JobRunner:
             simulated: all processes of the job are this one.
             policy: what follows a failure, instead of what the configuration says.
             sleep: waits before a restart, in place of this thread.
+            choice: what is told of the engine.
 
         Raises:
             CheckpointError: when the checkpoint directory is in use, or cannot be read.
@@ -143,7 +147,7 @@ class JobRunner:
         #: what else is to be done at the end of the job
         self._at_end: list[tuple[str, Callable[[], object]]] = []
         self.recorder = Recorder()
-        self.recorder.job(job_id, plan, configuration)
+        self.recorder.job(job_id, plan, configuration, choice)
         self.recorder.status(self.status)
         self._engine = engine
         self._clock = clock
@@ -159,7 +163,14 @@ class JobRunner:
         #: why an epoch was discarded
         self._disagreement: DisagreementError | None = None
         self.checkpoints = JobCheckpoints(
-            configuration, plan, scratch, clock, storage, files, self.recorder.checkpoint
+            configuration,
+            plan,
+            scratch,
+            clock,
+            storage,
+            files,
+            self.recorder.checkpoint,
+            self._faults,
         )
         try:
             self.start_from = self.checkpoints.open()
@@ -192,7 +203,15 @@ class JobRunner:
         )
         storage = self.checkpoints.storage
         self._engine.prepare(
-            PlannedJob(name, plan, storage, store.state.address, store.staging, self._faults)
+            PlannedJob(
+                name,
+                plan,
+                storage,
+                store.state.address,
+                store.staging,
+                self._faults,
+                epochs.deliver,
+            )
         )
         self.checkpoints.plan = plan
         self.recorder.plan(plan)
@@ -226,8 +245,10 @@ class JobRunner:
         return int((self._stopped - self._started) * 1000)
 
     def query_state(self, operator: str, state: str, key: Any, window: Any = None) -> Any:
-        """What a key has in a state as of the last accepted epoch."""
+        """What a key has in a state now, or as of the last accepted epoch."""
         try:
+            if self._engine.abilities.keeps_state:
+                return ask_subtask(self._engine, self.plan, operator, state, key, window)
             storage = self.checkpoints.storage
             return query_state(self.epochs.book, storage, operator, state, key, window)
         except StateError as error:
@@ -246,15 +267,19 @@ class JobRunner:
         return self.machine.ended or self.over.is_set()
 
     def cancel(self) -> None:
-        """Ask the job to end now, after the epoch that runs."""
+        """Ask the job to end now, after the epoch that runs, if that does not take long."""
         self.tell(CancelRequested())
+        self._engine.abandon()
+        self._engine.wake()
 
     def checkpoint(self) -> CompletableFuture[int]:
         """Ask for a checkpoint with the next epoch; the future is done with its id."""
         with self._told:
             if self._is_ending:
                 return _refused("checkpoint")
-            return self.checkpoints.ask_checkpoint()
+            asked = self.checkpoints.ask_checkpoint()
+        self._engine.wake()
+        return asked
 
     def savepoint(
         self, directory: str | None, stop: bool = False, drain: bool = False
@@ -263,7 +288,9 @@ class JobRunner:
         with self._told:
             if self._is_ending:
                 return _refused("savepoint")
-            return self.checkpoints.ask_savepoint(directory, stop, drain)
+            asked = self.checkpoints.ask_savepoint(directory, stop, drain)
+        self._engine.wake()
+        return asked
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> CompletableFuture[None]:
         """Go on from a new checkpoint with another parallelism; done when the job runs like that.
@@ -277,6 +304,7 @@ class JobRunner:
         request = next(self._requests)
         self._rescales[request] = done
         self.tell(RescaleRequested(request, plan))
+        self._engine.wake()
         if done.done() and isinstance(done.exception(), JobExecutionError):
             done.result()
         return done
@@ -307,7 +335,7 @@ class JobRunner:
             case TakeCheckpoint(request):
                 # NB: with the lock: the machine must hear of the checkpoint before it hears that
                 # the epoch is committed, for then the job may leave
-                asked = self.checkpoints.ask_checkpoint()
+                asked = self.checkpoints.ask_checkpoint(halts=True)
                 asked.add_done_callback(partial(self._taken, request))
             case AnswerRescale(request, problem):
                 answers.append(partial(_answer, self._rescales.pop(request), problem))
@@ -373,6 +401,10 @@ class JobRunner:
             assert isinstance(action, RunEpoch)
             self._disagreement = error
             return EpochDiscarded(action.epoch, error, self._clock())
+        except AbandonedError as error:
+            assert isinstance(action, RunEpoch)
+            self.epochs.give_up(str(error))
+            return EpochAbandoned(action.epoch)
         except Exception as error:
             if not isinstance(action, FALLIBLE):
                 raise
@@ -391,7 +423,7 @@ class JobRunner:
             case StartAttempt(number):
                 return self._start_attempt(number)
             case AwaitTurn():
-                self._engine.await_turn()
+                self._engine.await_turn(self._due_in())
                 return TurnCame()
             case RunEpoch():
                 return self._run_epoch(action, checkpoint)
@@ -412,6 +444,15 @@ class JobRunner:
         self._engine.start(number, start)
         return AttemptStarted(-1 if start is None else start.metadata.epoch)
 
+    def _due_in(self) -> int | None:
+        """Return in how many milliseconds an epoch is wanted at the latest; None: by nobody."""
+        if self.machine.is_closing or self.book.unproven:
+            return 0
+        return self.checkpoints.due_in(self.book.finished)
+
+    def _is_cancelled(self) -> bool:
+        return self.machine.status is JobStatus.CANCELLING
+
     def _run_epoch(self, order: RunEpoch, checkpoint: bool) -> EpochCommitted:
         if order.again:
             why = self._disagreement
@@ -419,7 +460,7 @@ class JobRunner:
         else:
             self._disagreement = None
             self.epochs.trigger(order, checkpoint)
-        completion = self.epochs.run()
+        completion = self.epochs.run(self._is_cancelled)
         self._engine.end_turn()
         return EpochCommitted(
             order.epoch, self.book.finished, completion.complete, completion.stops

@@ -218,12 +218,20 @@ def _write(path: Path, data: bytes, durable: bool) -> None:
 
 def _make_directories(path: Path, mode: int = 0o777) -> None:
     if not path.is_dir():
-        if path.exists() and not path.is_dir():  # or else another process has made it just now
+        if _is_file(path):
             raise NotADirectoryError(errno.ENOTDIR, f"{str(path)!r} is a file")
         _make_directories(path.parent)
         with contextlib.suppress(FileExistsError):  # another process was faster
             path.mkdir(mode)
         _sync(path.parent)
+
+
+def _is_file(path: Path) -> bool:
+    # NB: one look, since others may make and delete it meanwhile
+    try:
+        return not stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _delete_tree(path: Path) -> None:

@@ -39,6 +39,7 @@ class JobBegan(_Event, frozen=True, tag="job"):
 
     Attributes:
         checkpointing: as `/jobs/:id/checkpoints/config` has it.
+        engine, engine_reason: what runs it, and why that; empty if there is no choice.
     """
 
     id: str
@@ -48,6 +49,8 @@ class JobBegan(_Event, frozen=True, tag="job"):
     parallelism: int
     configuration: dict[str, str]
     checkpointing: dict[str, Any]
+    engine: str = ""
+    engine_reason: str = ""
 
 
 class PlanMade(_Event, frozen=True, tag="plan"):

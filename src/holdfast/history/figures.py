@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.history.events import Parts, SubtaskCheckpoint, SubtaskFigures
 from holdfast.plan.model import ROWS_LEVEL
 from holdfast.plan.vertices import JobGraph, Vertex
-from holdfast.runtime.protocol import Acknowledgement, Flow
+from holdfast.runtime.protocol import Acknowledgement, Flow, StoredState
 
-__all__ = ["Epoch", "checkpoint_parts", "figures_after", "metrics_by_operator"]
+__all__ = ["Epoch", "Stored", "checkpoint_parts", "figures_after", "metrics_by_operator"]
 
 #: the steps that are of a subtask, not of one of its vertices
 _SHARED = ("load", "notify", "time", "flush", "snapshot", "persist")
@@ -42,6 +43,13 @@ class Epoch(msgspec.Struct, frozen=True):
         return any(ack.saturated for ack in self.acks)
 
 
+class Stored(msgspec.Struct, frozen=True):
+    """A state that was stored after its barrier was acknowledged; ``written``: its new bytes."""
+
+    state: StoredState
+    written: int
+
+
 def figures_after(
     graph: JobGraph, before: Mapping[str, Sequence[SubtaskFigures]], epoch: Epoch
 ) -> dict[str, list[SubtaskFigures]]:
@@ -63,20 +71,18 @@ def _after(
     graph: JobGraph, vertex: Vertex, old: SubtaskFigures, ack: Acknowledgement, epoch: Epoch
 ) -> SubtaskFigures:
     came, went = _came(vertex, ack), _went(graph, vertex, ack)
-    busy = min(epoch.seconds, came.seconds + _share(graph, vertex, ack))
-    blocked = _blocked(ack, epoch, busy) if epoch.saturated else 0.0
-    idle = max(0.0, epoch.span - busy - blocked)
+    spent = _measured(graph, vertex, ack) or _estimated(graph, vertex, ack, epoch)
     return SubtaskFigures(
         records_in=old.records_in + came.records,
         bytes_in=old.bytes_in + came.bytes,
         records_out=old.records_out + went.records,
         bytes_out=old.bytes_out + went.bytes,
-        busy=old.busy + busy,
-        idle=old.idle + idle,
-        blocked=old.blocked + blocked,
-        busy_now=_per_second(busy, epoch),
-        idle_now=_per_second(idle, epoch),
-        blocked_now=_per_second(blocked, epoch),
+        busy=old.busy + spent.busy,
+        idle=old.idle + spent.idle,
+        blocked=old.blocked + spent.blocked,
+        busy_now=spent.per_second(spent.busy),
+        idle_now=spent.per_second(spent.idle),
+        blocked_now=spent.per_second(spent.blocked),
         in_now=_rate(came.records, epoch),
         out_now=_rate(went.records, epoch),
         watermark=min(
@@ -85,6 +91,34 @@ def _after(
         ),
         process=ack.process,
     )
+
+
+class _Spent(NamedTuple):
+    """Where the time of a subtask went, as far as a vertex is concerned, in seconds."""
+
+    busy: float
+    idle: float
+    blocked: float
+
+    def per_second(self, seconds: float) -> int:
+        """Return one of them in milliseconds per second."""
+        span = sum(self)
+        return round(_MS * seconds / span) if span else 0
+
+
+def _measured(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> _Spent | None:
+    """What the subtask itself says; a vertex is idle while others of the subtask are busy."""
+    blocked = ack.backpressured_seconds
+    busy = ack.busy_seconds * _part_of_work(graph, vertex, ack)
+    idle = ack.idle_seconds + ack.busy_seconds - busy
+    return _Spent(busy, idle, blocked) if busy or idle or blocked else None
+
+
+def _estimated(graph: JobGraph, vertex: Vertex, ack: Acknowledgement, epoch: Epoch) -> _Spent:
+    """What can be told from how long the steps of an epoch took."""
+    busy = min(epoch.seconds, _came(vertex, ack).seconds + _share(graph, vertex, ack))
+    blocked = _blocked(ack, epoch, busy) if epoch.saturated else 0.0
+    return _Spent(busy, max(0.0, epoch.span - busy - blocked), blocked)
 
 
 def _rows_after(
@@ -136,13 +170,18 @@ def _sum(flows: Iterable[Flow]) -> Flow:
 
 
 def _share(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> float:
-    """The part of a vertex in what its subtask did for all of them, by the work of each."""
+    """The part of a vertex in what its subtask did for all of them."""
     shared = sum(ack.seconds.get(step, 0.0) for step in _SHARED)
+    return shared * _part_of_work(graph, vertex, ack)
+
+
+def _part_of_work(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> float:
+    """How much of the work of a subtask was that of a vertex: 1 if it has no other."""
     beside = [other for other in graph.vertices if other.level == vertex.level]
     all_work = sum(_came(other, ack).seconds for other in beside)
     if all_work <= 0:
-        return shared / len(beside)
-    return shared * _came(vertex, ack).seconds / all_work
+        return 1 / len(beside)
+    return _came(vertex, ack).seconds / all_work
 
 
 def _blocked(ack: Acknowledgement, epoch: Epoch, busy: float) -> float:
@@ -152,30 +191,36 @@ def _blocked(ack: Acknowledgement, epoch: Epoch, busy: float) -> float:
     return max(0.0, min(after, epoch.seconds - busy))
 
 
-def _per_second(seconds: float, epoch: Epoch) -> int:
-    return round(_MS * seconds / epoch.span) if epoch.span else 0
-
-
 def _rate(records: int, epoch: Epoch) -> float:
     return round(records / epoch.span, 1) if epoch.span else 0.0
 
 
-def checkpoint_parts(graph: JobGraph, epoch: Epoch, triggered: int, known: Set[str]) -> Parts:
+def checkpoint_parts(
+    graph: JobGraph,
+    epoch: Epoch,
+    triggered: int,
+    known: Set[str],
+    stored: Mapping[tuple[int, int], Stored] = MappingProxyType({}),
+) -> Parts:
     """Return the part of each subtask in the checkpoint of an epoch, by vertex.
 
-    One whose snapshot failed has none, in any of the vertices that it runs: their state is one.
+    One whose snapshot failed has none, in any of the vertices that it runs: their state is one. The
+    same holds if its state is not stored.
 
     The state of a level is in one file per subtask. Its size counts with the first vertex of the
     level that has state, and that is not only the position of a source.
 
-    ``known``: the files of the checkpoint before.
+    ``known``: the files of the checkpoint before. ``stored``: what was stored after the barrier, by
+    (level, subtask).
     """
     acks = {(ack.level, ack.subtask): ack for ack in epoch.acks}
     owners = _owners(graph, epoch.acks)
     return {
         vertex.id: [
-            _part(acks[vertex.level, subtask], triggered, known, owners[vertex.level] == vertex.id)
-            for subtask in range(vertex.parallelism)
+            _part(
+                acks[place], stored.get(place), triggered, known, owners[vertex.level] == vertex.id
+            )
+            for place in ((vertex.level, subtask) for subtask in range(vertex.parallelism))
         ]
         for vertex in graph.vertices
         if vertex.level != ROWS_LEVEL
@@ -194,10 +239,27 @@ def _owners(graph: JobGraph, acks: Iterable[Acknowledgement]) -> dict[int, str]:
 
 
 def _part(
-    ack: Acknowledgement, triggered: int, known: Set[str], owns: bool
+    ack: Acknowledgement, stored: Stored | None, triggered: int, known: Set[str], owns: bool
 ) -> SubtaskCheckpoint | None:
     if ack.snapshot_failure is not None:
         return None
+    part = _acknowledged_part(ack, triggered, known, owns)
+    if not ack.storing:
+        return part
+    if stored is None or stored.state.failure is not None:
+        return None
+    return msgspec.structs.replace(
+        part,
+        acknowledged=stored.state.stored,
+        asynchronous=round(_MS * stored.state.seconds),
+        size=stored.state.chain.size if owns else 0,
+        written=stored.written if owns else 0,
+    )
+
+
+def _acknowledged_part(
+    ack: Acknowledgement, triggered: int, known: Set[str], owns: bool
+) -> SubtaskCheckpoint:
     took = ack.seconds
     ran = sum(took.get(step, 0.0) for step in (*_SHARED, "process"))
     new = sum(file.size for file in ack.chain.all_files if file.name not in known)

@@ -89,6 +89,16 @@ class JobHistory:
         return 0 if self.began is None else self.began.started
 
     @property
+    def engine(self) -> str:
+        """What runs it; empty if nobody said."""
+        return "" if self.began is None else self.began.engine
+
+    @property
+    def engine_reason(self) -> str:
+        """Why that runs it."""
+        return "" if self.began is None else self.began.engine_reason
+
+    @property
     def ended(self) -> int | None:
         """When it was over; None if it is not, or if nobody knows."""
         return self.timestamps.get(self.status) if self.status in ENDED else None

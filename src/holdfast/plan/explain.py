@@ -11,14 +11,18 @@ from holdfast.plan.model import ROWS_LEVEL, Exchange, Plan, PlannedOperator
 from holdfast.printable import printable
 
 
-def explain(plan: Plan) -> str:
-    """Levels, chains, exchanges, parallelism and uids, as indented text."""
-    return "\n".join(map(printable, _lines(plan))) + "\n"
+def explain(plan: Plan, engine: str) -> str:
+    """Levels, chains, exchanges, parallelism and uids, as indented text.
+
+    ``engine``: what is known of the engine that it runs on.
+    """
+    return "\n".join(map(printable, _lines(plan, engine))) + "\n"
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def _lines(plan: Plan, engine: str) -> Iterator[str]:
     levels, exchanges = _count(len(plan.levels), "level"), _count(len(plan.exchanges), "exchange")
     yield f"job '{plan.name}': {levels}, {exchanges}"
+    yield f"engine: {engine}"
     if plan.rows_sources:
         yield "rows of Spark DataFrames"
         yield from _operator_lines(plan, plan.rows_sources)

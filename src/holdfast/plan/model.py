@@ -141,6 +141,11 @@ class Plan:
             if op.level != ROWS_LEVEL and isinstance(op.node.operation, SourceOperation)
         )
 
+    @property
+    def widest_level(self) -> Level:
+        """The level of the most subtasks; the first of those."""
+        return max(self.levels, key=lambda level: level.parallelism)
+
     def targets(self, level: int) -> tuple[int, ...]:
         """The levels that get blocks from a level: the next one always, so that nobody idles."""
         found = {ex.target_level for ex in self.exchanges if ex.source_level == level}

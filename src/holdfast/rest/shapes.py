@@ -86,6 +86,8 @@ class TaskCounts(Shape, frozen=True):
 
 
 class JobSummary(Kebab, frozen=True):
+    """`engine` is Holdfast's own."""
+
     jid: str
     name: str
     start_time: int
@@ -94,6 +96,7 @@ class JobSummary(Kebab, frozen=True):
     state: str
     last_modification: int
     tasks: TaskCounts
+    engine: str
 
 
 class JobsOverview(Shape, frozen=True):
@@ -192,6 +195,8 @@ class PlanAnswer(Shape, frozen=True):
 
 
 class JobDetails(Shape, frozen=True):
+    """`engine`, and why it is that one, are Holdfast's own."""
+
     jid: str
     name: str
     is_stoppable: bool = field(name="isStoppable")
@@ -206,6 +211,8 @@ class JobDetails(Shape, frozen=True):
     vertices: list[JobVertex]
     status_counts: dict[str, int] = field(name="status-counts")
     plan: PlanGraph
+    engine: str
+    engine_reason: str = field(name="engine-reason")
 
 
 class ExecutionConfigInfo(Kebab, frozen=True):

@@ -146,6 +146,7 @@ def _summary(history: JobHistory) -> shapes.JobSummary:
         state=history.status,
         last_modification=history.modified,
         tasks=shapes.TaskCounts(**{"total": total, _task_status(history).lower(): total}),
+        engine=history.engine,
     )
 
 
@@ -183,6 +184,8 @@ def job_details(history: JobHistory) -> shapes.JobDetails:
         vertices=vertices,
         status_counts=counts,
         plan=_plan(history),
+        engine=history.engine,
+        engine_reason=history.engine_reason,
     )
 
 

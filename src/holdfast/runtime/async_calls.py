@@ -81,6 +81,17 @@ class AsyncCalls:
         while len(self._calls):
             self._hand_on()
 
+    def __len__(self) -> int:
+        """How many calls have results that did not go on yet."""
+        return len(self._calls)
+
+    def hand_on_ready(self) -> bool:
+        """Hand on the results that there are; returns whether there were any."""
+        if not len(self._calls) or not self._calls.ready():
+            return False
+        self._hand_on()
+        return True
+
     def _hand_on(self) -> None:
         """Wait until there is a result to hand on, and hand on what there is."""
         self._loop.wait(self._calls.ready)

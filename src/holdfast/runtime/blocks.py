@@ -32,6 +32,7 @@ class Kind(IntEnum):
     RESULT = 3
     FAILURE = 4
     LOG = 5
+    ENDED = 6
 
 
 class Header(msgspec.Struct, array_like=True, frozen=True):

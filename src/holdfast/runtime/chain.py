@@ -7,7 +7,6 @@ their fields and closes them. It does not know of blocks, epochs or files.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from holdfast.datastream.connectors.base import SplitRecords
@@ -19,7 +18,6 @@ from holdfast.datastream.window_operation import WindowOperation
 from holdfast.graph.nodes import (
     FunctionOperation,
     Hash,
-    ResultKind,
     ResultOperation,
     SourceOperation,
     Style,
@@ -48,7 +46,7 @@ from holdfast.runtime.job import JobCode
 from holdfast.runtime.logs import at_work
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.record_context import KeyedRecordContext, RecordContext
-from holdfast.runtime.results import PrintBuffer, ResultBuffer, WriterBuffer
+from holdfast.runtime.results import ResultBuffer, make_buffer
 from holdfast.runtime.routing import Router, key_function
 from holdfast.runtime.timers import Timer, TimerQueue
 from holdfast.runtime.window_contexts import Surroundings
@@ -97,6 +95,7 @@ class OperatorInstance:
             job.parameters,
             job.staging_directory,
             self.watch,
+            job.functions_stay,
         )
         self.carrier = FieldCarrier(operator.name, self.function, self.context)
         #: what the function is given with the records of each input
@@ -263,12 +262,21 @@ class OperatorInstance:
         if isinstance(self.function, SinkFunction):
             self._call("finish", self.function.finish)
 
-    def end_epoch(self) -> None:
-        """The last record of an epoch was processed: sinks let nothing wait."""
+    def end_epoch(self, barrier: bool = True) -> None:
+        """The last record of an epoch was processed: sinks let nothing wait.
+
+        Without ``barrier`` no checkpoint is taken here, and the function goes on in this process:
+        transactions stay open, and clients need not be flushed. An engine may say so only in a job
+        that takes checkpoints, and not when the job closes.
+        """
         if self.watch is not None:
             self.watch.check()
-        if isinstance(self.function, SinkFunction):
+        if not isinstance(self.function, SinkFunction):
+            return
+        if barrier:
             self._call("end_epoch", self.function.end_epoch)
+        else:
+            self._call("end_round", self.function.end_round)
 
     def abandon(self) -> None:
         """The run failed: an open transaction is aborted."""
@@ -378,6 +386,7 @@ class Chain:
             for op in (job.plan.operators[op_id] for op_id in level.operators)
             if subtask < op.parallelism
         }
+        self._calls = [each.calls for each in self.instances.values() if each.calls is not None]
         self.routers: list[Router] = []
         self.results: list[ResultBuffer] = []
         fused = self._wire(job.plan, level, subtask)
@@ -412,10 +421,10 @@ class Chain:
         for instance in self.instances.values():
             instance.finish()
 
-    def end_epoch(self) -> None:
-        """The last record of an epoch was processed."""
+    def end_epoch(self, barrier: bool = True) -> None:
+        """The last record of an epoch was processed; see `OperatorInstance.end_epoch`."""
         for instance in self.instances.values():
-            instance.end_epoch()
+            instance.end_epoch(barrier)
 
     def abandon(self) -> None:
         """The run failed; what it did outside must not become visible."""
@@ -442,6 +451,10 @@ class Chain:
             data = instance.carrier.save()
             if data is not None:
                 self._backend.set_blob(instance.operator.uid, FIELDS, data)
+
+    def save_states(self) -> None:
+        """Put the operator states where they are persisted with the state."""
+        for instance in self.instances.values():
             image = instance.save_states()
             if image is not None:
                 self._backend.set_blob(instance.operator.uid, OPERATOR_STATE, image)
@@ -463,6 +476,25 @@ class Chain:
         for instance in self.instances.values():
             instance.finish_calls()
             instance.fire(TimeDomain.PROCESSING_TIME)
+
+    def next_processing_timer(self) -> int | None:
+        """Return when the next timer of processing time is due; None if there is none."""
+        times = [instance.time.next_due() for instance in self.instances.values()]
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def calls_under_way(self) -> bool:
+        """Return whether asynchronous calls are under way."""
+        return any(len(calls) for calls in self._calls)
+
+    def poll_calls(self, seconds: float) -> bool:
+        """Let calls go on for so long, or until one has a result; hand on what there is.
+
+        Returns whether there was a result.
+        """
+        self._loop.run_for(seconds)
+        ready = [calls.hand_on_ready() for calls in self._calls]
+        return any(ready)
 
     def advance(self, arrived: Mapping[int, list[Watermark]]) -> dict[int, Watermark]:
         """Move time to where the inputs are, operator by operator; returns where each is then.
@@ -526,7 +558,7 @@ class Chain:
             )
             self.routers += step.routers
             if isinstance(operator.node.operation, ResultOperation | WriterOperation):
-                buffer = _result_buffer(operator, subtask, self._directory)
+                buffer = make_buffer(operator, subtask, self._directory)
                 self.results.append(buffer)
                 step.take = buffer.emit
         for router in self.routers:
@@ -566,13 +598,3 @@ def _has_timers(function: Any) -> bool:
 
 def _nowhere(pairs: Iterable[tuple[Any, int | None]]) -> None:
     """The output of an operator that has results only when it is called."""
-
-
-def _result_buffer(operator: PlannedOperator, subtask: int, directory: str) -> ResultBuffer:
-    """The buffer for an operator's kind of result."""
-    operation = operator.node.operation
-    if isinstance(operation, WriterOperation):
-        return WriterBuffer(operator, subtask, Path(directory) / "staging")
-    if isinstance(operation, ResultOperation) and operation.kind is ResultKind.PRINT:
-        return PrintBuffer(operator, subtask)
-    return ResultBuffer(operator, subtask)

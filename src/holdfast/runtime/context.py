@@ -76,6 +76,7 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
         parameters: Mapping[str, str],
         staging_directory: str = "",
         watch: MutationWatch | None = None,
+        stays: bool = False,
     ) -> None:
         """Tie the context to its operator and to the state of its subtask."""
         self._operator = operator
@@ -85,6 +86,7 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
         self._key_context = key_context
         self._parameters = parameters
         self._staging_directory = staging_directory
+        self._stays = stays
         self._metrics = MetricGroup()
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
         self._opening = False
@@ -115,6 +117,9 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
 
     def get_staging_directory(self) -> str:
         return self._staging_directory
+
+    def stays_in_process(self) -> bool:
+        return self._stays
 
     def get_metrics_group(self) -> MetricGroup:
         return self._metrics

@@ -36,6 +36,12 @@ class EventLoop:
         while not reached():
             self.loop.run_forever()
 
+    def run_for(self, seconds: float) -> None:
+        """Run for so long, or until somebody calls ``wake``."""
+        end = self.loop.call_later(seconds, self.loop.stop)
+        self.loop.run_forever()
+        end.cancel()
+
     def wake(self) -> None:
         """Let the one that waits look again."""
         if not self._ending:

@@ -85,6 +85,12 @@ class OperatorTime:
             return self.queues[domain].due(self.watermark.time)
         return self.queues[domain].due(self.clock() - self.lag)
 
+    def next_due(self) -> int | None:
+        """Return when the next timer of processing time is due; None if there is none."""
+        queue = self.queues.get(TimeDomain.PROCESSING_TIME)
+        first = None if queue is None else queue.first
+        return None if first is None else first + self.lag
+
     def dump(self) -> bytes:
         """What is saved with the state."""
         return pickle.dumps(tuple(self.watermark), 5)

@@ -17,7 +17,7 @@ __all__ = ["Garbage"]
 #: new objects between two searches among new objects; then how many of these between larger ones
 _THRESHOLDS = (100_000, 50, 100)
 
-#: the part of a process's time that searches among all objects may take
+#: the part of a process's time that searches may take: among all objects, and beside a task
 _SHARE = 0.01
 
 
@@ -31,6 +31,7 @@ class Garbage:
     def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
         self._clock = clock
         self._due = 0.0
+        self._spare_due = 0.0
 
     def expect_state(self) -> None:
         """Let there be more new objects before the collector looks at them by itself."""
@@ -47,6 +48,14 @@ class Garbage:
         else:
             gc.collect()
         gc.freeze()
+
+    def spare_beside(self) -> None:
+        """Do the same beside a task that goes on, unless that was done a short time ago."""
+        began = self._clock()
+        if began >= self._spare_due:
+            self.spare()
+            ended = self._clock()
+            self._spare_due = ended + (ended - began) / _SHARE
 
     def collect(self) -> None:
         """Search among all objects."""

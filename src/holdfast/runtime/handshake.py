@@ -9,16 +9,16 @@
 All messages have fixed lengths, and nothing else is read before the end: a stranger can make nobody
 unpickle or allocate anything. Nonces are new for each connection, so it is of no use to send again
 what was heard before. The two sides prove with different words, so it is of no use to send a proof
-back. What follows is neither encrypted nor signed.
+back. What follows is neither encrypted nor signed, unless the connection is encrypted as a whole
+(`holdfast.runtime.tls`).
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
-import socket
 import time
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 from holdfast.errors import HoldfastError
 
@@ -28,11 +28,21 @@ _NONCE: Final = 32
 _PROOF: Final = 32
 
 
+class Connection(Protocol):
+    """What is needed of a socket, or of one that encrypts."""
+
+    def settimeout(self, seconds: float | None, /) -> None: ...
+
+    def sendall(self, data: bytes, /) -> None: ...
+
+    def recv(self, size: int, /) -> bytes: ...
+
+
 class PeerError(HoldfastError):
     """A process could not be reached, or could not prove that it has the key."""
 
 
-def introduce(connection: socket.socket, key: bytes, deadline: float) -> None:
+def introduce(connection: Connection, key: bytes, deadline: float) -> None:
     """Prove to a server that this client has the key; returns when it has proved the same.
 
     Raises:
@@ -47,7 +57,7 @@ def introduce(connection: socket.socket, key: bytes, deadline: float) -> None:
     _check(_read(connection, _PROOF, deadline), _proof(key, b"server", nonces))
 
 
-def admit(connection: socket.socket, key: bytes, deadline: float) -> bytes:
+def admit(connection: Connection, key: bytes, deadline: float) -> bytes:
     """Let a client prove that it has the key; raises as `introduce`.
 
     Returns:
@@ -70,7 +80,7 @@ def _check(found: bytes, expected: bytes) -> None:
         raise PeerError("the other side of a connection does not have the key")
 
 
-def _read(connection: socket.socket, size: int, deadline: float) -> bytes:
+def _read(connection: Connection, size: int, deadline: float) -> bytes:
     data = b""
     while len(data) < size:
         connection.settimeout(left(deadline))

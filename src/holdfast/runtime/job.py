@@ -49,6 +49,10 @@ class JobCode:
         state: how its subtasks keep their state.
         log_levels: those that are set in the driver, by logger.
         key: known to the processes of this start of the job, and to nobody else.
+        watermark_interval_ms: how often watermarks are made, where no epoch ends for it.
+        aligns: a checkpoint waits at each input for the others: every record counts once in it.
+        certificate: with what its processes encrypt their connections, if they do; in PEM.
+        functions_stay: whether a function object lives as long as its attempt, in one process.
     """
 
     id: str
@@ -65,6 +69,10 @@ class JobCode:
     staging_directory: str = ""
     log_levels: Mapping[str, int] = field(default_factory=dict)
     key: bytes = field(default_factory=new_key, repr=False)
+    watermark_interval_ms: int = 200
+    aligns: bool = True
+    functions_stay: bool = False
+    certificate: bytes = field(default=b"", repr=False)
 
     def new_function(self, operator: int) -> Any:
         """A function object of its own for one subtask."""
@@ -96,6 +104,10 @@ def make_job_code(
     state: StateSettings | None = None,
     staging_directory: str = "",
     key: bytes | None = None,
+    watermark_interval_ms: int = 200,
+    aligns: bool = True,
+    functions_stay: bool = False,
+    certificate: bytes = b"",
 ) -> JobCode:
     """Take the functions out of the plan and pickle them.
 
@@ -128,6 +140,10 @@ def make_job_code(
         staging_directory,
         levels(),
         key or new_key(),
+        watermark_interval_ms,
+        aligns,
+        functions_stay,
+        certificate,
     )
 
 

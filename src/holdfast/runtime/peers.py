@@ -26,6 +26,7 @@ from holdfast.printable import get_logger
 from holdfast.runtime.addresses import Address
 from holdfast.runtime.handshake import PeerError, admit, fail, introduce, left
 from holdfast.runtime.sockets import listen_at, listen_here, socket_path
+from holdfast.runtime.tls import Encrypted, encrypt
 
 __all__ = ["GONE", "Line", "Listener", "PeerError", "connect", "listen"]
 
@@ -63,7 +64,7 @@ class Line:
     One thread may send while another one receives.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket | Encrypted) -> None:
         """Take over a connection."""
         connection.settimeout(None)
         if connection.family != socket.AF_UNIX:
@@ -107,6 +108,10 @@ class Line:
             raise ConnectionError(f"a message has a head of {head_size} bytes")
         return Message(self._take(head_size), self._take(data_size))
 
+    def limit_silence(self, seconds: float) -> None:
+        """Let whoever waits for the other side get a TimeoutError after so many seconds."""
+        self._socket.settimeout(seconds)
+
     def wait(self) -> None:
         """Wait until the other side hangs up; what it still sends is lost."""
         while self._socket.recv(1 << 16):
@@ -144,8 +149,10 @@ class Listener:
         address: Address,
         serve: Callable[[Line], None],
         directory: OwnDirectory | None,
+        certificate: bytes = b"",
     ) -> None:
         """Begin to accept; ``directory`` is that of a Unix socket."""
+        self._certificate = certificate
         self.address = address
         self._socket, self._directory = listener, directory
         self._serve = serve
@@ -188,12 +195,15 @@ class Listener:
     def _greet(self, stranger: socket.socket) -> None:
         with closing(stranger), suppress(*GONE, PeerError):
             try:
-                proof = admit(stranger, self._key, time.monotonic() + _DEADLINE)
+                deadline = time.monotonic() + _DEADLINE
+                stranger.settimeout(_DEADLINE)
+                peer = _secured(stranger, self._certificate, True, deadline)
+                proof = admit(peer, self._key, deadline)
             finally:
                 known = self._forget(stranger)
             if known:
-                stranger.sendall(proof)
-                self._serve(Line(stranger))
+                peer.sendall(proof)
+                self._serve(Line(peer))
 
     def _forget(self, stranger: socket.socket) -> bool:
         """Return whether it had not been dropped."""
@@ -213,24 +223,28 @@ class Listener:
         time.sleep(_PAUSE)
 
 
-def listen(serve: Callable[[Line], None], host: str = "") -> Listener:
+def listen(
+    serve: Callable[[Line], None], host: str = "", key: str = "", certificate: bytes = b""
+) -> Listener:
     """Let other processes of the job connect.
 
     Args:
         serve: called with each line, in a thread of its own; the line is closed afterwards.
         host: the IP address to listen at; empty for a Unix socket.
+        key: what peers prove to have, in hexadecimal digits; a new one unless they know it already.
+        certificate: with what the connection is encrypted, if it is.
     """
-    key = secrets.token_hex(32)
+    key = key or secrets.token_hex(32)
     if host:
         listener = listen_at(host)
         port = listener.getsockname()[1]
-        return Listener(listener, Address(key, host=host, port=port), serve, None)
+        return Listener(listener, Address(key, host=host, port=port), serve, None, certificate)
     listener, directory = listen_here()
     return Listener(listener, Address(key, socket=directory.path.name), serve, directory)
 
 
-def connect(address: Address, patience: float) -> Line:
-    """Connect to a process of the job.
+def connect(address: Address, patience: float, certificate: bytes = b"") -> Line:
+    """Connect to a process of the job; with a certificate, if it listens with that one.
 
     Raises:
         PeerError: when nobody listens there, or does not prove within so many seconds to have the
@@ -239,7 +253,7 @@ def connect(address: Address, patience: float) -> Line:
     deadline = time.monotonic() + patience
     while True:
         try:
-            return _connect(address, deadline)
+            return _connect(address, deadline, certificate)
         except _BUSY as error:
             if time.monotonic() + _PAUSE > deadline:
                 raise PeerError(f"no process answers at {address}: it hung up") from error
@@ -256,14 +270,21 @@ def connect(address: Address, patience: float) -> Line:
 _BUSY: Final = (EOFError, ConnectionResetError, BrokenPipeError, BlockingIOError)
 
 
-def _connect(address: Address, deadline: float) -> Line:
+def _connect(address: Address, deadline: float, certificate: bytes) -> Line:
     connection = _open(address, deadline)
     try:
-        introduce(connection, bytes.fromhex(address.key), deadline)
+        secured = _secured(connection, certificate, False, deadline)
+        introduce(secured, bytes.fromhex(address.key), deadline)
     except BaseException:
         connection.close()
         raise
-    return Line(connection)
+    return Line(secured)
+
+
+def _secured(
+    connection: socket.socket, certificate: bytes, server: bool, deadline: float
+) -> socket.socket | Encrypted:
+    return encrypt(connection, certificate, server, deadline) if certificate else connection
 
 
 def _open(address: Address, deadline: float) -> socket.socket:
@@ -279,6 +300,6 @@ def _open(address: Address, deadline: float) -> socket.socket:
     return connection
 
 
-def _hang_up(connection: socket.socket) -> None:
+def _hang_up(connection: socket.socket | Encrypted) -> None:
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)

@@ -59,6 +59,8 @@ class EpochTask(msgspec.Struct, frozen=True):
         completed, aborted: checkpoints that ended since listeners were last told.
         plans: what the readers of sources are told about this epoch, by operator uid.
         ceilings: up to which watermark aligned sources are read, by operator uid.
+        halts: sources that go on reading by themselves stand still from here on, until a task
+            without this: the job stops or leaves with the checkpoint of this epoch.
     """
 
     job: str
@@ -79,6 +81,7 @@ class EpochTask(msgspec.Struct, frozen=True):
     aborted: tuple[int, ...] = ()
     plans: dict[str, bytes] = {}
     ceilings: dict[str, int] = {}
+    halts: bool = False
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -123,6 +126,9 @@ class Acknowledgement(msgspec.Struct, frozen=True):
         acknowledged: when this was made, by the job's processing time, in milliseconds.
         taken, sent: what came in and went out, by exchange.
         read: what sources gave, by operator.
+        storing: its state of the checkpoint is still being written; a `StoredState` follows.
+        busy_seconds, idle_seconds, backpressured_seconds: where its time went since its last
+            acknowledgement, if its engine measures that: all zero if not.
     """
 
     level: int
@@ -149,6 +155,34 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     taken: dict[int, Flow] = {}
     sent: dict[int, Flow] = {}
     read: dict[int, Flow] = {}
+    storing: bool = False
+    busy_seconds: float = 0.0
+    idle_seconds: float = 0.0
+    backpressured_seconds: float = 0.0
+
+
+class StoredState(msgspec.Struct, frozen=True):
+    """A subtask's state of a checkpoint is in the storage, or could not be written.
+
+    For engines whose subtasks go on while their state is written.
+
+    Attributes:
+        chain: the head of its state at the checkpoint's barrier; without meaning after a failure.
+        failure: why it could not be written, if it could not.
+        stored: when, by the job's processing time, in milliseconds.
+        seconds: how long it took, since the barrier.
+        pickled: the states of which something is pickled in it: operator, name, and whether it is
+            by namespace. Before it was written nobody knew.
+    """
+
+    checkpoint: int
+    level: int
+    subtask: int
+    chain: Chain
+    failure: str | None = None
+    stored: int = 0
+    seconds: float = 0.0
+    pickled: tuple[tuple[str, str, bool], ...] = ()
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -165,5 +199,6 @@ class Failure(msgspec.Struct, frozen=True):
 encode = msgspec.msgpack.Encoder().encode
 decode_control = msgspec.msgpack.Decoder(Control).decode
 decode_acknowledgement = msgspec.msgpack.Decoder(Acknowledgement).decode
+decode_stored_state = msgspec.msgpack.Decoder(StoredState).decode
 decode_failure = msgspec.msgpack.Decoder(Failure).decode
 decode_log = msgspec.msgpack.Decoder(list[bytes]).decode

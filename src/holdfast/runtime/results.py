@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from holdfast.graph.nodes import ResultOperation, WriterOperation
+from holdfast.graph.nodes import ResultKind, ResultOperation, WriterOperation
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.blocks import Kind, encode_records
 from holdfast.runtime.failures import FailureReporter
@@ -96,11 +96,16 @@ class WriterBuffer(ResultBuffer):
         self._columns = operation.writer
         self._directory = directory
         self._writer: StagingWriter | None = None
+        self._files = 0
 
     def open(self, outbox: Outbox, driver_level: int) -> None:
         """Begin a file of this run's own."""
         super().open(outbox, driver_level)
-        name = f"{outbox.stamp}-{self.operator.id}.parquet"
+        self._begin_file(outbox.stamp)
+
+    def _begin_file(self, stamp: str) -> None:
+        name = f"{stamp}-{self.operator.id}-{self._files}.parquet"
+        self._files += 1
         self._writer = StagingWriter(self._columns, self._directory / name)
 
     def flush(self) -> None:
@@ -111,9 +116,21 @@ class WriterBuffer(ResultBuffer):
             self._records.clear()
 
     def finish(self) -> None:
-        """Close the file and tell the driver of it."""
+        """Close the file, tell the driver of it, and begin the next one."""
         self.flush()
         assert self._writer is not None
+        assert self._outbox is not None
         staged = self._writer.finish()
         if staged is not None:
             self._send(pickle.dumps(staged, 5), staged.records)
+            self._begin_file(self._outbox.stamp)
+
+
+def make_buffer(operator: PlannedOperator, subtask: int, directory: str) -> ResultBuffer:
+    """Return the buffer for an operator's kind of result; ``directory`` is the job's."""
+    operation = operator.node.operation
+    if isinstance(operation, WriterOperation):
+        return WriterBuffer(operator, subtask, Path(directory) / "staging")
+    if isinstance(operation, ResultOperation) and operation.kind is ResultKind.PRINT:
+        return PrintBuffer(operator, subtask)
+    return ResultBuffer(operator, subtask)

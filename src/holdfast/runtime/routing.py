@@ -45,10 +45,19 @@ LARGEST_BLOCK = 8192
 _BLOCK_BYTES = 512 * 1024
 #: how many records wait for their targets
 TOGETHER = 1024
+#: blocks that have to wait for room become smaller, in seconds: so that little is under way to a
+#: slow subtask, and what follows the records, as a barrier does, comes soon
+_LONG_WAIT = 0.1
+#: and they do not grow if one had to wait so long, in seconds
+_SHORT_WAIT = 0.01
 
 
 class Outbox:
-    """The blocks that are ready to leave a subtask, numbered per target."""
+    """The blocks that are ready to leave a subtask, numbered per target.
+
+    Attributes:
+        held_up: how long it had to wait for room, in seconds.
+    """
 
     def __init__(self, level: int, subtask: int, stamp: str) -> None:
         """Make an empty box for one run of a subtask."""
@@ -57,6 +66,7 @@ class Outbox:
         self.stamp = stamp
         self.ready = BlockQueue()
         self.records = 0
+        self.held_up = 0.0
         #: what was sent so far, by exchange
         self.sent: defaultdict[int, Flow] = defaultdict(Flow)
         self._numbers: defaultdict[tuple[int, int], int] = defaultdict(int)
@@ -80,13 +90,17 @@ class Outbox:
         exchange: int = -1,
         count: int = 0,
     ) -> None:
-        """Number a block and put it into the box."""
+        """Number a block and let it go its way."""
         number = self._numbers[level, target]
         self._numbers[level, target] = number + 1
         header = Header(
             kind, level, target, exchange, self.level, self.subtask, number, count, self.stamp
         )
-        self.ready.append(Block(header, data))
+        self._hand_on(Block(header, data))
+
+    def _hand_on(self, block: Block) -> None:
+        """Put a numbered block into the box."""
+        self.ready.append(block)
 
     def send_log(self, level: int, target: int) -> None:
         """Make a block of what was logged, if anything was."""
@@ -196,20 +210,25 @@ class Router:
         buffer = self.buffers[target]
         if buffer:
             assert self._outbox is not None
+            waited = self._outbox.held_up
             try:
                 size = self._outbox.send_records(self.exchange, target, buffer)
             except Exception as error:
                 self.report.sending(buffer, error)
-            self._adapt(size, len(buffer))
+            self._adapt(size, len(buffer), self._outbox.held_up - waited)
             buffer.clear()
 
-    def _adapt(self, size: int, count: int) -> None:
+    def _adapt(self, size: int, count: int, waited: float) -> None:
         """Steer the number of records in a block towards the wanted number of bytes."""
+        if waited > _LONG_WAIT:
+            shorter = int(min(self.limit, count) * _LONG_WAIT / waited)
+            self.limit = max(SMALLEST_BLOCK, shorter)
+            return
         fitting = count * _BLOCK_BYTES // max(size, 1)
         if fitting < self.limit:
             self.limit = max(SMALLEST_BLOCK, fitting) if size > _BLOCK_BYTES else self.limit
-        elif count >= self.limit:
-            self.limit = min(LARGEST_BLOCK, self.limit * 4)
+        elif count >= self.limit and waited < _SHORT_WAIT:
+            self.limit = min(LARGEST_BLOCK, self.limit * 2)
 
 
 @singledispatch

@@ -35,6 +35,8 @@ class ReadRequest(msgspec.Struct, frozen=True):
         barrier: a checkpoint ends the epoch: the loop stands still after it, until its snapshot.
         completed, aborted: checkpoints that ended, for a loop that listens.
         plan: what the source's planner says about the epoch, for a reader.
+        halts: a loop that is read as its records come stands still after it, also after its
+            snapshot, until a read without it.
     """
 
     epoch: int
@@ -43,6 +45,7 @@ class ReadRequest(msgspec.Struct, frozen=True):
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
     plan: bytes | None = None
+    halts: bool = False
 
     @property
     def concerns_checkpoints(self) -> bool:
@@ -77,9 +80,17 @@ class LiveSource(ABC):
     def read(self, request: ReadRequest) -> Iterator[Sequence[Any]]:
         """The records of an epoch; the same ones again when the epoch is read again."""
 
+    def notify(self, completed: Sequence[int], aborted: Sequence[int]) -> None:
+        """Tell the function of checkpoints that ended, if it does not hear of them by a read."""
+
     @abstractmethod
     def snapshot(self, request: SnapshotRequest) -> Snapshot:
         """The function's state after a read with a barrier; the loop goes on then."""
+
+    @property
+    def awaits(self) -> bool:
+        """Whether everything was read, and the reader is woken when there is more."""
+        return False
 
     @property
     @abstractmethod
@@ -148,6 +159,31 @@ class SourceInstance:
                 self._reader = operation.source.create_reader(subtask, operator.parallelism)
                 self._reader.open(metrics)
 
+    @property
+    def is_loop(self) -> bool:
+        """Whether it is a source function, whose loop runs by itself."""
+        return self._reader is None
+
+    @property
+    def gives_time(self) -> bool:
+        """Whether it is a source function that says itself how far time is."""
+        return isinstance(self._source, FunctionSource) and self._source.gives_timestamps
+
+    @property
+    def awaits(self) -> bool:
+        """Whether it has given all that it had, and says so when there is more."""
+        return self._live is not None and self._live.awaits
+
+    def run_free(self) -> None:
+        """What is read is never read again in this attempt: go on beyond the plans of epochs."""
+        if self._reader is not None:
+            self._call("run_free", self._reader.run_free)
+
+    def follow(self, plan: bytes) -> None:
+        """Tell the reader what the planner says."""
+        if self._reader is not None and not self._finished:
+            self._call("follow", self._reader.follow, pickle.loads(plan))
+
     def restore(self) -> None:
         """Go to the position in the loaded state."""
         data = self._backend.get_blob(self.operator.uid, POSITION)
@@ -191,9 +227,9 @@ class SourceInstance:
         """Batches of an epoch; a loop that has ended still takes part in checkpoints."""
         if self._reader is not None:
             silent = self._finished or request.limit <= 0
-            if request.plan is not None and not self._finished:
+            if request.plan is not None:
                 # NB: also if nothing is read, so that no reader misses a plan
-                self._call("follow", self._reader.follow, pickle.loads(request.plan))
+                self.follow(request.plan)
         else:
             silent = self._over or (self._finished and not request.concerns_checkpoints)
         if silent:
@@ -217,12 +253,14 @@ class SourceInstance:
             self._call("pause", self._reader.pause, splits)
 
     def notify(self, task: EpochTask) -> None:
-        """Tell the reader of checkpoints that ended (step 3); a loop hears of them when it reads.
+        """Tell the source of checkpoints that ended (step 3); see `LiveSource.notify`.
 
         Without checkpoints an epoch that was accepted counts as complete.
         """
         reader = self._reader
         if reader is None:
+            if self._live is not None and (task.completed or task.aborted):
+                self._live.notify(task.completed, task.aborted)
             return
         for checkpoint in sorted({*task.completed, *task.aborted}):
             if checkpoint in task.completed:

@@ -105,6 +105,11 @@ class TimerQueue:
         else:
             marks.clear()
 
+    @property
+    def first(self) -> int | None:
+        """The time of the first timer, which may have been deleted; None without any."""
+        return self._times[0] if self._times else None
+
     def __len__(self) -> int:
         """How many timers wait, those among them that were deleted and not passed over yet."""
         return self._queued

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
 
 from holdfast.checkpoint.events import CheckpointRecord
 from holdfast.common import (
@@ -14,10 +17,14 @@ from holdfast.common import (
     JobID,
     JobStatus,
 )
+from holdfast.common.engine_options import EngineSetting, engine_setting
 from holdfast.datastream.data_stream import CloseableIterator
+from holdfast.datastream.engines import needed_slots
+from holdfast.datastream.execution_mode import is_batch
 from holdfast.datastream.shipment import Shipment
 from holdfast.driver.book import EpochReport
 from holdfast.driver.delivery import CollectedRecords
+from holdfast.driver.engine import EngineChoice
 from holdfast.driver.reports import AttemptReport, attempts_of, checkpoints_of, epochs_of
 from holdfast.driver.runner import JobRunner
 from holdfast.history.journal import open_journal
@@ -25,9 +32,14 @@ from holdfast.plan.model import Plan
 from holdfast.printable import printable
 from holdfast.rest.options import RestOptions, rest_options
 from holdfast.rest.serving import serve
+from holdfast.spark.choosing import engine_for
 from holdfast.spark.engine import SparkEpochs
 from holdfast.spark.jvm import death_named
+from holdfast.spark.promised_slots import promised_slots
 from holdfast.spark.session import get_session
+
+if TYPE_CHECKING:
+    from holdfast.spark.resident import ResidentEngine
 
 
 def start_job(
@@ -41,19 +53,26 @@ def start_job(
     settings = configuration.to_dict()
     spark_settings = {key: value for key, value in settings.items() if key.startswith("spark.")}
     rest = rest_options(configuration)
+    setting = engine_setting(configuration)
     with death_named():
-        session = get_session(printable(plan.name), spark_settings)
-        engine = SparkEpochs(session, configuration, interval_ms, shipment)
+        slots = 0 if setting is EngineSetting.EPOCHS else needed_slots(plan)
+        session = get_session(printable(plan.name), spark_settings, slots)
+        with promised_slots.lock:
+            choice = engine_for(session, setting, is_batch(configuration), plan)
+            engine = _make_engine(choice, session, configuration, interval_ms, shipment)
+            if choice.name == "resident":
+                promised_slots.promise(engine, slots)
         try:
             job_id = JobID.generate().to_hex_string()
+            scratch = engine.scratch
             job = JobRunner(
-                engine, plan, job_id, configuration, engine.scratch, collected=collected
+                engine, plan, job_id, configuration, scratch, collected=collected, choice=choice
             )
         except BaseException:
             engine.close()
             raise
         try:
-            _publish(job, engine, rest)
+            _publish(job, scratch, rest)
             client = SparkJobClient(job)
         except BaseException as error:
             job.give_up(error)
@@ -62,14 +81,26 @@ def start_job(
     return client
 
 
-def _publish(job: JobRunner, engine: SparkEpochs, rest: RestOptions) -> None:
+def _make_engine(
+    choice: EngineChoice,
+    session: SparkSession,
+    configuration: Configuration,
+    interval_ms: int,
+    shipment: Shipment,
+) -> SparkEpochs | ResidentEngine:
+    if choice.name == "epochs":
+        return SparkEpochs(session, configuration, interval_ms, shipment)
+    from holdfast.spark.resident import ResidentEngine
+
+    return ResidentEngine(session, configuration, interval_ms, shipment)
+
+
+def _publish(job: JobRunner, scratch: Path, rest: RestOptions) -> None:
     """Keep the job's history, and let others look at the job."""
     if job.checkpoints.kept:
         store = job.checkpoints.store
         place = str(store.directory)
-        job.recorder.keep_in(
-            open_journal(store.files, place, job.job_id, job.history, engine.scratch)
-        )
+        job.recorder.keep_in(open_journal(store.files, place, job.job_id, job.history, scratch))
     job.at_end("stop its REST server", serve(job, rest))
 
 

@@ -6,12 +6,16 @@ It belongs to the driver's process: see `holdfast.common.leftovers`.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from holdfast.common.leftovers import OwnDirectory
 from holdfast.common.private import user_directory
 from holdfast.errors import JobExecutionError
 
-__all__ = ["make_job_directory"]
+__all__ = ["DIRECTORY", "make_job_directory"]
+
+#: the setting that says where it is
+DIRECTORY: Final = "holdfast.directory"
 
 
 def make_job_directory(parent: str | None = None) -> OwnDirectory:
@@ -28,5 +32,5 @@ def make_job_directory(parent: str | None = None) -> OwnDirectory:
         where = "the user's directory" if parent is None else parent
         raise JobExecutionError(
             f"cannot make a directory for the job below {where}: {error}; set "
-            "'holdfast.directory' to a place that the driver and all executors can write to"
+            f"'{DIRECTORY}' to a place that the driver and all executors can write to"
         ) from error

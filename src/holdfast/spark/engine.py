@@ -4,40 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark import Broadcast
 from pyspark.sql import SparkSession
 
-from holdfast.common import Configuration, ExecutionConfig
+from holdfast.common import Configuration
 from holdfast.datastream.shipment import Shipment
-from holdfast.datastream.state_backend import state_settings
-from holdfast.driver.engine import Engine, PlannedJob
+from holdfast.driver.engine import PlannedJob
 from holdfast.driver.job_events import Abilities
 from holdfast.driver.outcome import EpochOutcome
 from holdfast.driver.start import Start
-from holdfast.driver.supervisor import Steps
-from holdfast.filesystem import configure, hadoop_options
 from holdfast.plan.model import Plan
-from holdfast.printable import get_logger
 from holdfast.runtime.blocks import Block
-from holdfast.runtime.job import make_job_code, new_key, pack
 from holdfast.runtime.protocol import EpochTask
 from holdfast.spark.attempt import Attempt, Turn
-from holdfast.spark.directory import make_job_directory
+from holdfast.spark.base import SparkEngine
 from holdfast.spark.epoch import query_session, run_epoch
-from holdfast.spark.hadoop import hadoop_settings
-from holdfast.spark.jvm import DriverJvm
 from holdfast.spark.offsets import OffsetLog
 from holdfast.spark.rows import RowSources
-from holdfast.spark.session import is_local
-from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.writer import Writers
 
 __all__ = ["SparkEpochs"]
-
-_logger = get_logger(__name__)
-_DIRECTORY = "holdfast.directory"
 
 
 @dataclass(frozen=True)
@@ -51,7 +38,7 @@ class _Prepared:
     broadcast: Broadcast[bytes]
 
 
-class SparkEpochs(Engine):
+class SparkEpochs(SparkEngine):
     """Every epoch is a Spark job, with a stage per level.
 
     State goes to files after each epoch, for the next one may run anywhere.
@@ -66,16 +53,8 @@ class SparkEpochs(Engine):
         interval_ms: int,
         shipment: Shipment,
     ) -> None:
-        """Make the job's directory, and give Spark what the workers need besides the job.
-
-        ``interval_ms`` is that of epochs.
-        """
-        self._session = session
-        self._configuration = configuration
-        self._interval_ms = interval_ms
-        self._state = state_settings(configuration)
-        self._key = new_key()
-        self._jvm = DriverJvm(session.sparkContext)
+        """Prepare what does not depend on the plan; see `SparkEngine`."""
+        super().__init__(session, configuration, interval_ms, shipment)
         self._prepared: _Prepared | None = None
         self._attempt: Attempt | None = None
         self._turn: Turn | None = None
@@ -83,42 +62,12 @@ class SparkEpochs(Engine):
         self._number = 0
         #: whether the next epoch is the first of the job
         self._fresh = True
-        self._directory = make_job_directory(configuration.to_dict().get(_DIRECTORY))
-        try:
-            context = session.sparkContext
-            self._paths = deliver_shipment(context, shipment, self.scratch)
-            self._file_systems = hadoop_options(hadoop_settings(context) | configuration.to_dict())
-            configure(self._file_systems)
-        except BaseException:
-            self._directory.remove()
-            raise
-
-    @property
-    def scratch(self) -> Path:
-        """The job's own directory, which the workers see."""
-        return self._directory.path
 
     def prepare(self, job: PlannedJob) -> None:
         """Check that everything can be sent to the workers, and give it to Spark."""
         rows, writers = RowSources(query_session(self._session), job.plan), Writers(job.plan)
-        code = make_job_code(
-            job.name,
-            writers.plan,
-            str(self.scratch),
-            ExecutionConfig(self._configuration).get_global_job_parameters(),
-            is_local(self._session),
-            job.state_directory,
-            job.faults,
-            self._file_systems,
-            self._state,
-            job.staging_directory,
-            key=self._key,
-        )
-        broadcast = self._session.sparkContext.broadcast(pack(code, self._paths))
-        before = self._prepared
+        broadcast = self._ship(job, writers.plan)
         self._prepared = _Prepared(job.name, job.plan, rows, writers, broadcast)
-        if before is not None:
-            self._destroy(before)
 
     def start(self, attempt: int, start: Start | None) -> None:
         """Start a query, which reads on where the checkpoint says."""
@@ -131,7 +80,7 @@ class SparkEpochs(Engine):
         self._attempt = Attempt(job.plan.name, job.rows, self._jvm)
         self._attempt.start(str(self._log.directory), self._interval_ms)
 
-    def await_turn(self) -> None:
+    def await_turn(self, due_ms: int | None = None) -> None:
         """Wait for Spark's next micro-batch."""
         assert self._attempt is not None
         assert self._log is not None
@@ -181,24 +130,6 @@ class SparkEpochs(Engine):
         for registration in (self.scratch / "sources").glob(f"*-{self._number}.json"):
             registration.unlink(missing_ok=True)
 
-    def check(self) -> None:
-        """Raise an error if Spark is gone."""
-        self._jvm.check()
-
-    def explain(
-        self, error: BaseException, what: str = "Spark could not run an epoch"
-    ) -> BaseException:
-        """A dead JVM is the cause of whatever else went wrong."""
-        return self._jvm.explain(error, what)
-
-    def close(self) -> None:
-        """Remove what the job had on this machine and in Spark."""
-        steps = Steps("" if self._prepared is None else self._prepared.plan.name)
-        steps.take("remove its directory", self._directory.remove)
-        steps.take("remove local databases", lambda: self._state.forget(self._key))
-        if self._prepared is not None:
-            self._destroy(self._prepared)
-
     @property
     def _job(self) -> _Prepared:
         assert self._prepared is not None
@@ -208,10 +139,3 @@ class SparkEpochs(Engine):
     def _current(self) -> Turn:
         assert self._turn is not None
         return self._turn
-
-    def _destroy(self, job: _Prepared) -> None:
-        try:
-            self._jvm.check()
-            job.broadcast.destroy()
-        except Exception as error:
-            _logger.debug("the job's broadcast could not be destroyed: %s", error)

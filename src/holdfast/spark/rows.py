@@ -25,7 +25,7 @@ from holdfast.runtime.job import JobCode
 from holdfast.runtime.logs import at_work
 from holdfast.runtime.protocol import Control, encode
 from holdfast.runtime.routing import Emit, Outbox, Router
-from holdfast.runtime.task import make_stamp
+from holdfast.runtime.subtask import make_stamp
 from holdfast.spark.exchange import ROW_SCHEMA, to_batches
 
 _TICK = -1

@@ -22,14 +22,34 @@ from holdfast.common.private import user_directory
 from holdfast.spark.jvm import death_named
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_MASTER = "spark.master"
 _LOCAL_ATTEMPTS = 4
+_LOOPBACK = "127.0.0.1"
+#: settings of a session whose executors are on the driver's machine
+_ON_ONE_MACHINE = {
+    "spark.driver.host": _LOOPBACK,
+    # elsewhere it is not known yet when the daemon starts, which comes before the files of a job
+    "spark.python.daemon.module": "holdfast.spark.daemon",
+    # shuffle files never cross a network
+    "spark.shuffle.compress": "false",
+    # sums that nobody looks at, unless a part of a shuffle that was compressed is broken
+    "spark.shuffle.checksum.enabled": "false",
+}
+#: slots of a local session: so many for each core, and so many besides, for small jobs
+_SLOTS_PER_CORE = 2
+_SLOTS_BESIDES = 8
 _shipped: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 
 
-def get_session(app_name: str, settings: dict[str, str] | None = None) -> SparkSession:
-    """The active session, or a new local one; workers are set up in both."""
+def get_session(
+    app_name: str, settings: dict[str, str] | None = None, slots: int = 0
+) -> SparkSession:
+    """The active session, or a new local one; workers are set up in both.
+
+    ``slots``: how many task slots a new one has for subtasks that stay in them.
+    """
     _quieten_bridge()
-    session = _existing() or _make_local(app_name, settings or {})
+    session = _existing() or _make_session(app_name, settings or {}, slots)
     prepare_workers(session)
     return session
 
@@ -37,6 +57,11 @@ def get_session(app_name: str, settings: dict[str, str] | None = None) -> SparkS
 def is_local(session: SparkSession) -> bool:
     """Whether all workers are on the driver's machine."""
     return (session.sparkContext.master or "").startswith("local")
+
+
+def has_executors(session: SparkSession) -> bool:
+    """Whether tasks run in other JVMs than the driver's; these come after the session's start."""
+    return not is_local(session) or (session.sparkContext.master or "").startswith("local-cluster")
 
 
 def default_parallelism(session: SparkSession | None = None) -> int:
@@ -62,9 +87,22 @@ def _existing() -> SparkSession | None:
         return None if stopped else known
 
 
-def _make_local(app_name: str, settings: dict[str, str]) -> SparkSession:
+def local_settings(cores: int, slots: int) -> dict[str, str]:
+    """Settings of a local session with that many cores, and slots for subtasks that stay in them.
+
+    There is room for some more jobs like that, and Spark's own have as many slots as ever. More
+    would be too many: Spark gives each task that runs in Python a process of its own, and fills all
+    slots if there are tasks enough. Partitions are as many as without these slots.
+    """
+    total = max(_SLOTS_PER_CORE * cores + _SLOTS_BESIDES, cores + slots)
+    return {
+        _MASTER: f"local[{total},{_LOCAL_ATTEMPTS}]",
+        "spark.default.parallelism": str(cores),
+    }
+
+
+def _make_session(app_name: str, settings: dict[str, str], slots: int) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     quiet = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} -Dlog4j2.disableJmx=true"
     # blocks are large and short-lived: the default collector would let the heap grow to its limit
     steady = "-XX:+UseParallelGC -XX:-UseAdaptiveSizePolicy"
@@ -76,17 +114,17 @@ def _make_local(app_name: str, settings: dict[str, str]) -> SparkSession:
         .config("spark.driver.extraJavaOptions", f"{quiet} {steady}")
         .config("spark.driver.memory", "2g")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.host", "127.0.0.1")
-        # shuffle files of a local session never cross a network
-        .config("spark.shuffle.compress", "false")
-        # sums that nobody looks at, unless a part of a shuffle that was compressed is broken
-        .config("spark.shuffle.checksum.enabled", "false")
         # every epoch is a job: keep the history of a few of them
         .config("spark.ui.retainedJobs", "100")
         .config("spark.ui.retainedStages", "100")
         .config("spark.ui.retainedTasks", "1000")
         .config("spark.sql.ui.retainedExecutions", "20")
     )
+    if slots and _MASTER not in settings:
+        settings = local_settings(os.cpu_count() or 1, slots) | settings
+    if settings.get(_MASTER, "local").startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+        settings = _ON_ONE_MACHINE | settings
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

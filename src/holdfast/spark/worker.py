@@ -29,6 +29,7 @@ from holdfast.runtime.logs import capture, set_levels
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.source_host import HostedSources
 from holdfast.runtime.task import Subtask
+from holdfast.spark.directory import DIRECTORY
 from holdfast.spark.exchange import from_batches, to_batches
 from holdfast.state.staging import state_storage
 
@@ -58,12 +59,12 @@ class LevelTask:
         if task.level == 0 and ROWS_LEVEL not in job.plan.levels[0].producers:
             batches = _nothing(batches)
         sys.setswitchinterval(_SWITCH)
-        _garbage.expect_state()
+        garbage.expect_state()
         place = Place(job.id, task.attempt, task.level, partition)
         make = partial(_make, job, task, partition)
         blocks = _homes.run(job.directory, place, task, from_batches(batches), make)
         yield from to_batches(job.plan, task.level, blocks)
-        _garbage.spare()
+        garbage.spare()
 
 
 def _nothing(batches: Iterable[Any]) -> Iterator[Any]:
@@ -85,7 +86,8 @@ class _Jobs:
         job = self._known.get(job_id)
         if job is None:
             job = unpack(data.value)
-            _check_directory(job.directory)
+            if not job.functions_stay:  # otherwise no epoch writes to it
+                check_directory(job.directory, "directory of the running job", DIRECTORY)
             set_levels(job.log_levels)
             self._forget_ended(job.directory)
             self._known[job_id] = job
@@ -105,11 +107,11 @@ class _Jobs:
             del self._known[job_id]
             _homes.forget(job_id)
         if ended:
-            _garbage.collect()
+            garbage.collect()
 
 
-def _check_directory(directory: str) -> None:
-    """Check that this host has the job's directory.
+def check_directory(directory: str, what: str, setting: str) -> None:
+    """Check that this host has a directory of the job's, and name its setting if not.
 
     To make it here would be no help: other hosts would not see what is in it. And another user of
     this host may have made the directories above it.
@@ -117,8 +119,7 @@ def _check_directory(directory: str) -> None:
     if not os.path.isdir(directory):
         raise JobExecutionError(
             f"there is no directory '{directory}' on host '{socket.gethostname()}'; it is the "
-            "directory of the running job: set 'holdfast.directory' to a place that the driver "
-            "and all executors share"
+            f"{what}: set '{setting}' to a place that the driver and all executors share"
         )
 
 
@@ -131,4 +132,4 @@ def _make(job: JobCode, task: EpochTask, subtask: int) -> Subtask:
 
 known_jobs = _Jobs()
 _homes = Homes()
-_garbage = Garbage()
+garbage = Garbage()

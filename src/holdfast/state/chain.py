@@ -20,8 +20,8 @@ LINEAGE: Final = 16
 _FAN_IN: Final = 7
 #: deltas smaller than this count as equal; one of this size costs half a millisecond
 _SMALL: Final = 1 << 14
-_LARGE: Final = 1 << 22
-_MOST_LARGE: Final = 28
+_LARGE: Final = 1 << 20
+_MOST_LARGE: Final = 64
 
 
 class FileRef(msgspec.Struct, frozen=True, array_like=True):
@@ -141,6 +141,17 @@ class Chain(msgspec.Struct, frozen=True, array_like=True):
         lineage = self._lineage(stamp)
         return Chain((*kept, file), lineage, self.tables, self.overwritten, swept)
 
+    def resized(self, written: Chain) -> Chain:
+        """Return the chain with the sizes that another one has for the same files."""
+        sizes = {file.name: file.size for file in written.all_files}
+
+        def resized(files: tuple[FileRef, ...]) -> tuple[FileRef, ...]:
+            replace = msgspec.structs.replace
+            return tuple(replace(file, size=sizes.get(file.name, file.size)) for file in files)
+
+        files, tables = resized(self.files), resized(self.tables)
+        return msgspec.structs.replace(self, files=files, tables=tables)
+
     def rebased(
         self, file: FileRef, stamp: str, tables: tuple[FileRef, ...], overwritten: int, swept: int
     ) -> Chain:
@@ -165,7 +176,7 @@ def files_to_fold(sizes: Sequence[int], new: int, live: int = 0) -> int:
       become one. So there are at most seven of each size, each eight times as large as the one
       before, and a change is written again once per size: chain length and write amplification
       both grow with the logarithm of the number of deltas in a base.
-    - A delta of 4 MB is not folded unless that is less than a 28th of the chain, nor is what came
+    - A delta of 1 MB is not folded unless that is less than a 64th of the chain, nor is what came
       before it: it costs long to write, and next to nothing to have.
     - Deltas below 16 kB count as one of that size, next to each other: a small file costs as much
       as a tiny one, but tiny ones are no reason to rewrite a larger one.

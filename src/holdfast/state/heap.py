@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from holdfast.datastream.state import State, StateDescriptor, ValueStateDescriptor
-from holdfast.errors import InternalError
+from holdfast.state.capture import Capture, Unchanged
 from holdfast.state.catalog import SavedState
-from holdfast.state.chain import Chain, FileRef, files_to_fold
+from holdfast.state.chain import Chain, files_to_fold
 from holdfast.state.errors import StateMigrationError, StateRegistrationError
-from holdfast.state.files import BlobId, Section, StateFile, encode_file
+from holdfast.state.files import BlobId, Section, StateFile
+from holdfast.state.heap_capture import (
+    Before,
+    HeapCapture,
+    Picture,
+    Placement,
+    Step,
+    TableId,
+    TakenTable,
+)
 from holdfast.state.interface import (
     KeyedStateBackend,
     Restored,
@@ -26,21 +37,8 @@ from holdfast.state.views import KeyContext, KeyedMarks, make_view
 
 __all__ = ["HeapKeyedStateBackend"]
 
-#: operator, state, namespaced
-_TableId = tuple[str, str, bool]
-
 #: what a change is taken to cost in a file before there is any to go by
 _BYTES_PER_CHANGE = 32.0
-
-
-class _Step:
-    """What one delta of the chain changed: the marks of each table, and blobs."""
-
-    __slots__ = ("blobs", "tables")
-
-    def __init__(self) -> None:
-        self.tables: dict[_TableId, Any] = {}
-        self.blobs: set[BlobId] = set()
 
 
 class HeapKeyedStateBackend(KeyedStateBackend):
@@ -53,19 +51,22 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def __init__(self, key_groups: range, max_parallelism: int) -> None:
         super().__init__(key_groups, max_parallelism)
-        self._tables: dict[_TableId, Table[Any]] = {}
-        self._watchers: dict[_TableId, Watcher] = {}
+        self._tables: dict[TableId, Table[Any]] = {}
+        self._watchers: dict[TableId, Watcher] = {}
         self._blobs: dict[BlobId, bytes] = {}
         self._dirty_blobs: set[BlobId] = set()
         #: sections of states that are not declared yet, each with the `until` of the file of
         #: the chain that holds it
-        self._unread: dict[_TableId, list[tuple[int, Section]]] = {}
+        self._unread: dict[TableId, list[tuple[int, Section]]] = {}
         #: by `until`: what each file of the chain but the base changed
-        self._steps: dict[int, _Step] = {}
-        #: the chain whose state this is, but for what is dirty
+        self._steps: dict[int, Step] = {}
+        #: the chain whose state this is, but for what is dirty; captures that are not written yet
+        #: are in it, too
         self._chain = Chain()
+        #: captures of which nobody knows yet that they were written, oldest first
+        self._pending: deque[HeapCapture] = deque()
         #: states of which something is pickled in some file
-        self._pickled: set[_TableId] = set()
+        self._pickled: set[TableId] = set()
         #: whether only a base can hold the state: it is that of no chain, or of files with old
         #: types, which are to be gone before the types change once more
         self._needs_base = False
@@ -88,7 +89,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         loaded(table.entries)
         return KeyedMarks(table)
 
-    def _table(self, table_id: _TableId, descriptor: StateDescriptor) -> Table[Any]:
+    def _table(self, table_id: TableId, descriptor: StateDescriptor) -> Table[Any]:
         table = self._tables.get(table_id)
         if table is None:
             table = self._add_table(table_id, descriptor)
@@ -108,6 +109,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def restore(self, storage: StateStorage, chain: Chain) -> Restored:
         """Bring this instance to the chain."""
+        self._settle()
         if chain.stamp == self._chain.stamp and not self._has_changes():
             return Restored(RestoredHow.CURRENT)
         start = self._missing_from(chain)
@@ -124,29 +126,16 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     ) -> Chain:
         """Write what changed, together with the changes of the files that are to be folded."""
         self._ttl.end_epoch()
-        chain = self._chain
-        full = self._must_be_clean(durable)
-        fold = len(chain.files) if full else self._files_to_fold()
-        if fold == len(chain.files):
-            self._ttl.before_base()
-        if not self._has_changes() and not (full and fold > 1):
-            return chain
-        if epoch <= chain.until:
-            message = f"epoch {epoch} cannot follow epoch {chain.until}, which is already written"
-            raise ValueError(message)
-        step = None if fold == len(chain.files) else self._marks_since(chain.since(fold))
-        file = self._export(step, chain.since(fold))
-        name = f"{stamp}.state"
-        data = encode_file(file, name)
-        ref = FileRef(name, len(data), chain.since(fold), epoch)
-        storage.write(ref.name, data, durable=durable)
-        # NB: nothing is taken for written before this line.
-        self._chain = chain.extended(ref, stamp, self._swept(step is None), fold)
-        self._bytes_per_change = ref.size / max(file.count, 1)
-        self._written(ref, step)
-        if step is None:
-            self._ttl.compacted()
-        return self._chain
+        # NB: written before anything can change, so no copy is needed.
+        capture = self._capture(stamp, epoch, durable, beside=False)
+        try:
+            return capture.write(storage)
+        finally:
+            self._settle()
+
+    def capture(self, stamp: str, epoch: int, durable: bool = False) -> Capture:
+        """Take what changed, together with the changes of the files that are to be folded."""
+        return self._capture(stamp, epoch, durable, beside=True)
 
     def discard(self) -> None:
         """Forget everything; tables and views stay."""
@@ -160,6 +149,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._unread.clear()
         self._pickled.clear()
         self._steps.clear()
+        for capture in self._pending:
+            capture.drop()
+        self._pending.clear()
         self._chain = Chain()
         self._needs_base = False
         self._entries_in_base = 0
@@ -192,6 +184,16 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """Return (key, namespace, entry) of a state that the job has declared."""
         table = self._tables.get((operator, state, namespaced))
         return None if table is None else _walk(table)
+
+    def section_of(self, operator: str, state: str, namespaced: bool, key: Any) -> Section | None:
+        """Return what a key has in a state now, as a file would hold it."""
+        table = self._tables.get((operator, state, namespaced))
+        if table is None:
+            return None
+        alone = copy.copy(table)
+        entry = table.entries.get(key)
+        alone.entries = {} if entry is None else {key: entry}
+        return export_section(alone, None, self.share(operator).max_parallelism)
 
     def stateful(self, blob: str) -> set[str]:
         """Return the operators that have keyed state here, or a blob of that name."""
@@ -226,7 +228,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     # Declaring.
 
-    def _add_table(self, table_id: _TableId, descriptor: StateDescriptor) -> Table[Any]:
+    def _add_table(self, table_id: TableId, descriptor: StateDescriptor) -> Table[Any]:
         table = self._make_table(table_id, descriptor)
         for until, section in self._unread.get(table_id, ()):
             load_section(table, section, self._marks(until, table_id, table))
@@ -235,7 +237,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._tables[table_id] = table
         return table
 
-    def _make_table(self, table_id: _TableId, descriptor: StateDescriptor) -> Table[Any]:
+    def _make_table(self, table_id: TableId, descriptor: StateDescriptor) -> Table[Any]:
         operator, name, namespaced = table_id
         types = descriptor.declared_types
         expires = descriptor.ttl_config is not None
@@ -266,7 +268,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _apply_all(self, storage: StateStorage, chain: Chain, start: int) -> int:
         try:
             for ref, file in read_chain(storage, chain, start):
-                step = None if ref.since < 0 else self._steps.setdefault(ref.until, _Step())
+                step = None if ref.since < 0 else self._steps.setdefault(ref.until, Step())
                 self._load(file, ref.until, step)
                 self._bytes_per_change = ref.size / max(file.count, 1)
                 if step is None:
@@ -276,7 +278,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             raise
         return chain.size_from(start)
 
-    def _load(self, file: StateFile, until: int, step: _Step | None) -> None:
+    def _load(self, file: StateFile, until: int, step: Step | None) -> None:
         for section in file.sections:
             self._load_section(self._ours(section), until)
         for blob_id, data in file.blobs.items():
@@ -309,7 +311,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         elif section.chunks:
             self._unread.setdefault(table_id, []).append((until, section.copy()))
 
-    def _marks(self, until: int, table_id: _TableId, table: Table[Any]) -> Any | None:
+    def _marks(self, until: int, table_id: TableId, table: Table[Any]) -> Any | None:
         """Return the marks of a table in a step; None for a base, which has none."""
         step = self._steps.get(until)
         return None if step is None else step.tables.setdefault(table_id, table.new_marks())
@@ -332,10 +334,14 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _files_to_fold(self) -> int:
         if self._needs_base:
             return len(self._chain.files)
+        sizes = [file.size for file in self._chain.files]
+        return files_to_fold(sizes, self._delta_bytes(), self._live_bytes())
+
+    def _delta_bytes(self) -> int:
+        """Return about how large the next delta is."""
         changes = sum(len(table.dirty) for table in self._tables.values())
         blobs = sum(len(self._blobs.get(blob_id, b"")) for blob_id in self._dirty_blobs)
-        size = round(changes * self._bytes_per_change) + blobs
-        return files_to_fold([file.size for file in self._chain.files], size, self._live_bytes())
+        return round(changes * self._bytes_per_change) + blobs
 
     def _live_bytes(self) -> int:
         """Return about how large a new base would be: the less of two guesses."""
@@ -348,50 +354,150 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _entries(self) -> int:
         return sum(len(table.entries) for table in self._tables.values())
 
-    def _marks_since(self, since: int) -> _Step:
+    def _capture(self, stamp: str, epoch: int, durable: bool, beside: bool) -> Capture:
+        """Take what is to be written; ``beside``: while state goes on to change."""
+        self._settle()
+        chain = self._chain
+        full = self._must_be_clean(durable)
+        fold = len(chain.files) if full else self._files_to_fold()
+        is_base = fold == len(chain.files)
+        if is_base:
+            self._ttl.before_base()
+        last = self._pending[-1] if self._pending else None
+        if not self._has_changes() and not (full and fold > 1):
+            return Unchanged(epoch, chain, last)
+        if epoch <= chain.until:
+            message = f"epoch {epoch} cannot follow epoch {chain.until}, which is already written"
+            raise ValueError(message)
+        since = chain.since(fold)
+        size = self._delta_bytes()
+        changed = self._changed()
+        step = None if is_base else self._with_steps_since(since, changed)
+        picture = self._picture(step, since, beside)
+        placement = Placement(stamp, since, epoch, fold, self._swept(is_base))
+        capture = HeapCapture(placement, picture, durable, self._begin_span(changed), last)
+        self._pending.append(capture)
+        self._taken(placement, step)
+        # NB: the size is a guess until it is written.
+        self._chain = placement.extend(chain, max(size, 1))
+        return capture
+
+    def _changed(self) -> Step:
+        """Return the marks of what changed since the last capture."""
+        changed = Step()
+        for table_id, table in self._tables.items():
+            if table.dirty:
+                changed.tables[table_id] = table.dirty.copy()
+        changed.blobs.update(self._dirty_blobs)
+        return changed
+
+    def _with_steps_since(self, since: int, changed: Step) -> Step:
         """Return what changed after that epoch, up to now."""
-        merged = _Step()
+        folded = [step for until, step in self._steps.items() if until > since]
+        if not folded:
+            return changed
+        merged = Step()
         for table_id, table in self._tables.items():
             marks = table.new_marks()
-            for until, step in self._steps.items():
-                if until > since and table_id in step.tables:
+            for step in (*folded, changed):
+                if table_id in step.tables:
                     table.merge(marks, step.tables[table_id])
-            table.merge(marks, table.dirty)
             if marks:
                 merged.tables[table_id] = marks
-        later = (step.blobs for until, step in self._steps.items() if until > since)
-        merged.blobs.update(self._dirty_blobs, *later)
+        merged.blobs.update(changed.blobs, *(step.blobs for step in folded))
         return merged
 
-    def _export(self, step: _Step | None, since: int) -> StateFile:
+    def _picture(self, step: Step | None, since: int, beside: bool) -> Picture:
         """Return everything, or what a step changed, as it stands now."""
         unread = [entry for entries in self._unread.values() for entry in entries]
-        sections = [section for until, section in unread if step is None or until > since]
+        tables = []
         for table_id, table in self._tables.items():
             marks = None if step is None else step.tables.get(table_id)
             if table.entries if step is None else marks:
-                share = self.share(table.operator)
-                sections.append(export_section(table, marks, share.max_parallelism))
+                taken = table.picture(marks) if beside else table
+                tables.append(TakenTable(taken, marks, self.share(table.operator)))
         blobs = self._blobs.keys() if step is None else step.blobs
-        for section in sections:
-            _check_key_groups(section, self.share(section.operator).key_groups)
-            if section.pickled:
-                self._pickled.add((section.operator, section.state, section.namespaced))
-        return StateFile(sections, {b: self._blobs.get(b) for b in blobs})
+        return Picture(
+            tables,
+            [(s, self.share(s.operator)) for u, s in unread if step is None or u > since],
+            {blob_id: self._blobs.get(blob_id) for blob_id in blobs},
+        )
 
-    def _written(self, file: FileRef, step: _Step | None) -> None:
-        for until in [until for until in self._steps if until > file.since]:
-            del self._steps[until]
-        if step is not None:
-            self._steps[file.until] = step
-        else:
-            self._entries_in_base = self._entries()
-        for entries in self._unread.values():
-            entries[:] = [(file.until if u > file.since else u, section) for u, section in entries]
+    def _begin_span(self, changed: Step) -> Before:
+        """Have nothing marked; return what it takes to go back."""
+        before = Before(
+            changed,
+            self._chain,
+            dict(self._steps),
+            self._entries_in_base,
+            self._needs_base,
+            {table_id: [*entries] for table_id, entries in self._unread.items()},
+            self._ttl.stale_states(),
+        )
         for table in self._tables.values():
             table.dirty.clear()
         self._dirty_blobs.clear()
         self._needs_base = False
+        return before
+
+    def _taken(self, placement: Placement, step: Step | None) -> None:
+        """Take note of what the files of the chain change from now on."""
+        since, until = placement.since, placement.until
+        for old in [old for old in self._steps if old > since]:
+            del self._steps[old]
+        if step is not None:
+            self._steps[until] = step
+        else:
+            self._entries_in_base = self._entries()
+            self._ttl.compacted()
+        for entries in self._unread.values():
+            entries[:] = [(until if u > since else u, section) for u, section in entries]
+
+    def _settle(self) -> None:
+        """Take note of what became of the captures that were written, or could not be."""
+        pending = self._pending
+        while pending and (chain := pending[0].chain) is not None:
+            self._note_written(pending.popleft(), chain)
+        if pending and pending[0].failed:
+            self._take_back([*pending])
+            pending.clear()
+        if not pending:
+            for table in self._tables.values():
+                table.shared.clear()
+
+    def _note_written(self, capture: HeapCapture, chain: Chain) -> None:
+        self._pickled |= capture.pickled
+        self._bytes_per_change = capture.size / max(capture.changes, 1)
+        if self._pending:
+            self._chain = self._chain.resized(chain)
+            self._pending[0].before.chain = chain
+        else:
+            self._chain = chain
+
+    def _take_back(self, captures: list[HeapCapture]) -> None:
+        """Have all that captures were to write marked again, as the last written chain needs it."""
+        first = captures[0].before
+        self._chain, self._steps = first.chain, first.steps
+        self._entries_in_base = first.entries_in_base
+        # NB: what was read meanwhile has its marks in steps that are gone
+        was_read = first.unread.keys() - self._unread.keys()
+        self._unread = {table_id: first.unread[table_id] for table_id in self._unread}
+        self._needs_base |= bool(was_read) or any(c.before.needs_base for c in captures)
+        self._ttl.not_compacted(first.stale)
+        for table_id, table in self._tables.items():
+            marks = table.new_marks()
+            for changed in (capture.before.changed.tables for capture in captures):
+                if table_id in changed:
+                    table.merge(marks, changed[table_id])
+            self._mark_again(table_id, table, marks)
+        self._dirty_blobs.update(*(capture.before.changed.blobs for capture in captures))
+
+    def _mark_again(self, table_id: TableId, table: Table[Any], marks: Any) -> None:
+        table.merge(marks, table.dirty)
+        table.dirty.clear()
+        table.dirty.update(marks)
+        if table_id in self._watchers and isinstance(table, ValueTable):
+            KeyedMarks(table).doubt(marks)
 
 
 def _walk(table: Table[Any]) -> Iterator[tuple[Any, Any, Any]]:
@@ -407,17 +513,6 @@ def _set(blobs: dict[BlobId, bytes], blob_id: BlobId, data: bytes | None) -> Non
         blobs.pop(blob_id, None)
     else:
         blobs[blob_id] = data
-
-
-def _check_key_groups(section: Section, own: range) -> None:
-    for chunk in section.chunks:
-        if chunk.first not in own or chunk.last not in own:
-            message = (
-                f"state {section.state!r} of operator {section.operator!r} has keys of the key "
-                f"groups {chunk.first} to {chunk.last}; this subtask owns {own.start} to "
-                f"{own.stop - 1}, so a record came to the wrong subtask"
-            )
-            raise InternalError(message)
 
 
 def _check_same(table: Table[Any], descriptor: StateDescriptor) -> None:

@@ -23,11 +23,12 @@ from typing import Any
 
 from holdfast.common.time import wall_clock
 from holdfast.datastream.state import State, StateDescriptor
+from holdfast.state.capture import Capture
 from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain
 from holdfast.state.checked_views import checked_view
 from holdfast.state.errors import StateCorruptionError, StateRegistrationError
-from holdfast.state.files import BlobId, StateFile, decode_file
+from holdfast.state.files import BlobId, Section, StateFile, decode_file
 from holdfast.state.key_groups import KeyGroupShare
 from holdfast.state.mutations import WatchedKeyContext
 from holdfast.state.storage import ReadableStorage, StateStorage
@@ -87,7 +88,7 @@ class KeyedStateBackend(ABC):
         """Own these key groups, of operators that `assign` gives no others."""
         self._default = KeyGroupShare(key_groups, max_parallelism)
         self._shares: dict[str, KeyGroupShare] = {}
-        #: `persist` must call its `end_epoch`, and `before_base` if it writes everything anew
+        #: `capture` must call its `before_base` if everything is written anew
         self._ttl = TtlStates(wall_clock)
 
     def use_clock(self, clock: Clock) -> None:
@@ -175,16 +176,33 @@ class KeyedStateBackend(ABC):
         Changes that were not persisted are lost. If it raises, the instance holds nothing.
         """
 
+    def end_epoch(self) -> None:
+        """Do what is due at the end of each epoch, whether or not state is written then.
+
+        State with a time-to-live is cleaned up incrementally. `persist` does this itself.
+        """
+        self._ttl.end_epoch()
+
     @abstractmethod
     def persist(
         self, storage: StateStorage, stamp: str, epoch: int, durable: bool = False
     ) -> Chain:
         """Write what changed since the last persist or restore, and return the chain.
 
-        State with a time-to-live is cleaned up first; ``durable`` says that a checkpoint ends here.
-        The file is called ``{stamp}.state``. If nothing changed, nothing is written and the chain
-        is returned as it was. If the write fails, the changes are still there to be written.
-        ``durable`` concerns this file only; see `StateStorage.sync` for those before it.
+        It is `end_epoch`, `capture` and `Capture.write` in one. The file is called
+        ``{stamp}.state``. If nothing changed, nothing is written and the chain is returned as it
+        was. If the write fails, the changes are still there to be written. ``durable`` says that a
+        checkpoint ends here; it concerns this file only: see `StateStorage.sync` for those before.
+        """
+
+    @abstractmethod
+    def capture(self, stamp: str, epoch: int, durable: bool = False) -> Capture:
+        """Take what `persist` would write, as it stands now, to be written by another thread.
+
+        It is fast: what takes long is done by `Capture.write`. State may be changed, and other
+        captures taken, before that is called; changes do not show in it. Captures are to be
+        written in the order they were taken. If one could not be written, what it has is in the
+        next one that is taken; those that were taken meanwhile fail.
         """
 
     @abstractmethod
@@ -233,6 +251,13 @@ class KeyedStateBackend(ABC):
         The entry is a value or accumulator, a list or a dict, and the caller must not change it.
         The walk may be taken up again after changes and `persist`: what changed since it began may
         or may not show. `TtlStates.forget` ends the walks that are kept.
+        """
+
+    @abstractmethod
+    def section_of(self, operator: str, state: str, namespaced: bool, key: Any) -> Section | None:
+        """Return what a key has in a state now, as a file would hold it.
+
+        Without chunks if it has nothing; None if the job has declared no such state.
         """
 
     @abstractmethod

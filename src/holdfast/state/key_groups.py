@@ -60,6 +60,8 @@ _ROUTER_LIMIT: Final = 1 << 18
 _QUICK_LIMIT: Final = 1 << 14
 #: keys whose hashes are computed together: few enough that the processor's cache holds them
 _AT_ONCE: Final = 4096
+#: keys whose hashes are computed one by one: fewer than that arrays take longer for
+_FEW: Final = 16
 _MASK: Final = (1 << 64) - 1
 #: 2**64 divided by the golden ratio: neighbouring numbers land far from each other
 _MIX: Final = 0x9E3779B97F4A7C15
@@ -162,6 +164,9 @@ class KeyRouter:
         known.update(zip(new, self._computed(new), strict=True))
 
     def _computed(self, keys: Sequence[Any]) -> list[int]:
+        if len(keys) < _FEW:
+            every, ours = self._max_parallelism, self._parallelism
+            return [subtask_of(key_group(key, every), ours, every) for key in keys]
         groups = key_groups_of(keys, self._max_parallelism).astype(np.uint32)
         return (groups * self._parallelism // self._max_parallelism).tolist()  # type: ignore[no-any-return]
 

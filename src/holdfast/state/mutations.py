@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from holdfast.state.errors import StateMutationError
 from holdfast.state.serializers import Column, Serializer
-from holdfast.state.views import KeyContext, is_immutable
+from holdfast.state.tables import is_immutable
+from holdfast.state.views import KeyContext
 
 __all__ = ["SAVE_OR_COPY", "MutationWatch", "Place", "WatchedKeyContext", "WatchedState"]
 

@@ -1,9 +1,13 @@
 """`RocksDBKeyedStateBackend`: state in a RocksDB of the host, for more than memory holds.
 
 A table has the entries in memory that are in use (`CachedEntries`); all are rows of the database.
-What a function changes stays in memory until the epoch ends. Then it is written twice: as a delta
-of the chain, as any backend does, and in one batch into the database, together with the chain that
-the database stands for from then on.
+What a function changes stays in memory until the next capture, or until an epoch ends and there is
+much of it. Then it is written into the database, and only marks say that the next delta has it.
+
+A capture writes all that changed into the database. A delta is made of entries that are in memory
+and of rows, as they were at the capture (a snapshot of RocksDB); a base of the tables, which are
+linked into a directory until they are copied. The database is told which chain it stands for when
+the capture is written, unless it has changed since.
 
 Invariant: the database is the tables of its chain's base and what the files behind it changed, or
 it says that it stands for nothing. Consequence: to go back to an accepted chain costs no more than
@@ -21,20 +25,23 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.datastream.state import StateDescriptor
+from holdfast.state.capture import Capture, Unchanged
 from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import StateCorruptionError, StateStorageError
-from holdfast.state.files import Section, StateFile, encode_file
+from holdfast.state.files import Section, StateFile
 from holdfast.state.heap import HeapKeyedStateBackend
+from holdfast.state.heap_capture import Before, HeapCapture, Picture, Placement, Step
 from holdfast.state.interface import Restored, RestoredHow, read_file
-from holdfast.state.rocksdb_database import Changes, budget_of
+from holdfast.state.rocksdb_capture import BaseCapture, TakenRows
+from holdfast.state.rocksdb_database import Changes, Snapshot, budget_of
 from holdfast.state.rocksdb_home import Home, Slot
 from holdfast.state.rocksdb_local import Head, LocalState, StateId, id_of
 from holdfast.state.rocksdb_reading import lay_out
 from holdfast.state.rocksdb_state import DeclaredState, StateRows
 from holdfast.state.sections import check_kind, export_section, load_section
 from holdfast.state.storage import StateStorage
-from holdfast.state.table_files import TableIndex, fetch_tables, index_of, with_index
+from holdfast.state.table_files import TableIndex, fetch_tables, index_of
 from holdfast.state.tables import Table
 
 __all__ = ["RocksDBKeyedStateBackend", "needs_base"]
@@ -74,12 +81,17 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
         self._declared: dict[StateId, DeclaredState] = {}
         #: the names of the chain's tables in the database
         self._table_names: tuple[str, ...] = ()
+        #: what changed since the last capture and is in the database
+        self._unsaved = Step()
+        #: how often changes were written into the database, and how often before the last capture
+        self._saves = self._captured = 0
         #: the tables of the chain that was restored last; the host need have no others
         self._kept: tuple[FileRef, ...] = ()
 
     def restore(self, storage: StateStorage, chain: Chain) -> Restored:
         """Bring this instance to the chain, from what the host has of it if that is possible."""
         try:
+            self._settle()
             self._forget_changes()
             if self._slot is None and chain.files:
                 self._find_database(chain)
@@ -92,63 +104,28 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             self._home.keep_tables({ref.name for ref in chain.tables})
         return restored
 
-    def persist(
-        self, storage: StateStorage, stamp: str, epoch: int, durable: bool = False
-    ) -> Chain:
-        """Write what changed, as a delta or into a new base, and into the database."""
-        self._ttl.end_epoch()
-        chain = self._chain
-        full = self._must_be_clean(durable)
-        rebase = full or self._needs_base or needs_base([ref.size for ref in chain.files])
-        # NB: a base is no reason by itself, since it does not write all entries anew.
-        sweeps = full or (rebase and chain.turned_over)
-        if sweeps:
-            self._ttl.before_base()
-        # NB: RocksDB by itself may never do so, above all where there is little state.
-        compacts = full or (sweeps and bool(chain.tables) and self._ttl.stale)
-        if not self._has_changes() and not (full and len(chain.files) > 1):
-            return chain
-        local = self._opened()
-        if epoch <= chain.until:
-            message = f"epoch {epoch} cannot follow epoch {chain.until}, which is already written"
-            raise ValueError(message)
-        file = self._export(self._marks_since(chain.until), chain.until)
-        changes = self._changes()
-        name = f"{stamp}.state"
-        if rebase:
-            local.write(changes)
-            if compacts:
-                local.compact()
-            file, tables = self._make_base(storage, stamp, durable)
-            ref = _write(storage, name, file, durable, -1, epoch)
-            overwritten = 0 if sweeps else chain.written
-            refs = tuple(tables.values())
-            chain = chain.rebased(ref, stamp, refs, overwritten, self._swept(sweeps))
-            changes, self._table_names, self._needs_base = {}, tuple(tables), False
-        else:
-            ref = _write(storage, name, file, durable, chain.until, epoch)
-            chain = chain.extended(ref, stamp, self._swept())
-        # NB: from here on a failure leaves a chain that nobody was told of.
-        self._chain = chain
-        local.write(changes, self._head())
-        self._written(ref, None)
-        if compacts:
-            self._ttl.compacted()
-        for declared in self._declared.values():
-            declared.limit_memory()
-        return self._chain
+    def end_epoch(self) -> None:
+        """Do what is due, and write what changed into the database if there is much of it."""
+        super().end_epoch()
+        if any(declared.has_changed_much for declared in self._declared.values()):
+            self._save()
+            self._limit_memory()
 
     def discard(self) -> None:
         """Forget everything, on the disk as well."""
-        super().discard()
-        self._detach()
+        self._forget()
         if self._slot is not None:
             self._slot.wipe()
 
+    def _forget(self) -> None:
+        super().discard()
+        self._unsaved = Step()
+        self._saves = self._captured = 0
+        self._detach()
+
     def close(self, ended: bool = False) -> None:
         """Let go of the database; it is there for the next process, unless the job has ended."""
-        super().discard()
-        self._detach()
+        self._forget()
         if self._slot is not None:
             self._slot.release()
             self._slot = None
@@ -443,40 +420,153 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             self._local = None
 
     def _head(self) -> Head:
-        """Return what the database stands for; nothing, while not all of it is written there."""
-        if self._unread or self._needs_base:
+        """Return what the database stands for; nothing, if it has less or more than a chain."""
+        if self._unread or self._needs_base or self._pending or self._saves > self._captured:
             return Head()
         return Head(self._chain, self._table_names, tuple(sorted(self._pickled)))
 
-    # Persisting.
+    # Writing into the database.
 
     def _changes(self) -> Changes:
         """Return the rows of all that changed."""
         local, changes = self._opened(), Changes()
-        for declared in self._declared.values():
-            if declared.table.dirty:
-                declared.save(declared.table.dirty, changes)
+        for state, declared in self._declared.items():
+            if declared.table.dirty and declared.save(declared.table.dirty, changes):
+                self._pickled.add(state)
         for blob_id in self._dirty_blobs:
             local.put_blob(blob_id, self._blobs.get(blob_id), changes)
         return changes
 
-    def _make_base(
-        self, storage: StateStorage, stamp: str, durable: bool
-    ) -> tuple[StateFile, dict[str, FileRef]]:
-        """Write the tables that are new; return the base on them, and all by name."""
+    def _save(self) -> Step:
+        """Write what changed into the database, and keep only the marks for the next delta.
+
+        Return what it was.
+        """
+        changes, changed = self._changes(), self._changed()
+        if not changes:
+            return changed
+        self._opened().write(changes)
+        self._saves += 1
+        for table in self._tables.values():
+            table.dirty.clear()
+        self._dirty_blobs.clear()
+        self._unsaved.blobs |= changed.blobs
+        for state, marks in changed.tables.items():
+            table = self._tables[state]
+            older = self._unsaved.tables.get(state) or table.new_marks()
+            self._unsaved.tables[state] = table.merge(older, marks)
+        self._limit_marks()
+        return changed
+
+    def _limit_marks(self) -> None:
+        """Forget the marks if the next file is to be a base anyway, or is better one."""
+        if not self._chain.files or self._unsaved_bytes() > _DELTA_BYTES:
+            self._needs_base = True
+        if self._needs_base:
+            self._unsaved = Step()
+
+    def _unsaved_bytes(self) -> int:
+        """Return about how large a delta of what is in the database would be."""
+        return round(sum(map(len, self._unsaved.tables.values())) * self._bytes_per_change)
+
+    def _limit_memory(self) -> None:
+        for declared in self._declared.values():
+            declared.limit_memory()
+
+    # Persisting.
+
+    def _has_changes(self) -> bool:
+        return super()._has_changes() or bool(self._unsaved.tables or self._unsaved.blobs)
+
+    def _capture(self, stamp: str, epoch: int, durable: bool, beside: bool) -> Capture:
+        """Take what is to be written as a delta, or into a new base; the database has it, too."""
+        self._settle()
+        chain = self._chain
+        full = self._must_be_clean(durable)
+        rebase = full or self._needs_base or needs_base([ref.size for ref in chain.files])
+        # NB: a base is no reason by itself, since it does not write all entries anew.
+        sweeps = full or (rebase and chain.turned_over)
+        if sweeps:
+            self._ttl.before_base()
+        # NB: RocksDB by itself may never do so, above all where there is little state.
+        compacts = full or (sweeps and bool(chain.tables) and self._ttl.stale)
+        last = self._pending[-1] if self._pending else None
+        if not self._has_changes() and not (full and len(chain.files) > 1):
+            return Unchanged(epoch, chain, last)
+        if epoch <= chain.until:
+            message = f"epoch {epoch} cannot follow epoch {chain.until}, which is already written"
+            raise ValueError(message)
+        local, reads = self._opened(), bool(self._unsaved.tables)
+        newest = self._save()
+        since = -1 if rebase else chain.until
+        place = Placement(stamp, since, epoch, 0, self._swept(sweeps))
+        capture: HeapCapture
+        if rebase:
+            capture = base = self._base(place, sweeps, compacts, durable, last)
+            self._chain, self._table_names = base.planned(), base.table_names
+        else:
+            picture = self._delta(newest, local.snapshot() if reads else None, beside)
+            capture = HeapCapture(place, picture, durable, self._begin_span(self._unsaved), last)
+            # NB: the size is a guess until it is written.
+            self._chain = place.extend(chain, max(self._unsaved_bytes(), 1))
+        self._unsaved, self._captured = Step(), self._saves
+        self._pending.append(capture)
+        self._limit_memory()
+        return capture
+
+    def _base(
+        self, place: Placement, sweeps: bool, compacts: bool, durable: bool, last: Capture | None
+    ) -> BaseCapture:
         local = self._opened()
-        known = dict(zip(self._table_names, self._chain.tables, strict=True))
-        index, tables = local.save_tables(
-            storage, stamp, durable, known, self._pickled, self._home.tables, self._threads
-        )
+        if compacts:
+            local.compact()
+        draft = local.draft_tables(self._home.tables / f".{place.stamp}", self._pickled)
         unread = [section for entries in self._unread.values() for _, section in entries]
         heads = [rows.head for rows in local.states]
-        return with_index(StateFile([*heads, *unread], dict(self._blobs)), index), tables
+        file = StateFile([*heads, *unread], dict(self._blobs))
+        before = self._begin_span(self._unsaved)
+        for entries in self._unread.values():
+            entries[:] = [(place.until, section) for _, section in entries]
+        if compacts:
+            self._ttl.compacted()
+        return BaseCapture(place, file, draft, sweeps, durable, self._threads, before, last)
 
+    def _delta(self, newest: Step, at: Snapshot | None, beside: bool) -> Picture:
+        """Return what changed since the last capture.
 
-def _write(
-    storage: StateStorage, name: str, file: StateFile, durable: bool, since: int, until: int
-) -> FileRef:
-    data = encode_file(file, name)
-    storage.write(name, data, durable=durable)
-    return FileRef(name, len(data), since, until)
+        The newest changes are taken from memory; what changed before them is read from rows when it
+        is written, since it may be much. ``at``: these rows, if there are any.
+        """
+        tables = []
+        for state, marks in self._unsaved.tables.items():
+            declared = self._declared[state]
+            entries = declared.taken(newest.tables.get(state, ()))
+            if beside:
+                declared.table.share(entries)
+            picture = declared.table.having(entries)
+            read = None if at is None else declared.reader(at)
+            tables.append(TakenRows(picture, marks, self.share(declared.table.operator), read))
+        return Picture(tables, (), {blob: self._blobs.get(blob) for blob in self._unsaved.blobs})
+
+    def _begin_span(self, changed: Step) -> Before:
+        return replace(super()._begin_span(changed), tables=self._table_names)
+
+    def _note_written(self, capture: HeapCapture, chain: Chain) -> None:
+        before = self._bytes_per_change
+        super()._note_written(capture, chain)
+        if isinstance(capture, BaseCapture):
+            self._bytes_per_change = before
+        head = self._head()
+        if head.chain.files:
+            self._opened().write({}, head)
+
+    def _take_back(self, captures: list[HeapCapture]) -> None:
+        super()._take_back(captures)
+        self._table_names = captures[0].before.tables
+        self._limit_marks()
+
+    def _mark_again(self, table_id: StateId, table: Table[Any], marks: Any) -> None:
+        """Have marks in the next delta; what they stand for is in the database."""
+        table.merge(marks, self._unsaved.tables.get(table_id) or table.new_marks())
+        if marks:
+            self._unsaved.tables[table_id] = marks

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice
@@ -15,7 +16,7 @@ import rocksdict
 
 from holdfast.state.errors import StateStorageError
 
-__all__ = ["Budget", "Changes", "Database", "budget_of"]
+__all__ = ["Budget", "Changes", "Database", "Snapshot", "budget_of"]
 
 #: rows to be put, by key; None: to be deleted
 Changes = dict[bytes, bytes | None]
@@ -74,6 +75,34 @@ def budget_of(size: int) -> Budget:
     return Budget(size)
 
 
+class Snapshot:
+    """The rows of a database at one moment, for any thread, until the database is closed."""
+
+    def __init__(self, snapshot: rocksdict.Snapshot, problem: Callable[..., Exception]) -> None:
+        self._snapshot: rocksdict.Snapshot | None = snapshot
+        self._problem = problem
+        self._lock = threading.Lock()
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the row of a key."""
+        with self._lock:
+            if self._snapshot is None:
+                raise self._problem("read", StateStorageError("it was closed"))
+            try:
+                row: bytes = self._snapshot[key]
+            except Exception as error:
+                # NB: there is no other way to ask, and no type of its own
+                if str(error) == "key not found":
+                    return None
+                raise self._problem("read", error) from error
+            return row
+
+    def release(self) -> None:
+        """Let go of it: it keeps rows that are gone, and the database open."""
+        with self._lock:
+            self._snapshot = None
+
+
 class Database:
     """Rows by key, sorted; a batch of changes is there whole or not at all, also after a crash."""
 
@@ -83,6 +112,7 @@ class Database:
         with self._errors("open"):
             self._db = rocksdict.Rdict(str(path), _options(budget))
         self._get = self._db.get
+        self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
 
     def get(self, key: bytes) -> bytes | None:
         """Return the row of a key."""
@@ -126,6 +156,13 @@ class Database:
         """Return whether there is a row between these keys."""
         return next(self.scan(start, end), None) is not None
 
+    def snapshot(self) -> Snapshot:
+        """Return the rows as they are now."""
+        with self._errors("read"):
+            snapshot = Snapshot(self._db.snapshot(), self._problem)
+        self._snapshots.add(snapshot)
+        return snapshot
+
     def save_to(self, directory: Path) -> None:
         """Make a database of the same contents; its tables are the same files."""
         with self._errors("save"):
@@ -139,6 +176,8 @@ class Database:
 
     def close(self) -> None:
         """Let go of it; nothing is lost."""
+        for snapshot in list(self._snapshots):
+            snapshot.release()
         del self._get
         with self._errors("close"):
             self._db.close()

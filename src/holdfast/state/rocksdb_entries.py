@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Container, ItemsView, Iterator, KeysView, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, ValuesView
 from typing import Any, Final
 
 __all__ = ["CachedEntries"]
@@ -29,7 +29,7 @@ class CachedEntries(dict[Any, Any]):
 
     def __init__(
         self,
-        dirty: Container[Any],
+        dirty: Collection[Any],
         read: Callable[[Any], Any],
         rows: Callable[[], Iterator[tuple[Any, Any]]],
     ) -> None:
@@ -165,7 +165,8 @@ class CachedEntries(dict[Any, Any]):
     def _turn(self) -> None:
         """Make what is in memory the older generation, but for what changed."""
         self._older = dict(super().items())
-        changed = {key: value for key, value in self._older.items() if key in self._dirty}
+        items = self._older.items() if self._dirty else ()
+        changed = {key: value for key, value in items if key in self._dirty}
         super().clear()
         self.update(changed)
         # NB: twice what cannot go, or there would be a turn with every few entries.

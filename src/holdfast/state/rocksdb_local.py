@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Container
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from hmac import compare_digest
 from pathlib import Path
@@ -12,13 +10,12 @@ from typing import Final
 
 import msgspec
 
-from holdfast.state.chain import Chain, FileRef
+from holdfast.state.chain import Chain
 from holdfast.state.files import BlobId, Section, StateFile, decode_file, encode_file
-from holdfast.state.rocksdb_database import Budget, Changes, Database
+from holdfast.state.rocksdb_capture import TableDraft
+from holdfast.state.rocksdb_database import Budget, Changes, Database, Snapshot
 from holdfast.state.rocksdb_rows import state_prefix
 from holdfast.state.rocksdb_state import StateRows
-from holdfast.state.storage import StateStorage
-from holdfast.state.table_files import TableIndex, write_table
 
 __all__ = ["Head", "LocalState", "StateId", "id_of"]
 
@@ -115,44 +112,15 @@ class LocalState:
         proven = compare_digest(seal, self._seal(head, states))
         return _decode_head(head) if proven else Head()
 
-    def save_tables(
-        self,
-        storage: StateStorage,
-        stamp: str,
-        durable: bool,
-        known: dict[str, FileRef],
-        pickled: Container[StateId],
-        tables: Path,
-        threads: int,
-    ) -> tuple[TableIndex, dict[str, FileRef]]:
-        """Write the tables that are not known yet as state files; return the index and all.
+    def snapshot(self) -> Snapshot:
+        """Return all rows as they are now."""
+        return self._database.snapshot()
 
-        The new ones are left in the directory ``tables``, too, under the names of their files.
-        """
-        draft = tables / f".{stamp}"
-        self._database.save_to(draft)
-        try:
-            names = sorted(path.name for path in draft.glob("*.sst"))
-            others = [*draft.glob("CURRENT"), *draft.glob("MANIFEST-*")]
-            index = TableIndex(
-                tuple(names),
-                {path.name: path.read_bytes() for path in others},
-                len(self._rows),
-                tuple(rows.number for state, rows in self._rows.items() if state in pickled),
-            )
-
-            def save(name: str) -> FileRef:
-                if name in known:
-                    return known[name]
-                file = f"{stamp}-{Path(name).stem}.table"
-                size = write_table(storage, file, draft / name, durable)
-                (draft / name).rename(tables / file)
-                return FileRef(file, size, -1, -1)
-
-            with ThreadPoolExecutor(threads, "holdfast-tables") as pool:
-                return index, dict(zip(names, pool.map(save, names), strict=True))
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+    def draft_tables(self, directory: Path, pickled: Container[StateId]) -> TableDraft:
+        """Have all that there is in tables, and link them into a directory, which is made."""
+        self._database.save_to(directory)
+        numbers = [rows.number for state, rows in self._rows.items() if state in pickled]
+        return TableDraft(directory, len(self._rows), numbers)
 
     def compact(self) -> None:
         """Write all tables anew, without rows that were deleted or written again."""

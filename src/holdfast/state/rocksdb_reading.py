@@ -18,9 +18,9 @@ from holdfast.state.files import Chunk, Op, Section
 from holdfast.state.rocksdb_database import Database, budget_of
 from holdfast.state.rocksdb_rows import (
     KeyCodec,
-    bucket_columns,
     bucket_items,
     is_bucket,
+    is_pickled,
     join_columns,
     list_column,
     map_columns,
@@ -101,11 +101,8 @@ def _checked(
     rows: Iterable[tuple[bytes, bytes]], state: Section, refuse: Refuse
 ) -> Iterator[tuple[bytes, bytes]]:
     for row_key, row in rows:
-        found = bucket_columns(row) if is_bucket(row) else [([], row)]
-        for columns, inner in found:
-            codecs = (*(column.codec for column in columns), *_codecs(inner, state))
-            if Codec.PICKLE in codecs:
-                refuse(f"state {state.state!r} of operator {state.operator!r}")
+        if is_pickled(row, state.kind):
+            refuse(f"state {state.state!r} of operator {state.operator!r}")
         yield row_key, row
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "bucket_items",
     "encode_bucket",
     "is_bucket",
+    "is_pickled",
     "join_columns",
     "list_column",
     "list_rows",
@@ -207,6 +208,17 @@ def is_hashed(row_key: bytes) -> bool:
 def is_bucket(row: bytes) -> bool:
     """Return whether a row holds its keys itself."""
     return row[0] == _BUCKET
+
+
+def is_pickled(row: bytes, kind: str) -> bool:
+    """Return whether something in a row is pickled, keys that it holds among it; pass the kind."""
+    width = 2 if kind == "map" else 1
+    if not is_bucket(row):
+        return Codec.PICKLE in row[:width]
+    return any(
+        Codec.PICKLE in (*(column.codec for column in columns), *inner[:width])
+        for columns, inner in bucket_columns(row)
+    )
 
 
 def bucket_items(

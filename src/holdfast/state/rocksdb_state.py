@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from itertools import accumulate, compress
 from typing import Any, Final
 
 from holdfast.state.errors import decoding, undecodable
 from holdfast.state.files import Chunk, Op, Section
-from holdfast.state.rocksdb_database import Budget, Changes, Database
+from holdfast.state.rocksdb_database import Budget, Changes, Database, Snapshot
 from holdfast.state.rocksdb_entries import CachedEntries
 from holdfast.state.rocksdb_reading import sections_of
 from holdfast.state.rocksdb_rows import (
@@ -17,6 +18,7 @@ from holdfast.state.rocksdb_rows import (
     bucket_items,
     encode_bucket,
     is_bucket,
+    is_pickled,
     list_rows,
     map_rows,
     need_buckets,
@@ -24,6 +26,7 @@ from holdfast.state.rocksdb_rows import (
     split_column,
     state_prefix,
 )
+from holdfast.state.sections import encode_entries
 from holdfast.state.serializers import Codec, Serializer
 from holdfast.state.tables import Table
 
@@ -37,6 +40,8 @@ _ENTRY_BYTES: Final = 300
 #: entries that need no share of the memory
 _FEW: Final = 1024
 _OBJECT_BYTES: Final = 6
+#: entries that may have changed between two writes: to write so many takes some 50 ms
+_MOST_CHANGED: Final = 1 << 14
 
 
 class StateRows:
@@ -62,9 +67,9 @@ class StateRows:
         """Return whether there is no row."""
         return not self._database.has_any(*self._bounds)
 
-    def get(self, key: Any) -> bytes | None:
-        """Return the row of a key."""
-        row = self._database.get(self._keys.encode(key))
+    def get(self, key: Any, at: Snapshot | None = None) -> bytes | None:
+        """Return the row of a key, as it is or was."""
+        row = (at or self._database).get(self._keys.encode(key))
         if row is None or not is_bucket(row):
             return row
         return next((inner for known, inner in self._bucket(row) if known == key), None)
@@ -164,16 +169,21 @@ class DeclaredState:
         table.entries = self.entries
         budget.join(self)
 
-    def save(self, keys: Collection[Any], changes: Changes) -> None:
-        """Note the rows of keys as their entries in memory are; what is not there is to go."""
+    def save(self, keys: Collection[Any], changes: Changes) -> bool:
+        """Note the rows of keys as their entries in memory are; what is not there is to go.
+
+        Entries are given their declared shape. Return whether something is pickled in the rows.
+        """
         assert self.rows is not None
         here = self.entries.in_memory
         puts = [key for key in keys if key in here]
+        noted: Changes = {}
         if puts:
-            rows = self.encode(list(map(self.entries.__getitem__, puts)))
-            self.rows.put(puts, rows, changes)
+            self.rows.put(puts, encode_entries(self.table, puts, self.encode), noted)
         if len(puts) < len(keys):
-            self.rows.delete([key for key in keys if key not in here], changes)
+            self.rows.delete([key for key in keys if key not in here], noted)
+        changes.update(noted)
+        return any(row is not None and is_pickled(row, self.table.kind) for row in noted.values())
 
     def encode(self, entries: list[Any]) -> list[bytes]:
         """Return the rows of some entries."""
@@ -181,20 +191,49 @@ class DeclaredState:
         self._row_bytes = sum(map(len, rows)) / len(rows)
         return rows
 
+    def taken(self, keys: Iterable[Any]) -> dict[Any, Any]:
+        """Return the entries of keys that are in memory."""
+        here = partial(dict.get, self.entries)
+        found = ((key, here(key)) for key in keys)
+        return {key: entry for key, entry in found if entry is not None}
+
+    def reader(self, at: Snapshot) -> Callable[[Any], Any]:
+        """Return what reads entries from the rows of a moment; None for one that was not there."""
+        rows = self.rows
+        assert rows is not None
+
+        def read(key: Any) -> Any:
+            row = rows.get(key, at)
+            return None if row is None else self._decoded(row)
+
+        return read
+
     @property
     def has_many(self) -> bool:
         """Return whether more than a few entries are in memory."""
         return len(self.entries.in_memory) > _FEW
 
+    @property
+    def has_changed_much(self) -> bool:
+        """Return whether so much has changed that it is not to stay in memory only."""
+        return len(self.table.dirty) > min(_MOST_CHANGED, self._most_entries // 2)
+
+    @property
+    def _most_entries(self) -> int:
+        """Return how many entries this state's share of the budget is enough for."""
+        return int(self._budget.share / (_ENTRY_BYTES + _OBJECT_BYTES * self._row_bytes))
+
     def limit_memory(self) -> None:
         """Let go of entries beyond this state's share of the budget."""
-        entry_bytes = _ENTRY_BYTES + _OBJECT_BYTES * self._row_bytes
-        self.entries.limit_to(int(self._budget.share / entry_bytes))
+        self.entries.limit_to(self._most_entries)
 
     def _read(self, key: Any) -> Any:
         row = None if self.rows is None else self.rows.get(key)
+        return None if row is None else self._decoded(row)
+
+    def _decoded(self, row: bytes) -> Any:
         try:
-            return None if row is None else self._decode(row)
+            return self._decode(row)
         except Exception as error:
             raise undecodable(self._place, error) from error
 

@@ -31,6 +31,7 @@ __all__ = [
     "file_sections",
     "key_of",
     "read_entries",
+    "section_entries",
     "table_sections",
 ]
 
@@ -112,6 +113,13 @@ def read_entries(
     for section, chunk in changes:
         reader.apply(section, chunk)
     yield reader.rest()
+
+
+def section_entries(section: Section) -> Iterator[Entries]:
+    """Yield the entries of a section that holds whole ones."""
+    reader = _Reader(_id(section), pickle.loads)
+    for chunk in section.chunks:
+        yield reader.take(chunk.op, *reader.decode(section, chunk), set())
 
 
 class Amount(NamedTuple):

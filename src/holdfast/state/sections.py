@@ -7,7 +7,8 @@ are skipped without decoding them; a chunk that is only partly ours is decoded a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain, compress, repeat
 from typing import Any, Final
 
@@ -17,13 +18,14 @@ from holdfast.state.errors import StateMigrationError, StateTypeError, decoding
 from holdfast.state.files import Chunk, Op, Section
 from holdfast.state.key_groups import key_groups_of
 from holdfast.state.schema import Schema, describe
-from holdfast.state.serializers import Column, Serializer, Unreadable
+from holdfast.state.serializers import Serializer, Unreadable
 from holdfast.state.tables import Columns, Table
 
 __all__ = [
     "by_key_group",
     "check_columns",
     "check_kind",
+    "encode_entries",
     "export_section",
     "kind_name",
     "load_section",
@@ -56,13 +58,20 @@ _KIND_NAMES: Final = {
 }
 
 
-def export_section(table: Table[Any], marks: Any | None, max_parallelism: int) -> Section:
-    """Return what is marked, or everything, as a section of a file."""
-    chunks = tuple(
-        _export_chunk(table, op, first, last, part, marks)
-        for op, keys in table.operations(marks)
-        for first, last, part in by_key_group(keys, table.namespaced, max_parallelism)
-    )
+def export_section(
+    table: Table[Any], marks: Any | None, max_parallelism: int, shaped: bool = False
+) -> Section:
+    """Return what is marked, or everything, as a section of a file.
+
+    ``shaped``: all entries have their declared shape already.
+    """
+    chunks: list[Chunk] = []
+    for op, keys in table.operations(marks):
+        rows = table.rows(op, keys, marks)
+        for first, last, order in _in_key_groups(keys, table.namespaced, max_parallelism):
+            part = _picked(keys, order)
+            columns = table.columns(op, part, marks) if rows is None else [_picked(rows, order)]
+            chunks.append(_export_chunk(table, op, first, last, part, columns, shaped))
     return Section(
         table.operator,
         table.name,
@@ -70,7 +79,7 @@ def export_section(table: Table[Any], marks: Any | None, max_parallelism: int) -
         table.namespaced,
         table.types,
         max_parallelism,
-        chunks,
+        tuple(chunks),
         table.expires,
     )
 
@@ -118,21 +127,39 @@ def kind_name(kind: str, expires: bool) -> str:
 
 
 def _export_chunk(
-    table: Table[Any], op: Op, first: int, last: int, keys: list[Any], marks: Any | None
+    table: Table[Any],
+    op: Op,
+    first: int,
+    last: int,
+    keys: list[Any],
+    columns: Columns,
+    shaped: bool,
 ) -> Chunk:
-    columns = _shaped(table, op, keys, table.columns(op, keys, marks))
+    if not shaped:
+        columns = _shaped(table, op, keys, columns)
     serializers = (*_key_serializers(table), *table.column_serializers(op))
-    try:
-        encoded = _encode(table, serializers, [*_key_columns(keys, table.namespaced), *columns])
-    except Unreadable:
-        raise _misfit(table, op, keys, columns) from None
+    with _explaining(table, op, keys, columns):
+        given = [*_key_columns(keys, table.namespaced), *columns]
+        encoded = tuple(s.encode(column) for s, column in zip(serializers, given, strict=True))
     return Chunk(op, first, last, False, len(keys), encoded)
 
 
-def _shaped(table: Table[Any], op: Op, keys: list[Any], columns: Columns) -> Columns:
-    """Return the columns in their declared shape, and give the live entries that shape, too.
+def encode_entries(
+    table: Table[Any], keys: list[Any], encode: Callable[[list[Any]], list[bytes]]
+) -> list[bytes]:
+    """Give the entries of keys their declared shape, and return what they are encoded as."""
+    op = table.whole
+    columns = table.columns(op, keys, None)
+    columns = _shaped(table, op, keys, columns)
+    with _explaining(table, op, keys, columns):
+        return encode(list(map(table.entries.__getitem__, keys)))
 
-    NB: the entries, so that a worker that keeps them sees what one that reads the file sees.
+
+def _shaped(table: Table[Any], op: Op, keys: list[Any], columns: Columns) -> Columns:
+    """Return the columns in their declared shape, and give live entries that shape, too.
+
+    NB: the entries, so that a worker that keeps them sees what one that reads the file sees. If a
+    picture is written beside the stream, the entries have gone on, and are left as they are.
     """
     serializers = table.column_serializers(op)
     try:
@@ -143,7 +170,8 @@ def _shaped(table: Table[Any], op: Op, keys: list[Any], columns: Columns) -> Col
         return columns
     if shaped[1:2] != columns[1:2] and op in (Op.MAP_PUT, Op.MAP_REPLACE, Op.MAP_REMOVE):
         raise _changed_map_key(table, columns[1], shaped[1])
-    table.apply(op, keys, shaped)
+    if not table.is_picture:
+        table.apply(op, keys, shaped)
     return shaped
 
 
@@ -167,13 +195,13 @@ def _changed_map_key(table: Table[Any], given: list[Any], shaped: list[Any]) -> 
     )
 
 
-def _encode(
-    table: Table[Any], serializers: tuple[Serializer, ...], columns: Columns
-) -> tuple[Column, ...]:
+@contextmanager
+def _explaining(table: Table[Any], op: Op, keys: list[Any], columns: Columns) -> Iterator[None]:
+    """Say which state cannot be encoded, and why."""
     try:
-        return tuple(s.encode(column) for s, column in zip(serializers, columns, strict=True))
+        yield
     except Unreadable:
-        raise
+        raise _misfit(table, op, keys, columns) from None
     except Exception as error:
         message = (
             f"{_place(table.operator, table.name)} holds something that cannot be pickled: "
@@ -186,18 +214,32 @@ def by_key_group(
     keys: list[Any], namespaced: bool, max_parallelism: int
 ) -> Iterator[tuple[int, int, list[Any]]]:
     """Yield the keys in chunks, each with its first and last key group."""
+    for first, last, order in _in_key_groups(keys, namespaced, max_parallelism):
+        yield first, last, _picked(keys, order)
+
+
+def _in_key_groups(
+    keys: list[Any], namespaced: bool, max_parallelism: int
+) -> Iterator[tuple[int, int, list[int] | None]]:
+    """Yield chunks, each with its first and last key group, and the places of its keys.
+
+    None: all keys, as they are.
+    """
     if not keys:
         return
     groups = key_groups_of([key for key, _ in keys] if namespaced else keys, max_parallelism)
     if len(keys) <= _CHUNK:
-        yield int(groups.min()), int(groups.max()), keys
+        yield int(groups.min()), int(groups.max()), None
         return
     order = np.argsort(groups, kind="stable")
     groups = groups[order]
-    ordered = list(map(keys.__getitem__, order.tolist()))
     for start in range(0, len(keys), _CHUNK):
-        part = ordered[start : start + _CHUNK]
-        yield int(groups[start]), int(groups[start + len(part) - 1]), part
+        places = order[start : start + _CHUNK].tolist()
+        yield int(groups[start]), int(groups[start + len(places) - 1]), places
+
+
+def _picked(items: list[Any], places: list[int] | None) -> list[Any]:
+    return items if places is None else list(map(items.__getitem__, places))
 
 
 def _key_columns(keys: list[Any], namespaced: bool) -> Columns:

@@ -13,12 +13,19 @@ Marks say what of a key changed, and are all that a delta needs besides the live
 Marks of consecutive epochs merge into the marks of the whole span; that is how files are folded.
 An empty list or map is no entry.
 
+A table that is written while views go on to change it is written as a *picture*: another table
+with the entries that are to be written, as they were. It refers to the same objects. Values are
+replaced and never changed. Lists and maps are changed in place by views, and accumulators by the
+functions that add to them: they are ``shared`` until the picture is written, and a view that
+changes one makes a copy first (`Table.own`).
+
 ``entries`` may be a dict that has only some entries itself and finds the others when they are asked
 for (see `holdfast.state.rocksdb_entries`). What is marked it has itself, if it is there at all.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import accumulate, chain
@@ -29,13 +36,18 @@ from holdfast.state.files import Op
 from holdfast.state.schema import Schema
 from holdfast.state.serializers import Serializer
 
-__all__ = ["Columns", "ListTable", "MapTable", "Table", "ValueTable", "make_table"]
+__all__ = ["Columns", "ListTable", "MapTable", "Table", "ValueTable", "is_immutable", "make_table"]
 
 Columns = list[list[Any]]
 Marks = TypeVar("Marks", bound="set[Any] | dict[Any, Any]")
 
 _REPLACED: Final = -1
+#: kinds of state whose entries are replaced, and never changed in place
+_REPLACED_ONLY: Final = frozenset({"value"})
+#: to copy so many entries costs as much as to look one up
+_COPIES: Final = 16
 _PLAIN: Final = Serializer()
+_IMMUTABLE: Final = (type(None), bool, int, float, complex, str, bytes)
 
 
 class Table(ABC, Generic[Marks]):
@@ -45,15 +57,20 @@ class Table(ABC, Generic[Marks]):
         "dirty",
         "entries",
         "expires",
+        "is_picture",
         "kind",
         "name",
         "namespaced",
+        "only_marked",
         "operator",
         "serializers",
+        "shared",
     )
 
     #: how many serializers there are: one per declared type
     arity: ClassVar[int] = 1
+    #: the operation that sets an entry, whatever it was
+    whole: ClassVar[Op] = Op.PUT
     entries: dict[Any, Any]
     dirty: Marks
 
@@ -75,6 +92,12 @@ class Table(ABC, Generic[Marks]):
         self.serializers = tuple(map(Serializer, types))
         self.entries = {}
         self.dirty = self.new_marks()
+        #: keys whose entry a picture may refer to, if entries are changed in place
+        self.shared: set[Any] = set()
+        #: whether this is what is to be written of another table
+        self.is_picture = False
+        #: whether it is a picture that has no entries but those that are marked
+        self.only_marked = False
 
     @property
     def types(self) -> tuple[Schema | None, ...]:
@@ -85,6 +108,46 @@ class Table(ABC, Generic[Marks]):
         """Forget everything, as if it had never been there."""
         self.entries.clear()
         self.dirty.clear()
+        self.shared.clear()
+
+    def picture(self, marks: Marks | None) -> Table[Marks]:
+        """Return a table that stays as this one is now, as far as what is marked is concerned.
+
+        None: all of it. The marks must not change either.
+        """
+        entries = self.entries
+        self.share(entries if marks is None else marks)
+        if marks is None or len(entries) <= _COPIES * len(marks):
+            return self.having(entries.copy())
+        marked = {key: entries[key] for key in marks if key in entries}
+        return self.having(marked, only_marked=True)
+
+    def having(self, entries: dict[Any, Any], only_marked: bool = False) -> Table[Marks]:
+        """Return a picture that has these entries."""
+        picture = copy.copy(self)
+        picture.entries = entries
+        picture.dirty = self.new_marks()
+        picture.is_picture = True
+        picture.only_marked = only_marked
+        return picture
+
+    def share(self, keys: Iterable[Any]) -> None:
+        """Take note that a picture refers to the entries of keys."""
+        if self.kind not in _REPLACED_ONLY:
+            self.shared.update(keys)
+
+    def own(self, key: Any) -> Any:
+        """Return the entry of a key, to be changed in place: a copy, if a picture refers to it."""
+        entry = self.entries.get(key)
+        if key in self.shared and entry is not None:
+            entry = self.entries[key] = self._copied(entry)
+        self.shared.discard(key)
+        return entry
+
+    @staticmethod
+    @abstractmethod
+    def _copied(entry: Any) -> Any:
+        """Return an entry that may be changed in place without a change of this one."""
 
     @staticmethod
     @abstractmethod
@@ -107,6 +170,14 @@ class Table(ABC, Generic[Marks]):
     def columns(self, op: Op, keys: list[Any], marks: Marks | None) -> Columns:
         """Return the columns of an operation: first one item per key, then the flat ones."""
 
+    def rows(self, op: Op, keys: list[Any], marks: Marks | None) -> list[Any] | None:
+        """Return the only column of an operation, for all of its keys; None if it has others.
+
+        One look at the entries in their own order takes less time than one per chunk, in which they
+        are sorted by key group.
+        """
+        return None
+
     @abstractmethod
     def column_serializers(self, op: Op) -> tuple[Serializer, ...]:
         """Return a serializer for each column of an operation."""
@@ -128,6 +199,10 @@ class ValueTable(Table[set[Any]]):
     __slots__ = ()
 
     @staticmethod
+    def _copied(entry: Any) -> Any:
+        return entry if is_immutable(entry) else copy.deepcopy(entry)
+
+    @staticmethod
     def new_marks() -> set[Any]:
         """Return marks of no change."""
         return set()
@@ -146,13 +221,21 @@ class ValueTable(Table[set[Any]]):
         if marks is None:
             return [(Op.PUT, list(self.entries))]
         present = dict.keys(self.entries)
-        puts = [key for key in marks if key in present]
+        puts = list(present) if self.only_marked else [key for key in marks if key in present]
         deletes = list(marks.difference(puts)) if len(puts) < len(marks) else []
         return [(Op.PUT, puts), (Op.DELETE, deletes)]
 
     def columns(self, op: Op, keys: list[Any], marks: set[Any] | None) -> Columns:
         """Return the values."""
         return [list(map(self.entries.__getitem__, keys))] if op is Op.PUT else []
+
+    def rows(self, op: Op, keys: list[Any], marks: set[Any] | None) -> list[Any] | None:
+        """Return the values of all keys of an operation."""
+        if op is not Op.PUT:
+            return None
+        if marks is None or self.only_marked:  # then the keys are those of the entries
+            return list(self.entries.values())
+        return list(map(self.entries.__getitem__, keys))
 
     def column_serializers(self, op: Op) -> tuple[Serializer, ...]:
         """Return a serializer for each column of an operation."""
@@ -170,6 +253,12 @@ class ListTable(Table[dict[Any, int]]):
     """A list per key. What was appended is written as such, not with the whole list."""
 
     __slots__ = ()
+
+    whole = Op.LIST_REPLACE
+
+    @staticmethod
+    def _copied(entry: list[Any]) -> list[Any]:
+        return entry.copy()
 
     @staticmethod
     def new_marks() -> dict[Any, int]:
@@ -240,7 +329,12 @@ class MapTable(Table[dict[Any, "set[Any] | None"]]):
 
     __slots__ = ()
 
+    whole = Op.MAP_REPLACE
     arity = 2
+
+    @staticmethod
+    def _copied(entry: dict[Any, Any]) -> dict[Any, Any]:
+        return entry.copy()
 
     @staticmethod
     def new_marks() -> dict[Any, set[Any] | None]:
@@ -355,6 +449,13 @@ def make_table(
 ) -> Table[Any]:
     """Return a table for a state of that kind."""
     return _TABLES.get(kind, ValueTable)(operator, name, kind, types, namespaced, expires)
+
+
+def is_immutable(value: Any) -> bool:
+    """Return whether a value is certain not to change; many others do not change either."""
+    if isinstance(value, tuple | frozenset):
+        return all(map(is_immutable, value))
+    return type(value) in _IMMUTABLE
 
 
 def _split(lengths: list[int], flat: list[Any]) -> list[list[Any]]:

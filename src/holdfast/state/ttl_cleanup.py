@@ -18,7 +18,7 @@ An entry here is a value, an accumulator, an element of a list, or an entry of a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -267,6 +267,15 @@ class TtlStates:
         """Take note that no file holds entries that have been removed."""
         for state in self._states.values():
             state.stale = False
+
+    def stale_states(self) -> list[_TtlState]:
+        """Return the states of which files may hold expired entries."""
+        return [state for state in self._states.values() if state.stale]
+
+    def not_compacted(self, states: Iterable[_TtlState]) -> None:
+        """Take back `compacted` for states that were stale before it."""
+        for state in states:
+            state.stale = True
 
     def forget(self) -> None:
         """Let go of walks that are under way: the state is another one."""

@@ -22,7 +22,7 @@ from holdfast.datastream.state import (
     ValueState,
 )
 from holdfast.state.ttl import Aside, Lifetime, Pair
-from holdfast.state.views import checked_elements, no_accumulator
+from holdfast.state.views import ValueView, checked_elements, no_accumulator
 
 __all__ = ["make_ttl_view"]
 
@@ -32,9 +32,7 @@ class _Single:
 
     __slots__ = ("_aside", "_descriptor", "_get", "_life", "_pairs", "_set")
 
-    def __init__(
-        self, pairs: ValueState[Pair], aside: Aside, life: Lifetime, descriptor: Any
-    ) -> None:
+    def __init__(self, pairs: ValueView, aside: Aside, life: Lifetime, descriptor: Any) -> None:
         self._pairs = pairs
         self._get = pairs.value
         self._set = pairs.update
@@ -65,7 +63,7 @@ class _Single:
         """Set what a function makes of what there is; it is given None if there is nothing."""
         life = self._life
         life.accesses += 1
-        now, pair = life.clock(), self._get()
+        now, pair = life.clock(), self._pairs.owned()
         held = None if pair is None or pair[1] + life.ttl <= now else pair[0]
         self._set((changed(held), now))
 
@@ -77,7 +75,7 @@ class _Single:
         merged: Any = None
         for namespace in (target, *sources):
             pairs = self._aside.at(key, namespace)
-            pair = pairs.value()
+            pair = pairs.owned()
             pairs.clear()
             if pair is not None and pair[1] + self._life.ttl > now:
                 merged = pair[0] if merged is None else merge(merged, pair[0])

@@ -25,20 +25,19 @@ from holdfast.datastream.state import (
     ValueState,
     ValueStateDescriptor,
 )
-from holdfast.state.tables import ListTable, MapTable, Table, ValueTable
+from holdfast.state.tables import ListTable, MapTable, Table, ValueTable, is_immutable
 
 __all__ = [
     "KeyContext",
     "KeyedMarks",
+    "ValueView",
     "checked_elements",
-    "is_immutable",
     "make_view",
     "no_accumulator",
 ]
 
 _ABSENT: Final = object()
 _REPLACED: Final = -1
-_IMMUTABLE: Final = (type(None), bool, int, float, complex, str, bytes)
 
 
 class KeyContext:
@@ -80,11 +79,14 @@ class _Scoped:
         return context.key, context.namespace
 
 
-class _ValueView(ValueState[Any]):
-    __slots__ = ("_context", "_default", "_entries", "_get", "_mark", "_pop")
+class ValueView(ValueState[Any]):
+    """A value per key."""
+
+    __slots__ = ("_context", "_default", "_entries", "_get", "_mark", "_pop", "_table")
 
     def __init__(self, table: ValueTable, context: _Keyed, default: Any = None) -> None:
         self._context = context
+        self._table = table
         self._default = default
         self._entries = table.entries
         self._get = table.entries.get
@@ -93,6 +95,10 @@ class _ValueView(ValueState[Any]):
 
     def value(self) -> Any:
         return self._get(self._context.key, self._default)
+
+    def owned(self) -> Any:
+        """Return the value, for a function that may change it in place; None if there is none."""
+        return self._table.own(self._context.key)
 
     def update(self, value: Any) -> None:
         if value is None:
@@ -107,7 +113,7 @@ class _ValueView(ValueState[Any]):
             self._mark(key)
 
 
-class _CopiedDefaultView(_ValueView):
+class _CopiedDefaultView(ValueView):
     """A value state whose default can be changed in place: every key gets its own."""
 
     __slots__ = ()
@@ -120,10 +126,12 @@ class _CopiedDefaultView(_ValueView):
 class _Accumulating:
     """What reducing, aggregating and folding states have in common: one accumulator per key."""
 
-    __slots__ = ("_context", "_entries", "_get", "_mark", "_pop")
+    __slots__ = ("_context", "_entries", "_get", "_mark", "_own", "_pop", "_shared")
 
     def __init__(self, table: ValueTable, context: _Keyed) -> None:
         self._context = context
+        self._own = table.own
+        self._shared = table.shared
         self._entries = table.entries
         self._get = table.entries.get
         self._pop = table.entries.pop
@@ -141,9 +149,10 @@ class _Accumulating:
         self, merge: Callable[[Any, Any], Any], key: Any, target: Any, sources: Iterable[Any]
     ) -> None:
         """Merge the accumulators of ``sources`` into that of ``target``, and remove them."""
-        merged = self._get((key, target))
+        merged = self._own((key, target))
         for source in sources:
-            part = self._pop((key, source), None)
+            part = self._own((key, source))
+            self._pop((key, source), None)
             if part is not None:
                 self._mark((key, source))
                 merged = part if merged is None else merge(merged, part)
@@ -165,7 +174,7 @@ class _ReducingView(_Accumulating, ReducingState[Any]):
         if value is None:
             return
         key = self._context.key
-        current = self._get(key)
+        current = self._own(key) if self._shared else self._get(key)
         self._entries[key] = value if current is None else self._reduce(current, value)
         self._mark(key)
 
@@ -194,7 +203,7 @@ class _AggregatingView(_Accumulating, AggregatingState[Any, Any]):
         if value is None:
             return
         key = self._context.key
-        accumulator = self._get(key)
+        accumulator = self._own(key) if self._shared else self._get(key)
         accumulator = self._add(value, self._create() if accumulator is None else accumulator)
         if accumulator is None:
             raise no_accumulator(self._function, "add")
@@ -220,7 +229,7 @@ class _FoldingView(_Accumulating, FoldingState[Any, Any]):
         if value is None:
             return
         key = self._context.key
-        current = self._get(key)
+        current = self._own(key) if self._shared else self._get(key)
         folded = self._fold(copy.deepcopy(self._initial) if current is None else current, value)
         if folded is None:
             raise no_accumulator(self._fold, "fold")
@@ -229,13 +238,15 @@ class _FoldingView(_Accumulating, FoldingState[Any, Any]):
 
 
 class _ListView(ListState[Any]):
-    __slots__ = ("_context", "_dirty", "_entries", "_get")
+    __slots__ = ("_context", "_dirty", "_entries", "_get", "_own", "_shared")
 
     def __init__(self, table: ListTable, context: _Keyed) -> None:
         self._context = context
         self._dirty = table.dirty
         self._entries = table.entries
         self._get = table.entries.get
+        self._own = table.own
+        self._shared = table.shared
 
     def get(self) -> list[Any]:
         return [*self._get(self._context.key, ())]
@@ -244,7 +255,7 @@ class _ListView(ListState[Any]):
         if value is None:
             raise _no_none()
         key = self._context.key
-        values = self._get(key)
+        values = self._own(key) if self._shared else self._get(key)
         if values is None:
             self._entries[key] = [value]
             self._dirty.setdefault(key, 0)
@@ -274,6 +285,8 @@ class _ListView(ListState[Any]):
 
     def _append(self, key: Any, added: list[Any]) -> None:
         if added:
+            if self._shared:
+                self._own(key)
             values = self._entries.setdefault(key, [])
             self._dirty.setdefault(key, len(values))
             values.extend(added)
@@ -290,13 +303,15 @@ class _ListView(ListState[Any]):
 
 
 class _MapView(MapState[Any, Any]):
-    __slots__ = ("_context", "_dirty", "_entries", "_get")
+    __slots__ = ("_context", "_dirty", "_entries", "_get", "_own", "_shared")
 
     def __init__(self, table: MapTable, context: _Keyed) -> None:
         self._context = context
         self._dirty = table.dirty
         self._entries = table.entries
         self._get = table.entries.get
+        self._own = table.own
+        self._shared = table.shared
 
     def get(self, key: Any, default: Any = None) -> Any:
         entry = self._get(self._context.key)
@@ -304,7 +319,7 @@ class _MapView(MapState[Any, Any]):
 
     def put(self, key: Any, value: Any) -> None:
         scope = self._context.key
-        entry = self._get(scope)
+        entry = self._own(scope) if self._shared else self._get(scope)
         if entry is None:
             self._entries[scope] = {key: value}
         else:
@@ -318,7 +333,10 @@ class _MapView(MapState[Any, Any]):
     def remove(self, key: Any) -> None:
         scope = self._context.key
         entry = self._get(scope)
-        if entry is not None and entry.pop(key, _ABSENT) is not _ABSENT:
+        if entry is not None and key in entry:
+            if self._shared:
+                entry = self._own(scope)
+            del entry[key]
             if not entry:
                 del self._entries[scope]
             self._touch(scope, key)
@@ -401,6 +419,12 @@ class KeyedMarks:
             self._dirty.add(mark)
         return True
 
+    def doubt(self, marks: Iterable[tuple[Any, Any]]) -> None:
+        """Take it that a file may have heard of marks."""
+        for mark in marks:
+            if mark in self._entries:
+                self._entries[mark] = False
+
     def __contains__(self, mark: tuple[Any, Any]) -> bool:
         return mark in self._entries
 
@@ -421,14 +445,7 @@ def make_view(descriptor: StateDescriptor, table: Table[Any], context: KeyContex
         return _FoldingView(table, keyed, descriptor)
     assert isinstance(descriptor, ValueStateDescriptor)
     default = descriptor.default_value
-    return (_ValueView if is_immutable(default) else _CopiedDefaultView)(table, keyed, default)
-
-
-def is_immutable(value: Any) -> bool:
-    """Return whether a value is certain not to change; many others do not change either."""
-    if isinstance(value, tuple | frozenset):
-        return all(map(is_immutable, value))
-    return type(value) in _IMMUTABLE
+    return (ValueView if is_immutable(default) else _CopiedDefaultView)(table, keyed, default)
 
 
 def checked_elements(values: Iterable[Any]) -> list[Any]:

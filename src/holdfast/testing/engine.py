@@ -86,7 +86,7 @@ class LocalEngine(Engine):
     def start(self, attempt: int, start: Start | None) -> None:
         """Nothing is to be started."""
 
-    def await_turn(self) -> None:
+    def await_turn(self, due_ms: int | None = None) -> None:
         """There is nobody to wait for."""
 
     def execute(self, tasks: Sequence[EpochTask]) -> EpochOutcome:

@@ -21,6 +21,7 @@ from holdfast.datastream.state_backend import state_settings
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.driver.book import EpochBook, EpochReport
 from holdfast.driver.delivery import CollectedRecords
+from holdfast.driver.engine import EngineChoice
 from holdfast.driver.job_events import (
     ActionFailed,
     AwaitTurn,
@@ -133,6 +134,7 @@ class LocalExecutor:
             simulated=True,
             policy=_AtOnce(),
             sleep=_no_pause,
+            choice=EngineChoice("in-process", "holdfast.testing runs it"),
         )
         self.storage: StateStorage = self._job.checkpoints.storage
         self._stage = Stage(self.clock)

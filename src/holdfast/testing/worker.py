@@ -7,17 +7,15 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-import cloudpickle
 import msgspec
 
-from holdfast.common._cloudpickle import dumps
-from holdfast.datastream.connectors.function import FunctionSource
-from holdfast.graph.nodes import SourceOperation
+from holdfast.datastream.functions import SourceFunction
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.blocks import Block, decode_header, encode_header
 from holdfast.runtime.context import Clock, OperatorContext
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.job import JobCode, unpack
+from holdfast.runtime.loop_source import LoopsInProcess
 from holdfast.runtime.protocol import EpochTask
 from holdfast.runtime.source_thread import LocalSource, SourceThread
 from holdfast.runtime.sources import Beginning, LiveSource, SourceAccess
@@ -108,39 +106,20 @@ def _decoded(blocks: Iterable[EncodedBlock]) -> Iterator[Block]:
     return (Block(decode_header(head), memoryview(data)) for head, data in blocks)
 
 
-class LocalSources(SourceAccess):
-    """The loops of source functions, in threads of this process."""
-
-    def __init__(self) -> None:
-        """None runs yet."""
-        self._threads: dict[tuple[str, int], SourceThread] = {}
+class LocalSources(LoopsInProcess[SourceThread]):
+    """The loops of source functions, in threads of this process; all workers share them."""
 
     def connect(
         self, job: JobCode, operator: PlannedOperator, subtask: int, beginning: Beginning
     ) -> LiveSource:
-        """The loop of a subtask; all workers share it."""
-        place = (operator.uid, subtask)
-        if place not in self._threads:
-            self._threads[place] = _start(job, operator, subtask, beginning)
-        return LocalSource(self._threads[place])
+        """The loop of a subtask."""
+        return LocalSource(self.loop(job, operator, subtask, beginning))
 
-    def __bool__(self) -> bool:
-        return bool(self._threads)
-
-    def stop(self) -> None:
-        """Cancel all loops."""
-        while self._threads:
-            self._threads.popitem()[1].stop()
-
-
-def _start(
-    job: JobCode, operator: PlannedOperator, subtask: int, beginning: Beginning
-) -> SourceThread:
-    operation = operator.node.operation
-    assert isinstance(operation, SourceOperation)
-    assert isinstance(operation.source, FunctionSource)
-    # every subtask and every attempt has an object of its own, as processes have by themselves
-    function = cloudpickle.loads(dumps(operation.source.function))
-    context = OperatorContext(operator, subtask, 0, None, None, job.parameters)  # type: ignore[arg-type]
-    report = FailureReporter(operator.name, subtask)
-    return SourceThread(function, context, report, beginning)
+    def _start(
+        self,
+        function: SourceFunction,
+        context: OperatorContext,
+        report: FailureReporter,
+        beginning: Beginning,
+    ) -> SourceThread:
+        return SourceThread(function, context, report, beginning)

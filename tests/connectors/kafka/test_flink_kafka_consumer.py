@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,9 +147,10 @@ def test_offsets_wait_for_no_more_than_a_number_of_checkpoints(
     kafka.produce(topic, ["end"])
     with LocalExecutor(stream_of(consumer(kafka, topic).set_start_from_latest())) as run:
         run.epoch()
-        (thread,) = run._engine.sources._threads.values()
-        pending = thread._function._pending
+        (thread,) = run._engine.sources._loops.values()
+        function: Any = thread._loop._function
+        pending = function._pending
         for checkpoint in range(5):
             pending[checkpoint - 10] = {}
         run.epoch(checkpoint=True)
-        assert list(thread._function._pending) == [-6, 1]
+        assert list(function._pending) == [-6, 1]

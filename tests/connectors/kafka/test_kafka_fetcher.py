@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.datastream.connectors import _kafka_fetcher
+from holdfast.datastream.connectors import _kafka_consuming, _kafka_fetcher
 from holdfast.datastream.connectors._kafka_client import KafkaConnectorError
 from holdfast.datastream.connectors._kafka_fetcher import Fetcher
 from holdfast.datastream.connectors._kafka_offsets import Split, divide
@@ -82,7 +82,7 @@ def test_each_range_has_its_records_whatever_comes_when(
     ends = dict.fromkeys(there, 21)
     client = Client(there, ends, seed)
     with (
-        patch.object(_kafka_fetcher, "new_consumer", lambda *_, **__: client),
+        patch.object(_kafka_consuming, "new_consumer", lambda *_, **__: client),
         patch.object(_kafka_fetcher, "_MOST_KEPT", 3),
     ):
         fetcher = Fetcher({}, 60)
@@ -104,7 +104,7 @@ def test_each_range_has_its_records_whatever_comes_when(
 
 def test_a_consumer_goes_on_where_it_is_and_is_sent_back_only_if_it_must() -> None:
     client = Client({A: list(range(100))}, {A: 100}, 1)
-    with patch.object(_kafka_fetcher, "new_consumer", lambda *_, **__: client):
+    with patch.object(_kafka_consuming, "new_consumer", lambda *_, **__: client):
         fetcher = Fetcher({}, 60)
         for first in (0, 30, 60, 60):
             list(fetcher.read({A: first}, {A: (first, first + 30)}))
@@ -117,7 +117,7 @@ def test_silence_is_told_after_a_while() -> None:
             return []
 
     silent: Any = Silent({A: []}, {A: 0}, 1)
-    with patch.object(_kafka_fetcher, "new_consumer", lambda *_, **__: silent):
+    with patch.object(_kafka_consuming, "new_consumer", lambda *_, **__: silent):
         fetcher = Fetcher({"bootstrap.servers": "there:1"}, 0.0)
         with pytest.raises(
             KafkaConnectorError, match=r"Kafka at there:1 has not .* up to 7 and was read up to 2"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.datastream.connectors._part_files import (
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 
 #: what the program gives and ``open`` makes; the rest of the fields goes along with the subtask
 _NOT_CARRIED = frozenset(
-    ["_sink", "_place", "_encode", "_bucket_of", "_only_bucket", "_limit", "_files", "_subtask"]
+    [
+        *("_sink", "_place", "_encode", "_bucket_of", "_only_bucket", "_limit", "_files"),
+        *("_subtask", "_clock"),
+    ]
 )
 
 
 class FileSinkFunction(TwoPhaseCommitSinkFunction):
-    """A transaction is the segments that an epoch wrote; a commit makes part files of them.
+    """A transaction is the segments that were written; a commit makes part files of them.
 
     The id of the sink is made where the program is. So all attempts of a program write to one
     hidden directory, where the next attempt finds what the last one left behind; and no other job
@@ -48,6 +51,8 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
     _earlier: tuple[Place, ...] = ()
     _files: PartFiles
     _subtask: int
+    #: the processing time
+    _clock: Callable[[], int]
 
     def __init__(self, sink: FileSink, sink_id: str = "") -> None:
         """Take the sink's settings; an id of an earlier object of this sink, or a new one."""
@@ -85,7 +90,8 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         segment = transaction.writing.get(bucket)
         if segment is None:
             check_bucket(bucket)  # or a record could choose any directory
-            segment = self._files.open_segment(context.current_processing_time())
+            self._clock = context.current_processing_time
+            segment = self._files.open_segment(self._clock())
             transaction.writing[bucket] = segment
         try:
             segment.write(data)
@@ -94,6 +100,17 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         segment.size += len(data)
         if segment.size >= self._limit:
             self._close(transaction, bucket)
+
+    def end_round(self) -> None:
+        """Close the segments that the rolling policy does not let wait for the checkpoint."""
+        super().end_round()
+        transaction = self._transaction
+        if transaction is None or not transaction.writing:
+            return
+        now, rolls = self._clock(), self._sink.rolling.rolls
+        for bucket, segment in tuple(transaction.writing.items()):
+            if rolls(segment.size, now - segment.begun, segment.idle(now)):
+                self._close(transaction, bucket)
 
     def pre_commit(self, transaction: FileTransaction) -> None:
         """Close all files."""

@@ -151,17 +151,22 @@ class _FileReader(SourceReader):
         self._offsets: dict[str, int] = {}
         self._ended = False
         self._dealing: dict[str, int] | None = {}
-        #: the files of this subtask with the sizes up to which they are read, once they are known
+        #: the files of this subtask that are left to read, with the sizes up to which they are
+        #: read, once they are known
         self._share: dict[str, int] | None = None
+        #: the plan that this share is of
+        self._plan: Files | None = None
 
     def restore(self, position: Any) -> None:
         offsets, self._ended, dealing = _decode(position)
         self._offsets = dict(offsets)
         self._dealing = None if dealing is None else dict(dealing)
-        self._share = None
+        self._share = self._plan = None
 
     def follow(self, plan: Files) -> None:
-        self._take(plan)
+        if plan != self._plan:
+            self._take(plan)
+            self._plan = plan
 
     def _take(self, files: Files) -> None:
         """Take this subtask's share of the files."""
@@ -175,12 +180,14 @@ class _FileReader(SourceReader):
     def read(self, limit: int) -> Iterator[Sequence[Any]]:
         if self._share is None:
             self._take(self._source.files)
-        for file, size in (self._share or {}).items():
+        share = self._share or {}
+        for file, size in list(share.items()):
             for lines in self._read_file(file, size, limit):
                 limit -= len(lines)
                 yield lines
                 if limit <= 0:
                     return
+            del share[file]  # so that it is not opened for nothing again
         self._ended = not self._source.monitors
 
     def position(self) -> Any:

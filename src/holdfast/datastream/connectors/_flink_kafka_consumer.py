@@ -46,7 +46,7 @@ OFFSETS_STATE_NAME = "topic-partition-offset-states"
 _DISCOVERY = "flink.partition-discovery.interval-millis"
 _AT_ONCE = 10_000
 #: how long to wait when there is nothing new, in seconds
-_PAUSE = 0.05
+_PAUSE = 0.005
 
 
 class OffsetCommitMode(Enum):
@@ -144,9 +144,12 @@ class FlinkKafkaConsumerBase(ParallelSourceFunction, CheckpointedFunction, Check
         source = self._source()
         self._reader = KafkaReader(source, subtask, parallelism)
         self._reader.open(runtime_context.get_metrics_group())
+        # NB: a loop never reads a record twice, whatever engine runs it
+        self._reader.run_free()
         places = {split: (offset, None) for split, offset in (self._restored or {}).items()}
         self._reader.restore((places, {}, False))
         self._planner = source.create_planner(self._restored is not None)
+        self._planner.run_free()
         self._reader.follow(self._planner.plan())
         #: where this subtask is: changes together with what it emits
         self._offsets = self._reader.offsets()

@@ -2,12 +2,16 @@
 
 Invariant: what a reader reads in an epoch is a function of its saved position and of the plan.
 Consequence: a task that is run again reads the same records, though the topic has grown since.
+
+Where nothing is run again, readers run free. The planner then only looks for partitions, in a
+thread of its own, so that no plan waits for a broker.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -31,6 +35,8 @@ from holdfast.printable import get_logger
 _logger = get_logger(__name__)
 #: how long an epoch waits to hear how far topics are, in seconds; it goes on without, then
 _SHORT_PATIENCE = 2.0
+#: while no broker answers: how long to wait before looking for partitions again, in seconds
+_RETRY_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -119,8 +125,14 @@ class KafkaPlanner(EpochPlanner):
         self._restored = restored
         self._starts: dict[Split, Beginning] = {}
         self._ends: dict[Split, int] = {}
-        self._has_looked = self._is_away = False
+        self._has_looked = self._is_away = self._is_free = False
         self._next_look = 0.0
+        #: looks for partitions while readers run free
+        self._looking: threading.Thread | None = None
+
+    def run_free(self) -> None:
+        """Ask for the ends of partitions only when looking for partitions."""
+        self._is_free = True
 
     def plan(self) -> KafkaPlan:
         """Ask how far the topics are now.
@@ -128,37 +140,51 @@ class KafkaPlanner(EpochPlanner):
         While no broker answers, epochs go no further than the last one did, and the job lives on;
         only at the beginning of an attempt an answer is needed.
         """
-        if self._has_looked:
-            self._look_again()
-        else:
+        if not self._has_looked:
             self._discover(PATIENCE)
-        return KafkaPlan(dict(self._starts), dict(self._ends))
+        elif not self._is_free:
+            self._look_again()
+        elif time.monotonic() >= self._next_look and not self._is_looking:
+            self._looking = threading.Thread(
+                target=self._look_again, name="holdfast-kafka-partitions", daemon=True
+            )
+            self._looking.start()
+        return KafkaPlan(self._starts, self._ends)
+
+    @property
+    def _is_looking(self) -> bool:
+        return self._looking is not None and self._looking.is_alive()
 
     def _look_again(self) -> None:
         try:
             if time.monotonic() >= self._next_look:
                 self._discover(_SHORT_PATIENCE)
             else:
-                self._ends |= self._metadata.latest(self._ends, _SHORT_PATIENCE)
+                self._ends = self._ends | self._metadata.latest(self._ends, _SHORT_PATIENCE)
         except KafkaConnectorError as error:
             if not self._is_away:
-                _logger.warning("nothing new is read until Kafka answers again: %s", error)
+                what = "no new partitions are found" if self._is_free else "nothing new is read"
+                _logger.warning("%s until Kafka answers again: %s", what, error)
             self._is_away = True
+            if self._is_free:
+                self._next_look = time.monotonic() + min(self._discovery, _RETRY_SECONDS)
             return
         if self._is_away:
-            _logger.warning("Kafka answers again; reading goes on")
+            _logger.warning("Kafka answers again; the job goes on as before")
         self._is_away = False
 
     def _discover(self, patience: float) -> None:
         splits = self._subscription.find(self._metadata, patience)
         ends = self._metadata.latest(splits, patience)
         new = [split for split in splits if split not in self._starts]
+        # NB: replaced, not changed: a plan may be pickled meanwhile
         if not (self._has_looked or self._restored):
-            self._starts |= self._beginnings(new, ends)
+            self._starts = self._starts | self._beginnings(new, ends)
         elif self._stop is None:
             # nothing of a partition that came later may be missed
             oldest = self._metadata.earliest(new)
-            self._starts |= {split: Beginning(oldest[split], None) for split in new}
+            later = {split: Beginning(oldest[split], None) for split in new}
+            self._starts = self._starts | later
         if self._has_looked and new:
             _logger.info("found new partitions: %s", ", ".join(map(describe, new)))
         self._ends = ends

@@ -6,8 +6,10 @@ import time
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.datastream.connectors._kafka_consuming import Client, Fetched
 from holdfast.datastream.connectors._kafka_decoding import Decoder
 from holdfast.datastream.connectors._kafka_fetcher import Fetcher
+from holdfast.datastream.connectors._kafka_free_fetcher import FreeFetcher
 from holdfast.datastream.connectors._kafka_offsets import Split, divide, owner
 from holdfast.datastream.connectors._kafka_planner import Beginning, KafkaPlan
 from holdfast.datastream.connectors.base import SourceReader, SplitRecords
@@ -40,6 +42,10 @@ class KafkaReader(SourceReader):
         #: whether it was told which partitions there are
         self._planned = False
         self._fetcher: Fetcher | None = None
+        #: reads in its place if the reader runs free
+        self._free: FreeFetcher | None = None
+        #: whether the free one has still to hear of the plan
+        self._moved = False
         self._committed: dict[Split, int] = {}
         self._next_commit = 0.0
 
@@ -49,11 +55,16 @@ class KafkaReader(SourceReader):
         errors = metrics.counter("numRecordsInErrors")
         self._decoder = Decoder(self._source.schema, self._source.bad_records, errors)
 
+    def run_free(self) -> None:
+        """Read what comes, up to where partitions stop."""
+        self._free = FreeFetcher(self._source.properties, self._patience)
+
     def restore(self, position: Any) -> None:
         """Go to where a reader of these partitions was."""
         places, self._pending, self._planned = position
         self._positions = {split: Beginning(*place) for split, place in places.items()}
         self._pending = dict(self._pending)
+        self._moved = True
 
     def position(self) -> Any:
         """Plain values, so that a saved position can be read without this class."""
@@ -66,6 +77,7 @@ class KafkaReader(SourceReader):
         mine = [split for split in plan.ends if owner(split, parallelism) == subtask]
         known = {**plan.starts, **self._positions}
         self._positions = {split: known[split] for split in mine if split in known}
+        self._moved = self._moved or not self._planned or plan.ends != self._ends
         self._ends = plan.ends
         self._planned = True
         self._find_splits()
@@ -75,6 +87,25 @@ class KafkaReader(SourceReader):
         self._paused = splits
 
     def read(self, limit: int) -> Iterator[SplitRecords]:
+        """What there is up to the plan's ends; if it runs free, what has come."""
+        fetched = self._planned_ranges(limit) if self._free is None else self._come(limit)
+        for split, messages, reached in fetched:
+            batch = self._decoder.decode(split, messages)
+            place = self._positions[split] = self._positions[split]._replace(offset=reached)
+            if _has_ended(place):
+                self._find_splits()
+            yield batch
+
+    def _come(self, limit: int) -> Iterator[Fetched]:
+        """What the consumer has now."""
+        assert self._free is not None
+        if self._moved:
+            self._free.follow(self._positions, self._ends)
+            self._moved = False
+        self._free.pause(self._paused)
+        return self._free.read(limit)
+
+    def _planned_ranges(self, limit: int) -> Iterator[Fetched]:
         """What there is up to the plan's ends."""
         backlog = {
             s: (place.offset, self._end(s))
@@ -82,14 +113,7 @@ class KafkaReader(SourceReader):
             if s not in self._paused
         }
         ranges = divide(backlog, limit)
-        if not ranges:
-            return
-        positions = {split: place.offset for split, place in self._positions.items()}
-        for split, messages, reached in self._connected().read(positions, ranges):
-            batch = self._decoder.decode(split, messages)
-            self._positions[split] = self._positions[split]._replace(offset=reached)
-            yield batch
-        self._find_splits()
+        return self._connected().read(self.offsets(), ranges) if ranges else iter(())
 
     @property
     def finished(self) -> bool:
@@ -125,9 +149,10 @@ class KafkaReader(SourceReader):
 
     def close(self) -> None:
         """Disconnect."""
-        if self._fetcher is not None:
-            self._fetcher.close()
-            self._fetcher = None
+        for client in (self._fetcher, self._free):
+            if client is not None:
+                client.close()
+        self._fetcher = self._free = None
 
     def commit(self, offsets: Mapping[Split, int]) -> None:
         """Tell the group what has changed; that it fails is no harm, for nobody here needs it."""
@@ -135,7 +160,8 @@ class KafkaReader(SourceReader):
         if not changed:
             return
         try:
-            self._connected().commit(changed)
+            client: Client = self._free or self._connected()
+            client.commit(changed)
         except Exception as error:
             _logger.warning("offsets %s could not be committed to Kafka: %s", changed, error)
             return
@@ -143,10 +169,13 @@ class KafkaReader(SourceReader):
 
     def _connected(self) -> Fetcher:
         if self._fetcher is None:
-            properties = self._source.properties
-            patience = int(properties.get("default.api.timeout.ms", _DEFAULT_PATIENCE)) / 1000
-            self._fetcher = Fetcher(properties, patience)
+            self._fetcher = Fetcher(self._source.properties, self._patience)
         return self._fetcher
+
+    @property
+    def _patience(self) -> float:
+        properties = self._source.properties
+        return int(properties.get("default.api.timeout.ms", _DEFAULT_PATIENCE)) / 1000
 
     def offsets(self) -> dict[Split, int]:
         """Where it is, in each of its partitions."""
@@ -162,6 +191,8 @@ class KafkaReader(SourceReader):
 
     def _lag(self) -> int:
         """Records that were there when the epoch began, and are not read yet."""
+        if self._free is not None:
+            return self._free.lag()
         ends = self._ends
         return sum(max(ends.get(s, 0) - p.offset, 0) for s, p in self._positions.items())
 

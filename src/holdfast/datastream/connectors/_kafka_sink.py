@@ -99,8 +99,12 @@ class DirectSinkFunction(SinkFunction):
         if self._waits:
             self._producer.flush()
         else:
-            self._producer.client.poll(0)
-            self._producer.check()
+            self.end_round()
+
+    def end_round(self) -> None:
+        """Hear what went wrong; the client goes on sending by itself."""
+        self._producer.client.poll(0)
+        self._producer.check()
 
     def close(self) -> None:
         """Wait for what is under way."""
@@ -130,7 +134,10 @@ class Writers(NamedTuple):
 
 #: what the program gives and ``open`` makes; the rest of the fields goes along with the subtask
 _NOT_CARRIED = frozenset(
-    ["_sink", "_sink_id", "_context", "_staged", "_producer", "_own", "_is_stuck"]
+    [
+        *("_sink", "_sink_id", "_context", "_staged", "_producer", "_own", "_is_stuck"),
+        *("_stays", "_holders", "_holder"),
+    ]
 )
 
 
@@ -141,9 +148,9 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
 
     1. Take over the transactional id of the transaction, unless this process has it. That fences
        whoever had it, and aborts what they left open.
-    2. If somebody has begun to commit this transaction, look for its marker. If it is there, go
-       to 5.
-    3. Say that it is begun.
+    2. If somebody may have begun to commit this transaction, look for its marker. If it is there,
+       go to 5.
+    3. Say that it is begun, if others would not look for the marker otherwise.
     4. Write records and marker, in one transaction of Kafka's.
     5. Delete the records. What says that they were begun goes with the next epoch, and the marker
        with the next commit, when no checkpoint to start from contains the transaction.
@@ -157,6 +164,10 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
 
     Two processes at it: the later one in step 1 wins. If the earlier one has committed before that,
     it has said so in step 3 before that, and the later one finds the marker in step 2.
+
+    Where functions stay in their processes, only the next attempt can come across a transaction,
+    and that looks for the marker always. So step 3 is left out; and step 2 is, too, by a process
+    that has had the transactional id since before the first record: nobody else can have committed.
     """
 
     transaction_type = KafkaTransaction
@@ -173,6 +184,12 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
     _own: Writers
     #: whether a commit has failed in this process
     _is_stuck = False
+    #: whether the function stays in its process
+    _stays = False
+    #: who had the transactional id when a transaction was begun: the one that is open, and by name
+    #: those that are pending
+    _holder: TransactionalProducer | None = None
+    _holders: dict[str, TransactionalProducer | None]
     #: that of this subtask's own transactional id, while this process has it
     _producer: TransactionalProducer | None = None
 
@@ -188,11 +205,13 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
         place = Place(runtime_context.get_staging_directory(), self._sink_id)
         subtask = runtime_context.get_index_of_this_subtask()
         self._staged = StagedRecords(place, runtime_context.get_attempt_number(), subtask)
+        self._stays, self._holders = runtime_context.stays_in_process(), {}
         parallelism = runtime_context.get_number_of_parallel_subtasks()
         self._own = Writers(place, self._sink.transactional_id_prefix, parallelism)
 
     def begin_transaction(self) -> KafkaTransaction:
         """Nothing is written yet."""
+        self._holder = self._producer
         return KafkaTransaction(self._own_id, FileTransaction(self._own.place))
 
     def invoke(
@@ -206,12 +225,15 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
     def pre_commit(self, transaction: KafkaTransaction) -> None:
         """Close the file."""
         self._staged.finish(transaction, self._started)
+        self._holders[transaction.name] = self._holder
 
     def merge_transactions(self, transactions: list[Any]) -> list[Any]:
         """One transaction of Kafka's for each checkpoint."""
         parts = [part for transaction in transactions for part in transaction.staged.parts]
         if not parts:
             return []
+        for other in transactions[1:]:
+            self._holders.pop(other.name, None)
         staged = FileTransaction(transactions[0].staged.place, parts)
         return [KafkaTransaction(transactions[0].transactional_id, staged)]
 
@@ -231,16 +253,17 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
 
     def commit(self, transaction: KafkaTransaction) -> None:
         """Write to Kafka."""
-        self._publish(transaction, may_be_gone=False)
+        self._publish(transaction, recovers=False)
 
     def recover_and_commit(self, transaction: KafkaTransaction) -> None:
         """Write to Kafka, unless that was done long ago."""
-        self._publish(transaction, may_be_gone=True)
+        self._publish(transaction, recovers=True)
 
     def abort(self, transaction: KafkaTransaction) -> None:
         """Delete the files; Kafka knows nothing of them."""
         self._staged.discard(transaction)
         self._staged.forget(transaction)
+        self._holders.pop(transaction.name, None)
 
     def initialize_user_context(self) -> Writers:
         """What the next attempt cleans up."""
@@ -272,7 +295,7 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
     def _own_id(self) -> str:
         return _id(self._own.prefix, self._staged.subtask)
 
-    def _publish(self, transaction: KafkaTransaction, may_be_gone: bool) -> None:
+    def _publish(self, transaction: KafkaTransaction, recovers: bool) -> None:
         if not transaction.name:
             return  # all its records were left out
         if self._is_stuck:
@@ -281,7 +304,7 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
         self._is_stuck = True
         for tries_left in reversed(range(_TRIES)):
             try:
-                self._write(transaction, may_be_gone)
+                self._write(transaction, recovers)
                 break
             except KafkaSinkError as error:
                 # its successor ends what it has left open
@@ -289,24 +312,43 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
                 if not error.ends_producer or not tries_left:
                     raise
         self._staged.discard(transaction)
+        self._holders.pop(transaction.name, None)
         self._committed += (transaction,)
         self._is_stuck = False
 
-    def _write(self, transaction: KafkaTransaction, may_be_gone: bool) -> None:
+    def _write(self, transaction: KafkaTransaction, recovers: bool) -> None:
         """Steps 1 to 4."""
+        is_first = self._is_first(transaction)
         producer = self._take_over(transaction.transactional_id)
-        # NB: only after the id is this process's: until then another one may come to its end
-        there, begun = self._staged.is_there(transaction), self._staged.is_begun(transaction)
-        if begun and not there:
+        if not (is_first or self._is_left_to_do(transaction, producer, recovers)):
             return
-        if (begun or not there) and producer.has_committed(transaction.name):
-            return
-        if not there:
-            self._report_missing(transaction, may_be_gone)
-            return
-        self._staged.begin(transaction)
+        if not self._stays:
+            self._staged.begin(transaction)
         producer.commit(transaction.name, self._staged.read(transaction), self._forgotten)
         self._forgotten = ()
+
+    def _is_first(self, transaction: KafkaTransaction) -> bool:
+        """Whether nobody else can have tried: the id was this process's all the time."""
+        holder = self._holders.get(transaction.name)
+        return self._stays and holder is not None and holder is self._producer
+
+    def _is_left_to_do(
+        self, transaction: KafkaTransaction, producer: TransactionalProducer, recovers: bool
+    ) -> bool:
+        """Whether nobody has committed it, and the records are there (step 2).
+
+        To be asked when the id is this process's: until then another one may come to its end.
+        """
+        there, begun = self._staged.is_there(transaction), self._staged.is_begun(transaction)
+        if begun and not there:
+            return False
+        # NB: an attempt before this one may have been of an engine that does not say what it begins
+        is_unsure = begun or not there or recovers or self._stays
+        if is_unsure and producer.has_committed(transaction.name):
+            return False
+        if not there:
+            self._report_missing(transaction, recovers)
+        return there
 
     def _take_over(self, transactional_id: str) -> TransactionalProducer:
         """The producer of an id; what another one has left open under it is aborted."""

@@ -58,7 +58,7 @@ class Chunk:
 
 @dataclass
 class KafkaTransaction:
-    """What one run of one epoch wrote, or all epochs up to a checkpoint.
+    """What one run of one epoch wrote, or all that is up to a checkpoint.
 
     Attributes:
         transactional_id: under which it is committed, whoever does it: so there is one at a time.

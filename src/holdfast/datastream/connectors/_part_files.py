@@ -1,7 +1,8 @@
 """From hidden segments to part files, on any file system.
 
-A run of an epoch writes a segment per bucket: a hidden file with a name of its own. The segments of
-the epochs up to a checkpoint become parts; a part is published, as one file under its final name,
+A transaction writes segments for each bucket: hidden files with names of their own. Where an epoch
+may be run again, each run of it has a transaction; where not, one lasts until the checkpoint. All
+segments up to a checkpoint become parts; a part is published, as one file under its final name,
 when the checkpoint is complete:
 
     <base>/.holdfast-<sink>/.<attempt>-<subtask>-<random>     a segment
@@ -39,7 +40,7 @@ _logger = get_logger(__name__)
 
 
 class Segment(NamedTuple):
-    """What one run of one epoch wrote for one bucket.
+    """What one transaction wrote for one bucket, or a part of it.
 
     Attributes:
         begun: the processing time of its first record, in milliseconds.
@@ -70,7 +71,7 @@ class Part(NamedTuple):
 class OpenSegment:
     """A segment while it is written."""
 
-    __slots__ = ("begun", "name", "path", "size", "stream", "write")
+    __slots__ = ("_grown", "_seen", "begun", "name", "path", "size", "stream", "write")
 
     def __init__(self, name: str, path: str, stream: BinaryIO, begun: int) -> None:
         """Take the stream of the file."""
@@ -80,6 +81,15 @@ class OpenSegment:
         self.write = stream.write
         self.size = 0
         self.begun = begun
+        #: its size when it was looked at last, and when it was first seen to have that size
+        self._seen = 0
+        self._grown = begun
+
+    def idle(self, now: int) -> int:
+        """For how long nothing was added, as far as somebody looked."""
+        if self.size != self._seen:
+            self._seen, self._grown = self.size, now
+        return now - self._grown
 
 
 class Place(NamedTuple):
@@ -101,7 +111,7 @@ class Place(NamedTuple):
 
 @dataclass
 class FileTransaction:
-    """The output of one run of one epoch, or of all epochs up to a checkpoint.
+    """The output of one run of one epoch, or of all up to a checkpoint.
 
     Attributes:
         place: where its segments are.

@@ -6,6 +6,9 @@ for as many records gives the same records again. So an epoch can be run again a
 
 Where the end of what there is moves while an epoch runs, as in a topic, an ``EpochPlanner`` in the
 driver says before each epoch how far it goes; reading is then a function of position and plan.
+
+An engine that never runs an epoch again calls ``run_free`` of both: readers then read on as records
+come, and plans say only which splits there are.
 """
 
 from __future__ import annotations
@@ -55,6 +58,12 @@ class SplitRecords(list[Any]):
 class EpochPlanner(ABC):
     """Says in the driver how far the readers of a source go in the next epoch."""
 
+    def run_free(self) -> None:
+        """Called once, before ``plan``, if the readers run free: they read on beyond the plan.
+
+        ``plan`` is then called several times a second, and should answer from memory.
+        """
+
     @abstractmethod
     def plan(self) -> Any:
         """What all readers are told; picklable. If the epoch is run again, they hear the same.
@@ -76,6 +85,13 @@ class SourceReader(ABC):
 
     def open(self, metrics: MetricGroup) -> None:
         """Called once, before anything else."""
+
+    def run_free(self) -> None:
+        """Called once, before reading, by an engine that never reads an epoch again.
+
+        Read on beyond the plan as records come. ``read`` must not wait for records then: it is
+        called again after a few milliseconds. By default reading stays as it is.
+        """
 
     def follow(self, plan: Any) -> None:
         """Hear what the planner said for the epoch that is read next; after ``restore``."""

@@ -203,6 +203,7 @@ function header(job) {
       h("code", { class: "id", title: "The id of the job" }, details.jid)),
     actions(job),
     facts(
+      details.engine ? fact("Engine", details.engine, undefined, details["engine-reason"]) : null,
       fact("Started", time(details["start-time"])),
       fact(job.ended ? "Ran for" : "Running for", duration(details.duration)),
       fact("Sources read", rate(job.rate)),

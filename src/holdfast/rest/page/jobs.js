@@ -11,6 +11,7 @@ const COLUMNS = [
   ["Started", (job) => time(job["start-time"]), "when"],
   ["Ran for", (job) => duration(job.duration), "number"],
   ["Subtasks", (job) => count(job.tasks.total), "number"],
+  ["Engine", (job) => job.engine],
   ["Id", (job) => h("code", null, job.jid.slice(0, 8))],
 ];
 

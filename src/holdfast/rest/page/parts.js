@@ -12,9 +12,9 @@ export function status(word) {
   return h("span", { class: `status ${TONES[word] ?? "done"}` }, word.toLowerCase().replaceAll("_", " "));
 }
 
-/** A figure with its name. */
-export function fact(name, value, more) {
-  return h("div", { class: "fact", key: name },
+/** A figure with its name; `why` is said where it is pointed at. */
+export function fact(name, value, more, why) {
+  return h("div", { class: "fact", key: name, title: why },
     h("dt", null, name),
     h("dd", null, value, more && h("small", null, ` ${more}`)));
 }
@@ -55,7 +55,9 @@ export function problem(text) {
 export function meter(now) {
   const busy = now["busy-ms-per-second"] / 10;
   const blocked = now["backpressured-ms-per-second"] / 10;
-  const text = `busy ${Math.round(busy)} %, back-pressured ${Math.round(blocked)} %`;
+  const idle = now["idle-ms-per-second"] / 10;
+  const text = [["busy", busy], ["back-pressured", blocked], ["idle", idle]]
+    .map(([name, share]) => `${name} ${Math.round(share)} %`).join(", ");
   return h("span", { class: "meter", role: "img", "aria-label": text, title: text },
     h("span", { class: "busy", style: { width: `${busy}%` } }),
     h("span", { class: `blocked ${now["backpressure-level"]}`, style: { width: `${blocked}%` } }));

@@ -154,6 +154,7 @@ function columns(job) {
     ["Load", (one) => meter(one.now)],
     ["Busy", (one) => duration(one.metrics["accumulated-busy-time"]), "number"],
     ["Back-pressured", (one) => duration(one.metrics["accumulated-backpressured-time"]), "number"],
+    ["Idle", (one) => duration(one.metrics["accumulated-idle-time"]), "number"],
     ["Worker", (one) => h("code", null, one["taskmanager-id"])],
   ];
 }

@@ -1,0 +1,170 @@
+"""What the slots of an attempt have said to the driver, and what follows from it.
+
+Pure: messages in, outcomes out. It knows neither connections nor time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from holdfast.driver.outcome import EpochOutcome, sort_out
+from holdfast.errors import JobExecutionError
+from holdfast.runtime.blocks import Block, Kind, decode_header
+from holdfast.runtime.failures import to_exception
+from holdfast.runtime.log_lines import LogLine
+from holdfast.runtime.protocol import EpochTask, StoredState, decode_failure, decode_stored_state
+from holdfast.runtime.resident.messages import Frame, Hello, Round, Say
+
+__all__ = ["Results", "Rounds"]
+
+#: after so many seconds without a record there is more and more time between two rounds
+_IDLE: Final = 1.0
+#: this part of the time without a record, but at most so many seconds
+_PART: Final = 0.1
+_LONGEST_PAUSE: Final = 1.0
+
+
+class Results(NamedTuple):
+    """Results that have come.
+
+    Attributes:
+        taken: how many bytes of them came from each slot, which may send as many again.
+    """
+
+    blocks: list[Block]
+    taken: dict[int, int]
+
+
+class Rounds:
+    """The rounds of one attempt.
+
+    Attributes:
+        ready: the slots that know all others.
+        failure: why the attempt cannot go on; None while it can.
+        carried: whether the last round carried a record, or sources wait for the next one.
+    """
+
+    def __init__(self, job: str, attempt: int, subtasks: int) -> None:
+        """Expect the slots of that attempt, with so many subtasks in all of them."""
+        self.ready: set[int] = set()
+        self.failure: BaseException | None = None
+        self._job = job
+        self._attempt = attempt
+        self._subtasks = subtasks
+        #: what subtasks said of the round that runs
+        self._blocks: list[Block] = []
+        self._acknowledged = 0
+        self._results: list[tuple[int, Block]] = []
+        self._log: list[Block] = []
+        self._stored: list[StoredState] = []
+        self._rounds = 0
+        self.carried = True
+        #: sources wait for what the driver says of their event time
+        self._aligns_sources = False
+        self._ended_inputs = 0
+        self._news = False
+
+    def admits(self, hello: Hello) -> bool:
+        """Return whether a slot belongs to the attempt."""
+        return (hello.job, hello.attempt) == (self._job, self._attempt)
+
+    def begin(self, tasks: Sequence[EpochTask]) -> Round:
+        """Begin a round; returns what all slots are told."""
+        if self._rounds:  # its state is where it is
+            tasks = [replace(task, chains=(), origin=None) for task in tasks]
+        self._rounds += 1
+        self._aligns_sources = any(task.ceilings for task in tasks)
+        self._blocks, self._acknowledged = [], 0
+        return Round(tuple(tasks))
+
+    @property
+    def ended(self) -> bool:
+        """Return whether every subtask has acknowledged the round."""
+        return self._acknowledged >= self._subtasks
+
+    @property
+    def has_stored(self) -> bool:
+        """Return whether states were stored that nobody has taken."""
+        return bool(self._stored)
+
+    def take_news(self) -> bool:
+        """Return, once, whether the next round should begin now.
+
+        It should when the first round has ended, because sources wait for that, and when all input
+        has ended.
+        """
+        news, self._news = self._news, False
+        return news
+
+    def take_outcome(self) -> EpochOutcome:
+        """Return what the subtasks said of this round."""
+        blocks, self._blocks = self._blocks, []
+        self._news = self._news or self._rounds == 1
+        outcome = sort_out(blocks)
+        self.carried = self._aligns_sources or any(
+            ack.records_read or ack.records_in or ack.records_out for ack in outcome.acks
+        )
+        return outcome
+
+    @staticmethod
+    def pause(interval: float, idle: float) -> float:
+        """Return how long to wait for the next round, in seconds: longer in a job without data.
+
+        ``interval``: how long it is in a job that has some; ``idle``: the time without a record.
+        """
+        return interval if idle < _IDLE else max(interval, min(_LONGEST_PAUSE, _PART * idle))
+
+    def take_results(self) -> Results:
+        """Return the results that have come."""
+        results, self._results = self._results, []
+        taken: dict[int, int] = {}
+        for number, block in results:
+            taken[number] = taken.get(number, 0) + len(block.data)
+        return Results([block for _, block in results], taken)
+
+    def take_log(self) -> list[list[LogLine]]:
+        """Return what functions have logged."""
+        blocks, self._log = self._log, []
+        return sort_out(blocks).log if blocks else []
+
+    def take_stored(self) -> list[StoredState]:
+        """Return the states that were stored."""
+        stored, self._stored = self._stored, []
+        return stored
+
+    def take(self, number: int, message: Frame | BaseException) -> None:
+        """Take a message of a slot, or why there are no more."""
+        if isinstance(message, BaseException):
+            self._fail(message)
+        elif message.kind == Say.BLOCK:
+            self._take_block(number, Block(decode_header(message.head), message.data))
+        elif message.kind == Say.STORED:
+            self._stored.append(decode_stored_state(message.data))
+        elif message.kind == Say.READY:
+            self.ready.add(number)
+        elif message.kind == Say.LOST:
+            self._fail(JobExecutionError(bytes(message.data).decode()))
+
+    def _take_block(self, number: int, block: Block) -> None:
+        kind = block.header.kind
+        if kind == Kind.RESULT:
+            self._results.append((number, block))
+        elif kind == Kind.LOG:
+            self._log.append(block)
+        elif kind == Kind.ENDED:
+            self._ended_inputs += 1
+            self._news = self._news or self._ended_inputs == self._subtasks
+        elif kind == Kind.FAILURE:
+            self._blocks.append(block)
+            self._fail(to_exception(decode_failure(block.data)))
+        else:
+            self._blocks.append(block)
+            self._acknowledged += kind == Kind.ACKNOWLEDGEMENT
+
+    def _fail(self, failure: BaseException) -> None:
+        """Note why the attempt has failed; what comes first counts."""
+        if self.failure is None:
+            self.failure = failure

@@ -1,0 +1,233 @@
+"""Carries the blocks of a slot: to other slots, to the driver, and between its own subtasks.
+
+A block for a subtask of the same slot goes to its inputs at once. Every other one goes over a
+connection, of which there is one between any two slots, in the order in which it was sent.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from holdfast.runtime.addresses import Address
+from holdfast.runtime.blocks import Block, Kind, decode_header, encode_header
+from holdfast.runtime.inbox import Producer
+from holdfast.runtime.job import JobCode
+from holdfast.runtime.peers import GONE, Line, connect
+from holdfast.runtime.protocol import StoredState
+from holdfast.runtime.resident.channels import Credit, Leaving
+from holdfast.runtime.resident.messages import (
+    Credited,
+    Frame,
+    Hello,
+    Say,
+    Welcome,
+    Wire,
+    decode_credited,
+    decode_hello,
+    encode,
+)
+from holdfast.runtime.resident.pace import SMALLEST_WINDOW
+
+__all__ = ["PATIENCE", "Carrier", "Place"]
+
+#: how long a peer may take to answer a call, in seconds
+PATIENCE: Final = 30.0
+#: bytes of results that may be under way to the driver
+_RESULTS: Final = 16 << 20
+
+#: a subtask: its level and number
+Place = tuple[int, int]
+
+
+class Carrier:
+    """The channels of a slot, and the connections that they use.
+
+    Attributes:
+        driver: the connection to the driver.
+        leaving: the attempt is over.
+    """
+
+    def __init__(self, job: JobCode, hello: Hello, driver: Wire) -> None:
+        """Carry for the slot that says hello like this."""
+        self.driver = driver
+        self.leaving = False
+        self._plan = job.plan
+        self._certificate = job.certificate
+        self._hello = hello
+        self._inputs: dict[Place, Callable[[Block], None]] = {}
+        self._peers: dict[int, Wire] = {}
+        self._peer_came = threading.Condition()
+        self._results = Credit(_RESULTS)
+        self._credits: dict[tuple[Producer, Place], Credit] = {}
+
+    def add(self, level: int, put: Callable[[Block], None]) -> None:
+        """Carry for the slot's subtask of a level; ``put`` takes what comes for it."""
+        here = level, self._hello.slot
+        self._inputs[here] = put
+        for target in self._plan.targets(level):
+            for subtask in range(self._plan.levels[target].parallelism):
+                self._credits[here, (target, subtask)] = Credit(SMALLEST_WINDOW)
+
+    # Other slots
+
+    def meet(self, line: Line) -> None:
+        """Serve a slot that has called, and has proved to have the key."""
+        wire = Wire(line)
+        frame = wire.receive()
+        hello = decode_hello(frame.data)
+        mine = (hello.job, hello.attempt) == (self._hello.job, self._hello.attempt)
+        if frame.kind == Say.HELLO and mine:
+            self.know(hello.slot, wire)
+            self._listen(hello.slot, wire)
+
+    def call(self, welcome: Welcome, key: str) -> list[int]:
+        """Call the slots of lower numbers; those of higher ones call here.
+
+        Returns the numbers of those that did not.
+        """
+        own = self._hello.slot
+        for number, (host, port) in enumerate(welcome.slots[:own]):
+            address = Address(key, host=host, port=port)
+            wire = Wire(connect(address, PATIENCE, self._certificate))
+            wire.send(Say.HELLO, data=encode(self._hello))
+            self.know(number, wire)
+            name = f"holdfast-peer-{number}"
+            threading.Thread(
+                target=self._listen, args=(number, wire), name=name, daemon=True
+            ).start()
+        others = set(range(len(welcome.slots))) - {own}
+        deadline = time.monotonic() + PATIENCE
+        with self._peer_came:
+            while not others <= self._peers.keys() and time.monotonic() < deadline:
+                self._peer_came.wait(deadline - time.monotonic())
+            return sorted(others - self._peers.keys())
+
+    def know(self, number: int, wire: Wire) -> None:
+        """Reach another slot over this connection."""
+        with self._peer_came:
+            self._peers[number] = wire
+            self._peer_came.notify_all()
+
+    def _listen(self, number: int, wire: Wire) -> None:
+        """Take what another slot sends, until it hangs up."""
+        try:
+            while True:
+                self.take(wire.receive())
+        except GONE:
+            self.lose(number)
+        except Exception as error:
+            own = self._hello.slot
+            self._report(f"slot {own} cannot read what slot {number} sends: {error!r}")
+
+    def take(self, frame: Frame) -> None:
+        """Take what another slot sent."""
+        if frame.kind == Say.BLOCK:
+            header = decode_header(frame.head)
+            self._inputs[header.level, header.subtask](Block(header, frame.data))
+        elif frame.kind == Say.CREDIT:
+            self._credit(decode_credited(frame.data))
+
+    def lose(self, number: int) -> None:
+        """Tell the driver that another slot cannot be reached any more."""
+        self._report(f"slot {self._hello.slot} has lost its connection to slot {number}")
+
+    def _credit(self, credited: Credited) -> None:
+        producer = credited.producer_level, credited.producer
+        self._credits[producer, (credited.level, credited.subtask)].grant(credited.bytes)
+
+    def _report(self, what: str) -> None:
+        if not self.leaving:
+            with suppress(*GONE):
+                self.driver.send(Say.LOST, data=what.encode())
+
+    # What subtasks send (`Post`)
+
+    def send(self, block: Block) -> float:
+        """Send a block; returns how long it had to wait for room, in seconds.
+
+        Raises:
+            Leaving: when the attempt is over.
+        """
+        if self.leaving:
+            raise Leaving
+        header = block.header
+        waited = self._room(block).acquire(len(block.data)) if _needs_room(header.kind) else 0.0
+        if header.level == len(self._plan.levels):
+            self._send_over(self.driver, block)
+        elif header.subtask == self._hello.slot:
+            self._inputs[header.level, header.subtask](block)
+        else:
+            self._send_over(self._peers[header.subtask], block)
+        return waited
+
+    def _room(self, block: Block) -> Credit:
+        header = block.header
+        if header.kind == Kind.RESULT:
+            return self._results
+        producer = header.producer_level, header.producer
+        return self._credits[producer, (header.level, header.subtask)]
+
+    def _send_over(self, wire: Wire, block: Block) -> None:
+        try:
+            wire.send(Say.BLOCK, encode_header(block.header), block.data)
+        except GONE:
+            # NB: the thread that reads from that connection says what has become of the other side
+            raise Leaving from None
+
+    def put_back(self, producer: Producer, target: Place, size: int) -> None:
+        """So many bytes more may be sent on a channel."""
+        if producer[1] == self._hello.slot:
+            self._credits[producer, target].grant(size)
+            return
+        with suppress(*GONE):
+            credited = encode(Credited(size, *producer, *target))
+            self._peers[producer[1]].send(Say.CREDIT, data=credited)
+
+    def grant_results(self, size: int) -> None:
+        """The driver has handed out so many bytes of results."""
+        self._results.grant(size)
+
+    def stored(self, state: StoredState) -> None:
+        """Tell the driver of a state that was written, or could not be."""
+        with suppress(*GONE):
+            self.driver.send(Say.STORED, data=encode(state))
+
+    # Who lives
+
+    def watch(self, heartbeat: float) -> None:
+        """Count whoever says nothing for so many seconds as lost."""
+        for wire in (self.driver, *self._peers.values()):
+            wire.expect_words_within(heartbeat)
+
+    def say_alive(self) -> None:
+        """Tell the driver and the other slots that this one lives.
+
+        Raises:
+            OSError: when the driver has gone. That another slot has is noticed by whoever listens.
+        """
+        self.driver.send(Say.ALIVE)
+        for wire in list(self._peers.values()):
+            with suppress(*GONE):
+                wire.send(Say.ALIVE)
+
+    # The end
+
+    def leave(self) -> None:
+        """Let nobody wait for room any more."""
+        self.leaving = True
+        for credit in (*self._credits.values(), self._results):
+            credit.end()
+
+    def close(self) -> None:
+        """Hang up."""
+        self.driver.close()
+        for wire in self._peers.values():
+            wire.close()
+
+
+def _needs_room(kind: int) -> bool:
+    return kind in (Kind.RECORDS, Kind.RESULT)

@@ -1,0 +1,206 @@
+"""What slots, and a slot and the driver, say to each other.
+
+A message is one of `holdfast.runtime.peers`: the first byte of its head is its kind, the rest of
+the head and the data are the kind's own. Both sides have proved to have the job's key before the
+first one.
+
+    slot → driver   HELLO, READY, BLOCK (acknowledgements, failures, results, log), STORED, ANSWER,
+                    LOST, ALIVE
+    driver → slot   WELCOME, ROUND, QUERY, CREDIT, STOP, ALIVE
+    slot → slot     HELLO, BLOCK (records and marks), CREDIT, ALIVE
+"""
+
+from __future__ import annotations
+
+import threading
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.runtime.peers import Line
+from holdfast.runtime.protocol import EpochTask
+
+__all__ = [
+    "TIME_ONLY",
+    "Answer",
+    "Credited",
+    "Frame",
+    "Hello",
+    "Mark",
+    "Query",
+    "Round",
+    "Say",
+    "Stop",
+    "Welcome",
+    "Wire",
+    "decode_answer",
+    "decode_credited",
+    "decode_hello",
+    "decode_mark",
+    "decode_query",
+    "decode_round",
+    "decode_stop",
+    "decode_welcome",
+    "encode",
+]
+
+#: the epoch of a mark that ends none
+TIME_ONLY = -1
+
+
+class Say(IntEnum):
+    """The kind of a message."""
+
+    HELLO = 1
+    WELCOME = 2
+    READY = 3
+    ROUND = 4
+    BLOCK = 5
+    CREDIT = 6
+    STORED = 7
+    QUERY = 8
+    ANSWER = 9
+    LOST = 10
+    ALIVE = 11
+    STOP = 12
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """Who is calling.
+
+    Attributes:
+        host, port: where the slot listens for other slots.
+        machine, process: for people.
+    """
+
+    job: str
+    attempt: int
+    slot: int
+    host: str = ""
+    port: int = 0
+    machine: str = ""
+    process: int = 0
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """Where the slots of the attempt listen, by number."""
+
+    slots: tuple[tuple[str, int], ...]
+
+
+class Round(msgspec.Struct, frozen=True):
+    """An epoch begins: what the subtasks of each level are told."""
+
+    tasks: tuple[EpochTask, ...]
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """What a producer subtask says to a consumer subtask, between records.
+
+    Attributes:
+        epoch: the epoch that ends here; `TIME_ONLY` if none does.
+        aligned: nothing that follows may be read before all producers have said this.
+        ended: no records follow.
+        watermarks: how far time is on each exchange; None where it is idle.
+    """
+
+    epoch: int = TIME_ONLY
+    aligned: bool = False
+    ended: bool = False
+    watermarks: dict[int, int | None] = {}
+
+
+class Credited(msgspec.Struct, frozen=True, array_like=True):
+    """So many bytes more may be sent on a channel; below zero: fewer.
+
+    A channel is named by the level and number of its two subtasks; one to the driver by nothing.
+    """
+
+    bytes: int
+    producer_level: int = -1
+    producer: int = -1
+    level: int = -1
+    subtask: int = -1
+
+
+class Query(msgspec.Struct, frozen=True):
+    """A look at the state of a key; key and window are pickled."""
+
+    number: int
+    level: int
+    subtask: int
+    operator: str
+    state: str
+    key: bytes
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a query found, or an error; pickled."""
+
+    number: int
+    value: bytes = b""
+    failure: bytes = b""
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """The attempt is over; ``ended``: and so is the job."""
+
+    ended: bool = False
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_hello = msgspec.msgpack.Decoder(Hello).decode
+decode_welcome = msgspec.msgpack.Decoder(Welcome).decode
+decode_round = msgspec.msgpack.Decoder(Round).decode
+decode_mark = msgspec.msgpack.Decoder(Mark).decode
+decode_credited = msgspec.msgpack.Decoder(Credited).decode
+decode_query = msgspec.msgpack.Decoder(Query).decode
+decode_answer = msgspec.msgpack.Decoder(Answer).decode
+decode_stop = msgspec.msgpack.Decoder(Stop).decode
+
+
+class Frame(NamedTuple):
+    """A message that came."""
+
+    kind: int
+    head: memoryview
+    data: memoryview
+
+
+class Wire:
+    """A line on which any number of threads may send."""
+
+    def __init__(self, line: Line) -> None:
+        """Take over a line."""
+        self._line = line
+        self._sending = threading.Lock()
+
+    def send(self, kind: Say, head: bytes = b"", data: Any = b"") -> None:
+        """Send a message.
+
+        Raises:
+            OSError: when the other side has gone.
+        """
+        with self._sending:
+            self._line.send(bytes((kind,)) + head, data)
+
+    def receive(self) -> Frame:
+        """Return the next message.
+
+        Raises:
+            EOFError, OSError: when there is none, since the other side has gone.
+        """
+        head, data = self._line.receive()
+        if not head:
+            raise ConnectionError("a message has no kind")
+        return Frame(head[0], head[1:], data)
+
+    def expect_words_within(self, seconds: float) -> None:
+        """Let `receive` raise a TimeoutError when nothing comes for so long."""
+        self._line.limit_silence(seconds)
+
+    def close(self) -> None:
+        """End it, for both sides."""
+        self._line.hang_up()
+        self._line.close()

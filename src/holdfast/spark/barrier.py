@@ -1,0 +1,150 @@
+"""The barrier job of an attempt, and what its tasks run: a slot each."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from pyspark import BarrierTaskContext, Broadcast, InheritableThread
+from pyspark.sql import SparkSession
+
+from holdfast.common.time import wall_clock
+from holdfast.datastream.checkpoint_storage import DIRECTORY as CHECKPOINTS
+from holdfast.datastream.engines import writes_rows
+from holdfast.errors import JobExecutionError
+from holdfast.filesystem import file_system_of
+from holdfast.printable import get_logger
+from holdfast.runtime.addresses import Address
+from holdfast.runtime.job import JobCode
+from holdfast.runtime.resident.outbox import Post
+from holdfast.runtime.resident.slot import Make, Slot
+from holdfast.runtime.resident.subtask import ResidentSubtask
+from holdfast.runtime.sockets import own_ip
+from holdfast.spark.directory import DIRECTORY
+from holdfast.state.staging import state_storage
+
+__all__ = ["BarrierJob", "SlotTask"]
+
+#: Seconds until a thread that computes lets another one have its turn. With 0.5 ms a keyed count is
+#: a tenth to a fifth slower; with Python's own 5 ms it is no faster, and blocks wait longer.
+_SWITCH: Final = 0.002
+
+#: how long tasks may take to end that are cancelled, in seconds
+_CANCEL: Final = 30.0
+
+#: the last line of a Python traceback
+_RAISED: Final = re.compile(r"(?!py4j|org\.|java\.|at )[A-Za-z_][\w.]*(Error|Exception|Exit): ")
+
+_logger = get_logger(__name__)
+
+
+class SlotTask:
+    """What Spark runs in each task of the barrier job."""
+
+    def __init__(
+        self,
+        job: Broadcast[bytes],
+        job_id: str,
+        attempt: int,
+        driver: Address,
+        local: bool,
+        heartbeat: float,
+        takes_checkpoints: bool,
+    ) -> None:
+        """Work for the driver at that address; ``local``: all slots are on the driver's machine."""
+        self._job = job
+        self._job_id = job_id
+        self._attempt = attempt
+        self._driver = driver
+        self._local = local
+        self._heartbeat = heartbeat
+        self._takes_checkpoints = takes_checkpoints
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
+        """Be a slot until the attempt is over."""
+        from holdfast.spark.worker import garbage, known_jobs
+
+        number = BarrierTaskContext.get().partitionId()
+        job = known_jobs.get(self._job_id, self._job)
+        self._check_directories(job)
+        sys.setswitchinterval(_SWITCH)
+        garbage.expect_state()
+        make = self._maker(job, number)
+        slot = Slot(job, self._attempt, number, make, self._heartbeat, garbage.spare_beside)
+        slot.serve(self._driver, self._driver.host if self._local else own_ip())
+        yield number
+
+    def _check_directories(self, job: JobCode) -> None:
+        """Check that this host has what the slot writes to, where that is a mounted directory."""
+        from holdfast.spark.worker import check_directory
+
+        files, path = file_system_of(job.state_directory)
+        if self._takes_checkpoints and not files.is_remote:
+            check_directory(path, "directory of its checkpoints", CHECKPOINTS.option.key())
+        if writes_rows(job.plan):
+            check_directory(job.directory, "place of rows that Spark writes", DIRECTORY)
+
+    def _maker(self, job: JobCode, number: int) -> Make:
+        files, path = file_system_of(job.state_directory)
+        stage = job.directory if self._local else None
+
+        def make(level: int, post: Post) -> ResidentSubtask:
+            storage = state_storage(path, files, stage)
+            return ResidentSubtask(job, level, number, self._attempt, storage, wall_clock, post)
+
+        return make
+
+
+class BarrierJob:
+    """A Spark job whose tasks run all at once, for as long as an attempt lasts."""
+
+    def __init__(self, session: SparkSession, group: str, task: SlotTask, width: int) -> None:
+        """Nothing runs yet."""
+        self._session = session
+        self._group = group
+        self._task = task
+        self._width = width
+        self._ended = threading.Event()
+
+    def start(self, failed: Callable[[BaseException], None]) -> None:
+        """Start it; ``failed`` is called with what Spark says, if it ends by an error."""
+        self._thread = InheritableThread(
+            target=self._run,
+            args=(failed,),
+            name="holdfast-slots",
+            daemon=True,
+            session=self._session,
+        )
+        self._thread.start()
+
+    def _run(self, failed: Callable[[BaseException], None]) -> None:
+        context = self._session.sparkContext
+        try:
+            context.setJobGroup(self._group, "slots of a job", interruptOnCancel=True)
+            rows = context.parallelize(range(self._width), self._width)
+            rows.barrier().mapPartitions(self._task).collect()
+        except BaseException as error:
+            _logger.debug("the barrier job has failed: %s", error)
+            failed(JobExecutionError(_explanation(error)))
+        finally:
+            self._ended.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end; returns whether it has ended."""
+        return self._ended.wait(seconds)
+
+    def cancel(self) -> None:
+        """End it, whatever its tasks do."""
+        self._session.sparkContext.cancelJobGroup(self._group)
+        self._ended.wait(_CANCEL)
+
+
+def _explanation(error: BaseException) -> str:
+    """Return what went wrong in a task, without the stacks of Java and Python around it."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    raised = [line for line in lines if _RAISED.match(line)]
+    told = raised[-1] if raised else lines[0] if lines else type(error).__name__
+    return f"Spark has ended the slots: {told[:500]}"

@@ -1,0 +1,200 @@
+"""Runs a job on resident slots: one long barrier job of Spark's per attempt."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from holdfast.common import Configuration
+from holdfast.common.engine_options import heartbeat_timeout
+from holdfast.datastream.checkpoint_config import CheckpointConfig
+from holdfast.datastream.engines import needed_slots
+from holdfast.datastream.shipment import Shipment
+from holdfast.driver.engine import PlannedJob
+from holdfast.driver.job_events import Abilities
+from holdfast.driver.outcome import EpochOutcome
+from holdfast.driver.slots import Slots
+from holdfast.driver.start import Start
+from holdfast.errors import InternalError
+from holdfast.runtime.blocks import Block
+from holdfast.runtime.peers import listen
+from holdfast.runtime.protocol import EpochTask, StoredState
+from holdfast.runtime.sockets import own_ip
+from holdfast.spark.barrier import BarrierJob, SlotTask
+from holdfast.spark.base import SparkEngine
+from holdfast.spark.certificate import encrypts_network, make_certificate
+from holdfast.spark.choosing import check_width, session_facts
+from holdfast.spark.promised_slots import promised_slots
+from holdfast.spark.session import is_local
+from holdfast.spark.writer import Writers
+from holdfast.state.errors import StateStorageError
+
+__all__ = ["ResidentEngine"]
+
+#: how long slots may take to come, in seconds
+_PATIENCE: Final = 120.0
+#: how long a query may take, in seconds
+_QUERY_PATIENCE: Final = 30.0
+#: how long executors that replace lost ones may take to come, in seconds, and how often to look
+_REPLACING: Final = 30.0
+_LOOK: Final = 0.1
+_MS: Final = 1000
+
+
+class ResidentEngine(SparkEngine):
+    """Slots that stay for as long as an attempt lasts, each with one subtask of every level.
+
+    State stays where it is, and goes to files for checkpoints only.
+    """
+
+    abilities = Abilities(reruns=False, resizes=True, keeps_state=True)
+
+    def __init__(
+        self,
+        session: SparkSession,
+        configuration: Configuration,
+        interval_ms: int,
+        shipment: Shipment,
+    ) -> None:
+        """Prepare what does not depend on the plan; see `SparkEngine`."""
+        super().__init__(session, configuration, interval_ms, shipment)
+        self._heartbeat = heartbeat_timeout(configuration)
+        if encrypts_network(session.sparkContext):
+            self._certificate = make_certificate(session.sparkContext)
+        self._job: PlannedJob | None = None
+        self._writers: Writers | None = None
+        self._slots: Slots | None = None
+        self._barrier: BarrierJob | None = None
+
+    def prepare(self, job: PlannedJob) -> None:
+        """Check that everything can be sent to the workers, and give it to Spark."""
+        writers = Writers(job.plan)
+        with promised_slots.lock:
+            if needed_slots(job.plan) > promised_slots.of(self):
+                check_width(self._session, self, job.plan)
+            self._ship(job, writers.plan)
+            promised_slots.promise(self, needed_slots(job.plan))
+        self._job, self._writers = job, writers
+
+    def start(self, attempt: int, start: Start | None) -> None:
+        """Start the slots, and wait until all know each other."""
+        job = self._planned
+        assert self._broadcast is not None
+        subtasks = sum(level.parallelism for level in job.plan.levels)
+        host = _host(self._session)
+        slots = Slots(
+            job.name,
+            attempt,
+            subtasks,
+            self._heartbeat,
+            partial(listen, host=host, key=self._key.hex(), certificate=self._certificate),
+        )
+        self._slots = slots
+        self._await_executors()
+        local = is_local(self._session)
+        task = SlotTask(
+            self._broadcast,
+            job.name,
+            attempt,
+            slots.address,
+            local,
+            self._heartbeat,
+            CheckpointConfig(self._configuration).is_checkpointing_enabled(),
+        )
+        width = job.plan.widest_level.parallelism
+        self._barrier = BarrierJob(self._session, f"holdfast-{job.name}-{attempt}", task, width)
+        self._barrier.start(slots.fail)
+        slots.gather(width, _PATIENCE, self._jvm.check)
+
+    def _await_executors(self) -> None:
+        """Wait for executors in the place of lost ones; Spark looks for them every 15 s only."""
+        needed, end = promised_slots.of(self), time.monotonic() + _REPLACING
+        while session_facts(self._session, job=self).slots < needed and time.monotonic() < end:
+            self._jvm.check()
+            time.sleep(_LOOK)
+
+    def await_turn(self, due_ms: int | None = None) -> None:
+        """Let the stream go on for the interval of epochs, or until one is due."""
+        pause = self._running.pause(self._interval_ms / _MS)
+        wait = pause if due_ms is None else min(pause, due_ms / _MS)
+        self._running.wait(wait, self._planned.deliver, self._jvm.check)
+
+    def wake(self) -> None:
+        """End the wait for the next turn; from any thread."""
+        if self._slots is not None:
+            self._slots.wake()
+
+    def abandon(self) -> None:
+        """Let a round not be waited for that takes long; from any thread."""
+        if self._slots is not None:
+            self._slots.abandon()
+
+    def execute(self, tasks: Sequence[EpochTask]) -> EpochOutcome:
+        """Send a mark through all subtasks."""
+        return self._running.round(tasks, self._planned.deliver, self._jvm.check)
+
+    def stored(self, patience_ms: int = 0) -> list[StoredState]:
+        """Return the states that slots have stored."""
+        if self._slots is None:
+            return []
+        return self._slots.stored(patience_ms / _MS, self._planned.deliver, self._jvm.check)
+
+    def query(
+        self, level: int, subtask: int, operator: str, state: str, key: Any, window: Any = None
+    ) -> Any:
+        """Ask the subtask itself."""
+        slots = self._slots
+        if slots is None:
+            raise StateStorageError("the job does not run now; ask again")
+        asked = slots.query(level, subtask, operator, state, (key, window))
+        try:
+            return asked.result(_QUERY_PATIENCE)
+        except TimeoutError:
+            message = f"subtask {subtask} of operator '{operator}' is busy; ask again later"
+            raise StateStorageError(message) from None
+
+    def write(self, blocks: list[Block]) -> None:
+        """Write the results for DataFrame sinks."""
+        if blocks:
+            assert self._writers is not None
+            self._writers.write(self._session, blocks)
+
+    def stop(self) -> None:
+        """Tell the slots that the attempt is over, and wait until Spark has ended their tasks."""
+        slots, self._slots = self._slots, None
+        barrier, self._barrier = self._barrier, None
+        if slots is None:
+            return
+        if barrier is None or self._jvm.lost() is not None:
+            slots.stop(False, lambda seconds: True)
+        elif not slots.stop(False, barrier.wait):
+            barrier.cancel()
+
+    def close(self) -> None:
+        """Remove what the job had, and free its slots for others."""
+        promised_slots.release(self)
+        super().close()
+
+    @property
+    def _planned(self) -> PlannedJob:
+        assert self._job is not None
+        return self._job
+
+    @property
+    def _running(self) -> Slots:
+        if self._slots is None:
+            raise InternalError("no attempt runs")
+        return self._slots
+
+
+def _host(session: SparkSession) -> str:
+    """Return the address at which executors find the driver."""
+    if is_local(session):
+        return "127.0.0.1"
+    name = session.sparkContext.getConf().get("spark.driver.host", "")
+    return socket.gethostbyname(name) if name else own_ip()

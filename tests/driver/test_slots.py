@@ -1,0 +1,137 @@
+"""The driver's side of slots: who has ended and who is silent, and which failure counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.driver import slots as module
+from holdfast.driver.outcome import AbandonedError
+from holdfast.driver.rounds import Rounds
+from holdfast.driver.slots import Slots
+from holdfast.errors import JobExecutionError
+from holdfast.runtime.blocks import Header, Kind, encode_header
+from holdfast.runtime.peers import connect, listen
+from holdfast.runtime.protocol import Acknowledgement, EpochTask
+from holdfast.runtime.resident.messages import Frame, Hello, Say, Wire, encode
+
+#: longer than anything here takes, in seconds
+LONG = 60.0
+
+
+def nothing(*given: object) -> None:
+    """Neither results nor a JVM are of interest here."""
+
+
+def hello(slots: Slots, number: int) -> Wire:
+    """Call as a slot that is ready already."""
+    wire = Wire(connect(slots.address, LONG))
+    wire.send(Say.HELLO, data=encode(Hello("job", 0, number, "127.0.0.1", 1, "host", 100 + number)))
+    wire.send(Say.READY)
+    return wire
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[[float], Slots]]:
+    made: list[Slots] = []
+
+    def make(heartbeat: float) -> Slots:
+        made.append(Slots("job", 0, 2, heartbeat, lambda serve: listen(serve, "127.0.0.1")))
+        return made[-1]
+
+    yield make
+    for slots in made:
+        slots.stop(False, lambda seconds: True)
+
+
+def test_a_slot_that_has_ended_is_named_although_another_one_says_first_that_it_is_lost(
+    make: Callable[[float], Slots],
+) -> None:
+    slots = make(LONG)
+    with closing(hello(slots, 0)) as survivor:
+        dead = hello(slots, 1)
+        slots.gather(2, LONG, nothing)
+        survivor.send(Say.LOST, data=b"slot 0 has lost its connection to slot 1")
+        slots.wait(0.05, nothing, nothing)
+        dead.close()
+        with pytest.raises(JobExecutionError, match=r"slot 1 \(process 101 .* has ended"):
+            slots.wait(LONG, nothing, nothing)
+
+
+def test_a_lost_connection_counts_if_nobody_says_why(
+    make: Callable[[float], Slots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LAST_WORDS", 0.0)
+    slots = make(LONG)
+    with closing(hello(slots, 0)) as one, closing(hello(slots, 1)):
+        slots.gather(2, LONG, nothing)
+        one.send(Say.LOST, data=b"slot 0 has lost its connection to slot 1")
+        with pytest.raises(JobExecutionError, match="slot 0 has lost its connection to slot 1"):
+            slots.wait(LONG, nothing, nothing)
+
+
+def test_a_slot_that_waits_for_another_one_to_come_is_not_silent(
+    make: Callable[[float], Slots],
+) -> None:
+    heartbeat = 0.1
+    slots = make(heartbeat)
+    with closing(hello(slots, 0)):
+        until = time.monotonic() + 5 * heartbeat
+        late: list[Wire] = []
+
+        def come_late() -> None:
+            if not late and time.monotonic() > until:
+                late.append(hello(slots, 1))
+
+        slots.gather(2, LONG, come_late)
+        with (
+            closing(late[0]),
+            pytest.raises(JobExecutionError, match=r"was silent for"),
+        ):
+            slots.wait(LONG, nothing, nothing)
+
+
+def test_a_round_that_does_not_end_is_given_up_when_the_job_is_cancelled(
+    make: Callable[[float], Slots], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_ROUND_PATIENCE", 0.0)
+    slots = make(LONG)
+    with closing(hello(slots, 0)), closing(hello(slots, 1)):
+        slots.gather(2, LONG, nothing)
+        slots.abandon()
+        with pytest.raises(AbandonedError, match="the job is cancelled"):
+            slots.round([], nothing, nothing)
+
+
+def acknowledged(records: int = 0) -> Frame:
+    """What a subtask says at the end of a round."""
+    ack = Acknowledgement(0, 0, "stamp", {}, (), False, False, records, 0, 0, {}, {})
+    header = Header(Kind.ACKNOWLEDGEMENT, 1, 0, -1, 0, 0, 0, 0, "stamp")
+    return Frame(Say.BLOCK, memoryview(encode_header(header)), memoryview(encode(ack)))
+
+
+def test_a_job_without_data_has_fewer_rounds() -> None:
+    assert Rounds.pause(0.02, idle=0.9) == 0.02
+    assert Rounds.pause(0.02, idle=2.0) == 0.2
+    assert Rounds.pause(0.02, idle=3600.0) == 1.0
+    assert Rounds.pause(5.0, idle=3600.0) == 5.0
+
+
+def test_it_is_known_whether_a_round_carried_a_record() -> None:
+    rounds = Rounds("job", 0, 1)
+    task = EpochTask("job", 0, 1, 0, (), quota=1)
+
+    def carries(records: int, task: EpochTask = task) -> bool:
+        rounds.begin([task])
+        rounds.take(0, acknowledged(records))
+        rounds.take_outcome()
+        return rounds.carried
+
+    assert not carries(0)
+    assert carries(1)
+    # sources that are ahead of others wait for what the driver says
+    assert carries(0, replace(task, ceilings={"numbers": 5}))
