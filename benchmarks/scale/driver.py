@@ -1,0 +1,339 @@
+"""The driver of a job whose slots are elsewhere, and what its steps cost it."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from benchmarks.scale.crowd import PATIENCE, Crowd
+from holdfast.common import Configuration
+from holdfast.datastream import RuntimeContext, StreamExecutionEnvironment
+from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+from holdfast.datastream.functions import KeyedProcessFunction
+from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.driver.engine import Engine, PlannedJob
+from holdfast.driver.job_events import Abilities, AwaitTurn, JobStarting, RunEpoch, StartAttempt
+from holdfast.driver.outcome import EpochOutcome
+from holdfast.driver.runner import JobRunner
+from holdfast.driver.slots import Slots
+from holdfast.driver.start import Start
+from holdfast.errors import JobExecutionError
+from holdfast.plan.model import Plan
+from holdfast.runtime.job import new_key
+from holdfast.runtime.peers import Line, Listener, Message, listen
+from holdfast.runtime.protocol import EpochTask, StoredState
+
+__all__ = ["Cost", "Figures", "measure", "plan_of"]
+
+HOST: Final = "127.0.0.1"
+HEARTBEAT: Final = 30.0
+#: processes of slots
+_PROCESSES: Final = 2
+_MOST_PARALLELISM: Final = 4096
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What something took.
+
+    Attributes:
+        ms: from its beginning to its end, with what the slots do meanwhile.
+        cpu_ms: processor time of the driver.
+        sent, received: bytes that the driver sent and received.
+    """
+
+    ms: float
+    cpu_ms: float
+    sent: float
+    received: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the driver takes for some slots.
+
+    Attributes:
+        gather: until all slots have called and are ready.
+        round: an epoch without a checkpoint; the median of some.
+        checkpoint: an epoch with one, until its metadata is written; the median of some.
+        stop: to let all slots leave.
+        restart: to find the checkpoint, let slots come, and tell them where their state is.
+        memory_mb: resident memory of the driver at the end.
+    """
+
+    slots: int
+    gather: Cost
+    round: Cost
+    checkpoint: Cost
+    stop: Cost
+    restart: Cost
+    memory_mb: float
+
+
+class _Count(KeyedProcessFunction):
+    """What a job counts; nobody calls it here."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count"))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield value
+
+
+class _Counted:
+    """A line whose bytes are counted; the threads of all lines add to one list each."""
+
+    def __init__(self, line: Line, traffic: Traffic) -> None:
+        self._line = line
+        self._traffic = traffic
+
+    def send(self, head: bytes = b"", data: bytes | memoryview = b"") -> None:
+        self._traffic.sent += len(head) + len(data) + _SIZES
+        self._line.send(head, data)
+
+    def receive(self) -> Message:
+        message = self._line.receive()
+        self._traffic.received += len(message.head) + len(message.data) + _SIZES
+        return message
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._line, name)
+
+
+#: bytes before the head of a message
+_SIZES: Final = 12
+
+
+@dataclass
+class Traffic:
+    """Bytes so far. Threads add without a lock, so that they do not wait for each other."""
+
+    sent: int = 0
+    received: int = 0
+
+
+class CrowdEngine(Engine):
+    """Runs a plan on slots in other processes, which it starts."""
+
+    abilities = Abilities(reruns=False, resizes=True, keeps_state=True)
+
+    def __init__(self, stateful: dict[int, tuple[str, ...]]) -> None:
+        """Nothing runs yet; ``stateful``: the operators with state, by level."""
+        self.traffic = Traffic()
+        self.slots: Slots | None = None
+        self._stateful = stateful
+        self._key = new_key()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._spare: list[subprocess.Popen[bytes]] = []
+
+    def make_ready(self) -> None:
+        """Start the processes of the next attempt's slots, for their start is not measured."""
+        command = [sys.executable, "-m", "benchmarks.scale.crowd"]
+        self._spare = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            for _ in range(_PROCESSES)
+        ]
+        for process in self._spare:
+            assert process.stdout is not None
+            process.stdout.readline()
+
+    def prepare(self, job: PlannedJob) -> None:
+        """Take note of the job."""
+        self.job = job
+
+    def start(self, attempt: int, start: Start | None) -> None:
+        """Tell the processes which slots they are, and wait for these."""
+        plan = self.job.plan
+        width = plan.widest_level.parallelism
+        subtasks = sum(level.parallelism for level in plan.levels)
+        self.slots = Slots(self.job.name, attempt, subtasks, HEARTBEAT, self._listen)
+        levels = tuple(self._stateful[level.index] for level in plan.levels)
+        self._processes, self._spare = self._spare, []
+        name, states = self.job.name, self.job.state_directory
+        for first, process in enumerate(self._processes):
+            numbers = range(first, width, _PROCESSES)
+            crowd = Crowd(self.slots.address, name, attempt, numbers, levels, states, HEARTBEAT)
+            assert process.stdin is not None
+            with process.stdin as out:
+                pickle.dump(crowd, out)
+        self.slots.gather(width, PATIENCE, self._check_processes)
+
+    def _listen(self, serve: Callable[[Line], None]) -> Listener:
+        def counted(line: Line) -> None:
+            serve(_Counted(line, self.traffic))  # type: ignore[arg-type]
+
+        return listen(counted, HOST, self._key.hex())
+
+    def _check_processes(self) -> None:
+        for process in self._processes:
+            if process.poll():
+                raise JobExecutionError(f"slots have ended with code {process.returncode}")
+
+    @property
+    def _running(self) -> Slots:
+        assert self.slots is not None
+        return self.slots
+
+    def await_turn(self, due_ms: int | None = None) -> None:
+        """Begin the next round at once."""
+        self._running.wait(0.0, self.job.deliver, self._check_processes)
+
+    def execute(self, tasks: Sequence[EpochTask]) -> EpochOutcome:
+        """Run a round."""
+        return self._running.round(tasks, self.job.deliver, self._check_processes)
+
+    def stored(self, patience_ms: int = 0) -> list[StoredState]:
+        """Return the states that were stored."""
+        if self.slots is None:
+            return []
+        return self.slots.stored(patience_ms / 1000, self.job.deliver, self._check_processes)
+
+    def stop(self) -> None:
+        """Let the slots leave."""
+        slots, self.slots = self.slots, None
+        if slots is not None:
+            slots.stop(False, self._gone)
+        self._processes.clear()
+
+    def _gone(self, seconds: float) -> bool:
+        deadline = time.monotonic() + PATIENCE
+        for process in self._processes:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        return True
+
+    def close(self) -> None:
+        """End what is left of the slots."""
+        for process in (*self._processes, *self._spare):
+            process.kill()
+            process.wait()
+
+
+def plan_of(slots: int, directory: Path) -> tuple[Plan, Configuration]:
+    """Return a job of three levels: a source, and two keyed operators."""
+    settings = {
+        "execution.checkpointing.interval": "1 h",
+        "execution.checkpointing.dir": str(directory / "checkpoints"),
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.delay": "0 ms",
+        "restart-strategy.fixed-delay.attempts": "10",
+    }
+    configuration = Configuration()
+    for key, value in settings.items():
+        configuration.set_string(key, value)
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(slots).set_max_parallelism(_MOST_PARALLELISM)
+    stream = env.from_source(NumberSequenceSource(0, 1 << 40), None, "numbers")
+    for uid in ("first", "second"):
+        stream = stream.key_by(lambda value: value).process(_Count()).uid(uid)
+    stream.print()
+    return env._take_plan("resident"), env._configuration
+
+
+class Measuring:
+    """A job, step by step."""
+
+    def __init__(self, slots: int, directory: Path) -> None:
+        """Start nothing yet."""
+        plan, configuration = plan_of(slots, directory)
+        stateful: dict[int, tuple[str, ...]] = {level.index: () for level in plan.levels}
+        for operator in plan.operators.values():
+            if operator.uid in ("first", "second") or operator.node.is_source:
+                stateful[operator.level] += (operator.uid,)
+        self.engine = CrowdEngine(stateful)
+        name = f"scale-{uuid.uuid4().hex}"
+        self.runner = JobRunner(self.engine, plan, name, configuration, directory / "scratch")
+        self.runner.tell(JobStarting())
+
+    @contextmanager
+    def cost(self, into: list[Cost]) -> Iterator[None]:
+        """Measure what is done meanwhile."""
+        traffic = self.engine.traffic
+        before = (time.perf_counter(), time.process_time(), traffic.sent, traffic.received)
+        yield
+        after = (time.perf_counter(), time.process_time(), traffic.sent, traffic.received)
+        wall, cpu, sent, received = (new - old for new, old in zip(after, before, strict=True))
+        into.append(Cost(1000 * wall, 1000 * cpu, sent, received))
+
+    def step_to(self, kind: type) -> None:
+        """Go on until an action of that kind is next."""
+        while not isinstance(self.runner.machine.action, kind):
+            self.step()
+
+    def step(self) -> None:
+        """Carry out an action."""
+        self.runner.step()
+        if self.runner.error is not None:
+            raise self.runner.error
+
+    def checkpoint(self) -> None:
+        """Take a checkpoint, and wait for it."""
+        asked = self.runner.checkpoint()
+        while not asked.done():
+            self.step()
+        asked.result()
+
+    def fail(self) -> None:
+        """Let the attempt fail; returns when it has stopped."""
+        assert self.engine.slots is not None
+        self.engine.slots.fail(JobExecutionError("a slot is lost, on purpose"))
+        self.step_to(StartAttempt)
+
+
+def measure(slots: int, rounds: int, directory: Path) -> Figures:
+    """Run a job on so many slots; returns the cost of its steps."""
+    gather: list[Cost] = []
+    round_: list[Cost] = []
+    checkpoint: list[Cost] = []
+    stop: list[Cost] = []
+    restart: list[Cost] = []
+    (directory / "scratch").mkdir(parents=True)
+    job = Measuring(slots, directory)
+    try:
+        job.engine.make_ready()
+        with job.cost(gather):
+            job.step_to(AwaitTurn)
+        for _ in range(rounds):
+            job.step_to(RunEpoch)
+            with job.cost(round_):
+                job.step()
+        for _ in range(rounds):
+            with job.cost(checkpoint):
+                job.checkpoint()
+        with job.cost(stop):
+            job.fail()
+        job.engine.make_ready()
+        with job.cost(restart):
+            job.step_to(RunEpoch)
+            job.step()
+    finally:
+        job.runner.cancel()
+        job.runner.give_up(JobExecutionError("enough was measured"))
+    return Figures(
+        slots,
+        gather[0],
+        _median(round_[1:] or round_),
+        _median(checkpoint[1:] or checkpoint),
+        stop[0],
+        restart[0],
+        _resident_mb(),
+    )
+
+
+def _median(costs: Sequence[Cost]) -> Cost:
+    return Cost(*(median(getattr(cost, f.name) for cost in costs) for f in fields(Cost)))
+
+
+def _resident_mb() -> float:
+    from holdfast.runtime.memory import resident_bytes
+
+    return resident_bytes() / (1 << 20)
