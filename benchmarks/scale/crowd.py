@@ -26,7 +26,7 @@ from holdfast.runtime.blocks import Header, Kind, encode_header
 from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.peers import GONE, connect
 from holdfast.runtime.protocol import Acknowledgement, EpochTask, Flow, StoredState
-from holdfast.runtime.resident.messages import Hello, Round, Say, Wire, decode_round, encode
+from holdfast.runtime.resident.messages import Hello, Say, Wire, decode_round, encode
 from holdfast.runtime.subtask import make_stamp
 from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain, FileRef, files_to_fold
@@ -67,14 +67,14 @@ class _Rounds:
 
     def __init__(self) -> None:
         self._data = b""
-        self._round = Round(())
+        self._tasks: tuple[EpochTask, ...] = ()
         self._lock = threading.Lock()
 
-    def decode(self, data: memoryview) -> Round:
+    def decode(self, data: memoryview) -> tuple[EpochTask, ...]:
         with self._lock:
             if self._data != data:
-                self._data, self._round = bytes(data), decode_round(data)
-            return self._round
+                self._data, self._tasks = bytes(data), decode_round(data).unpacked()
+            return self._tasks
 
 
 class _LightSlot:
@@ -100,7 +100,7 @@ class _LightSlot:
         with suppress(*GONE):
             while (frame := wire.receive()).kind != Say.STOP:
                 if frame.kind == Say.ROUND:
-                    self._answer(wire, self._rounds.decode(frame.data).tasks)
+                    self._answer(wire, self._rounds.decode(frame.data))
         wire.close()
 
     def say_alive(self) -> None:

@@ -91,19 +91,19 @@ class _Count(KeyedProcessFunction):
 
 
 class _Counted:
-    """A line whose bytes are counted; the threads of all lines add to one list each."""
+    """A line whose bytes are counted."""
 
-    def __init__(self, line: Line, traffic: Traffic) -> None:
+    def __init__(self, line: Line) -> None:
         self._line = line
-        self._traffic = traffic
+        self.sent = self.received = 0
 
     def send(self, head: bytes = b"", data: bytes | memoryview = b"") -> None:
-        self._traffic.sent += len(head) + len(data) + _SIZES
+        self.sent += len(head) + len(data) + _SIZES
         self._line.send(head, data)
 
     def receive(self) -> Message:
         message = self._line.receive()
-        self._traffic.received += len(message.head) + len(message.data) + _SIZES
+        self.received += len(message.head) + len(message.data) + _SIZES
         return message
 
     def __getattr__(self, name: str) -> Any:
@@ -114,14 +114,6 @@ class _Counted:
 _SIZES: Final = 12
 
 
-@dataclass
-class Traffic:
-    """Bytes so far. Threads add without a lock, so that they do not wait for each other."""
-
-    sent: int = 0
-    received: int = 0
-
-
 class CrowdEngine(Engine):
     """Runs a plan on slots in other processes, which it starts."""
 
@@ -129,12 +121,18 @@ class CrowdEngine(Engine):
 
     def __init__(self, stateful: dict[int, tuple[str, ...]]) -> None:
         """Nothing runs yet; ``stateful``: the operators with state, by level."""
-        self.traffic = Traffic()
+        self._lines: list[_Counted] = []
         self.slots: Slots | None = None
         self._stateful = stateful
         self._key = new_key()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._spare: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes that the driver has sent and received so far."""
+        lines = list(self._lines)
+        return sum(line.sent for line in lines), sum(line.received for line in lines)
 
     def make_ready(self) -> None:
         """Start the processes of the next attempt's slots, for their start is not measured."""
@@ -170,7 +168,9 @@ class CrowdEngine(Engine):
 
     def _listen(self, serve: Callable[[Line], None]) -> Listener:
         def counted(line: Line) -> None:
-            serve(_Counted(line, self.traffic))  # type: ignore[arg-type]
+            own = _Counted(line)
+            self._lines.append(own)
+            serve(own)  # type: ignore[arg-type]
 
         return listen(counted, HOST, self._key.hex())
 
@@ -257,10 +257,9 @@ class Measuring:
     @contextmanager
     def cost(self, into: list[Cost]) -> Iterator[None]:
         """Measure what is done meanwhile."""
-        traffic = self.engine.traffic
-        before = (time.perf_counter(), time.process_time(), traffic.sent, traffic.received)
+        before = (time.perf_counter(), time.process_time(), *self.engine.traffic)
         yield
-        after = (time.perf_counter(), time.process_time(), traffic.sent, traffic.received)
+        after = (time.perf_counter(), time.process_time(), *self.engine.traffic)
         wall, cpu, sent, received = (new - old for new, old in zip(after, before, strict=True))
         into.append(Cost(1000 * wall, 1000 * cpu, sent, received))
 

@@ -16,7 +16,7 @@ from holdfast.runtime.blocks import Block, Kind, decode_header
 from holdfast.runtime.failures import to_exception
 from holdfast.runtime.log_lines import LogLine
 from holdfast.runtime.protocol import EpochTask, StoredState, decode_failure, decode_stored_state
-from holdfast.runtime.resident.messages import Frame, Hello, Round, Say
+from holdfast.runtime.resident.messages import Frame, Hello, Round, Say, pack_round
 
 __all__ = ["Results", "Rounds"]
 
@@ -78,7 +78,7 @@ class Rounds:
         self._rounds += 1
         self._aligns_sources = any(task.ceilings for task in tasks)
         self._blocks, self._acknowledged = [], 0
-        return Round(tuple(tasks))
+        return pack_round(tasks)
 
     @property
     def ended(self) -> bool:

@@ -107,6 +107,8 @@ class Slots:
         #: what a slot has said of another one, and when it counts if that one says nothing itself
         self._suspicion: tuple[float, int, Frame] | None = None
         self._gathered = False
+        #: when to look next whether all slots live
+        self._look_at = 0.0
         #: when a round is given up that has not ended
         self._abandon_by: float | None = None
         self._silent = False
@@ -271,7 +273,11 @@ class Slots:
             self._check_alive()
 
     def _check_alive(self) -> None:
+        """Look whether all slots live; not with each message, for there are as many as slots."""
         now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + min(_LOOK, self._heartbeat / 5)
         for slot in self._slots.values():
             if now - slot.heard > self._heartbeat:
                 self._silent = True

@@ -180,7 +180,7 @@ class Slot:
     def _obey(self, carrier: Carrier, frame: Frame) -> bool:
         """Do what the driver says; returns whether the attempt is over."""
         if frame.kind == Say.ROUND:
-            self._begin_round(carrier, decode_round(frame.data).tasks)
+            self._begin_round(carrier, decode_round(frame.data).unpacked())
         elif frame.kind == Say.CREDIT:
             carrier.grant_results(decode_credited(frame.data).bytes)
         elif frame.kind == Say.QUERY:
