@@ -1,8 +1,9 @@
-"""A process with many slots that run no user code; the driver cannot tell them from others.
+"""A process with many slots, each in a thread with a connection of its own to the driver.
 
-Each slot is a thread with a connection of its own to the driver. It says hello, acknowledges each
-round for one subtask per level, and writes a small state file for each checkpoint. Slots of this
-kind have no connections to each other.
+Light slots run no user code, and the driver cannot tell them from others. They say hello,
+acknowledge each round for one subtask per level, and write a small state file for each checkpoint.
+They have no connections to each other. Whole slots are those of the product, with all their
+connections and threads, and subtasks that have nothing to read.
 
 The process reads a pickled `Crowd` from standard input, and ends when the attempt does.
 """
@@ -20,13 +21,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.common.time import wall_clock
 from holdfast.filesystem import file_system_of
 from holdfast.runtime.addresses import Address
 from holdfast.runtime.blocks import Header, Kind, encode_header
+from holdfast.runtime.job import unpack
 from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.peers import GONE, connect
 from holdfast.runtime.protocol import Acknowledgement, EpochTask, Flow, StoredState
 from holdfast.runtime.resident.messages import Hello, Say, Wire, decode_round, encode
+from holdfast.runtime.resident.outbox import Post
+from holdfast.runtime.resident.slot import Slot, SlotLostError
+from holdfast.runtime.resident.subtask import ResidentSubtask
 from holdfast.runtime.subtask import make_stamp
 from holdfast.state.catalog import SavedState
 from holdfast.state.chain import Chain, FileRef, files_to_fold
@@ -51,6 +57,7 @@ class Crowd:
         levels: for each level, its stateful operators.
         states: the address of the state files.
         heartbeat: that of the driver, in seconds.
+        code: the job, for whole slots; empty for light ones.
     """
 
     driver: Address
@@ -60,6 +67,7 @@ class Crowd:
     levels: tuple[tuple[str, ...], ...]
     states: str
     heartbeat: float
+    code: bytes = b""
 
 
 class _Rounds:
@@ -179,16 +187,40 @@ class _LightSlot:
 
 def live(crowd: Crowd) -> None:
     """Be these slots until the attempt is over."""
+    if crowd.code:
+        threads = [
+            threading.Thread(target=_be_whole, args=(crowd, number)) for number in crowd.numbers
+        ]
+        for thread in threads:
+            thread.start()
+    else:
+        _be_light(crowd)
+
+
+def _be_whole(crowd: Crowd, number: int) -> None:
+    job = unpack(crowd.code)  # every slot has a copy of its own, as processes have
+    files, path = file_system_of(crowd.states)
+
+    def make(level: int, post: Post) -> ResidentSubtask:
+        storage = state_storage(path, files, None)
+        return ResidentSubtask(job, level, number, crowd.attempt, storage, wall_clock, post)
+
+    slot = Slot(job, crowd.attempt, number, make, crowd.heartbeat)
+    with suppress(SlotLostError):
+        slot.serve(crowd.driver, crowd.driver.host)
+
+
+def _be_light(crowd: Crowd) -> None:
     files, path = file_system_of(crowd.states)
     storage, rounds = state_storage(path, files, None), _Rounds()
     slots = [_LightSlot(crowd, number, storage, rounds) for number in crowd.numbers]
     threads = [threading.Thread(target=slot.serve, daemon=True) for slot in slots]
     for thread in threads:
         thread.start()
-    while any(thread.is_alive() for thread in threads):
+    while alive := [thread for thread in threads if thread.is_alive()]:
         for slot in slots:
             slot.say_alive()
-        threads[0].join(crowd.heartbeat / 5)
+        alive[0].join(crowd.heartbeat / 5)
 
 
 if __name__ == "__main__":

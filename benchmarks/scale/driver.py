@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -10,17 +11,21 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from benchmarks.processes import WORKERS, usage_of
 from benchmarks.scale.crowd import PATIENCE, Crowd
 from holdfast.common import Configuration
 from holdfast.datastream import RuntimeContext, StreamExecutionEnvironment
-from holdfast.datastream.connectors.number_seq import NumberSequenceSource
-from holdfast.datastream.functions import KeyedProcessFunction
+from holdfast.datastream.functions import (
+    KeyedProcessFunction,
+    ParallelSourceFunction,
+    SourceContext,
+)
 from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.engine import Engine, PlannedJob
 from holdfast.driver.job_events import Abilities, AwaitTurn, JobStarting, RunEpoch, StartAttempt
 from holdfast.driver.outcome import EpochOutcome
@@ -29,7 +34,8 @@ from holdfast.driver.slots import Slots
 from holdfast.driver.start import Start
 from holdfast.errors import JobExecutionError
 from holdfast.plan.model import Plan
-from holdfast.runtime.job import new_key
+from holdfast.runtime.job import make_job_code, new_key, pack
+from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.peers import Line, Listener, Message, listen
 from holdfast.runtime.protocol import EpochTask, StoredState
 
@@ -40,6 +46,7 @@ HEARTBEAT: Final = 30.0
 #: processes of slots
 _PROCESSES: Final = 2
 _MOST_PARALLELISM: Final = 4096
+_MEGABYTE: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -49,11 +56,13 @@ class Cost:
     Attributes:
         ms: from its beginning to its end, with what the slots do meanwhile.
         cpu_ms: processor time of the driver.
+        slots_cpu_ms: processor time of all slots.
         sent, received: bytes that the driver sent and received.
     """
 
     ms: float
     cpu_ms: float
+    slots_cpu_ms: float
     sent: float
     received: float
 
@@ -68,7 +77,8 @@ class Figures:
         checkpoint: an epoch with one, until its metadata is written; the median of some.
         stop: to let all slots leave.
         restart: to find the checkpoint, let slots come, and tell them where their state is.
-        memory_mb: resident memory of the driver at the end.
+        memory_mb: resident memory of the driver after the checkpoints.
+        slot_memory_mb, slot_threads, slot_files: of the processes of the slots, by slot.
     """
 
     slots: int
@@ -78,6 +88,25 @@ class Figures:
     stop: Cost
     restart: Cost
     memory_mb: float
+    slot_memory_mb: float
+    slot_threads: float
+    slot_files: float
+
+
+class Silence(ParallelSourceFunction):
+    """A source that has nothing to give."""
+
+    def __init__(self) -> None:
+        self._over = False
+
+    def run(self, ctx: SourceContext) -> None:
+        """Wait for the end."""
+        while not self._over:
+            time.sleep(0.2)
+
+    def cancel(self) -> None:
+        """End it."""
+        self._over = True
 
 
 class _Count(KeyedProcessFunction):
@@ -119,8 +148,13 @@ class CrowdEngine(Engine):
 
     abilities = Abilities(reruns=False, resizes=True, keeps_state=True)
 
-    def __init__(self, stateful: dict[int, tuple[str, ...]]) -> None:
+    def __init__(
+        self, stateful: dict[int, tuple[str, ...]], configuration: Configuration, whole: bool
+    ) -> None:
         """Nothing runs yet; ``stateful``: the operators with state, by level."""
+        self._configuration = configuration
+        self._whole = whole
+        self._code = b""
         self._lines: list[_Counted] = []
         self.slots: Slots | None = None
         self._stateful = stateful
@@ -133,6 +167,13 @@ class CrowdEngine(Engine):
         """Bytes that the driver has sent and received so far."""
         lines = list(self._lines)
         return sum(line.sent for line in lines), sum(line.received for line in lines)
+
+    def usage(self, folder: str) -> int:
+        """Count what the processes of the slots have: ``task`` for threads, ``fd`` for files."""
+        return sum(
+            len(list(Path("/proc", str(process.pid), folder).iterdir()))
+            for process in self._processes
+        )
 
     def make_ready(self) -> None:
         """Start the processes of the next attempt's slots, for their start is not measured."""
@@ -148,6 +189,20 @@ class CrowdEngine(Engine):
     def prepare(self, job: PlannedJob) -> None:
         """Take note of the job."""
         self.job = job
+        if self._whole:
+            code = make_job_code(
+                job.name,
+                job.plan,
+                "",
+                state_directory=job.state_directory,
+                faults=job.faults,
+                parameters={},
+                state=state_settings(self._configuration),
+                staging_directory=job.staging_directory,
+                key=self._key,
+                functions_stay=True,
+            )
+            self._code = pack(code)
 
     def start(self, attempt: int, start: Start | None) -> None:
         """Tell the processes which slots they are, and wait for these."""
@@ -160,7 +215,9 @@ class CrowdEngine(Engine):
         name, states = self.job.name, self.job.state_directory
         for first, process in enumerate(self._processes):
             numbers = range(first, width, _PROCESSES)
-            crowd = Crowd(self.slots.address, name, attempt, numbers, levels, states, HEARTBEAT)
+            crowd = Crowd(
+                self.slots.address, name, attempt, numbers, levels, states, HEARTBEAT, self._code
+            )
             assert process.stdin is not None
             with process.stdin as out:
                 pickle.dump(crowd, out)
@@ -225,14 +282,14 @@ def plan_of(slots: int, directory: Path) -> tuple[Plan, Configuration]:
         "execution.checkpointing.dir": str(directory / "checkpoints"),
         "restart-strategy.type": "fixed-delay",
         "restart-strategy.fixed-delay.delay": "0 ms",
-        "restart-strategy.fixed-delay.attempts": "10",
+        "restart-strategy.fixed-delay.attempts": "1",
     }
     configuration = Configuration()
     for key, value in settings.items():
         configuration.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(slots).set_max_parallelism(_MOST_PARALLELISM)
-    stream = env.from_source(NumberSequenceSource(0, 1 << 40), None, "numbers")
+    stream: Any = env.add_source(Silence())
     for uid in ("first", "second"):
         stream = stream.key_by(lambda value: value).process(_Count()).uid(uid)
     stream.print()
@@ -242,14 +299,14 @@ def plan_of(slots: int, directory: Path) -> tuple[Plan, Configuration]:
 class Measuring:
     """A job, step by step."""
 
-    def __init__(self, slots: int, directory: Path) -> None:
+    def __init__(self, slots: int, directory: Path, whole: bool = False) -> None:
         """Start nothing yet."""
         plan, configuration = plan_of(slots, directory)
         stateful: dict[int, tuple[str, ...]] = {level.index: () for level in plan.levels}
         for operator in plan.operators.values():
             if operator.uid in ("first", "second") or operator.node.is_source:
                 stateful[operator.level] += (operator.uid,)
-        self.engine = CrowdEngine(stateful)
+        self.engine = CrowdEngine(stateful, configuration, whole)
         name = f"scale-{uuid.uuid4().hex}"
         self.runner = JobRunner(self.engine, plan, name, configuration, directory / "scratch")
         self.runner.tell(JobStarting())
@@ -257,11 +314,13 @@ class Measuring:
     @contextmanager
     def cost(self, into: list[Cost]) -> Iterator[None]:
         """Measure what is done meanwhile."""
+        slots = usage_of(os.getpid())[WORKERS].cpu
         before = (time.perf_counter(), time.process_time(), *self.engine.traffic)
         yield
         after = (time.perf_counter(), time.process_time(), *self.engine.traffic)
+        slots = usage_of(os.getpid())[WORKERS].cpu - slots
         wall, cpu, sent, received = (new - old for new, old in zip(after, before, strict=True))
-        into.append(Cost(1000 * wall, 1000 * cpu, sent, received))
+        into.append(Cost(1000 * wall, 1000 * cpu, 1000 * slots, sent, received))
 
     def step_to(self, kind: type) -> None:
         """Go on until an action of that kind is next."""
@@ -288,51 +347,38 @@ class Measuring:
         self.step_to(StartAttempt)
 
 
-def measure(slots: int, rounds: int, directory: Path) -> Figures:
+def measure(slots: int, rounds: int, directory: Path, whole: bool = False) -> Figures:
     """Run a job on so many slots; returns the cost of its steps."""
-    gather: list[Cost] = []
-    round_: list[Cost] = []
-    checkpoint: list[Cost] = []
-    stop: list[Cost] = []
-    restart: list[Cost] = []
+    costs: dict[str, list[Cost]] = {field.name: [] for field in fields(Figures)}
     (directory / "scratch").mkdir(parents=True)
-    job = Measuring(slots, directory)
+    job = Measuring(slots, directory, whole)
     try:
         job.engine.make_ready()
-        with job.cost(gather):
+        with job.cost(costs["gather"]):
             job.step_to(AwaitTurn)
         for _ in range(rounds):
             job.step_to(RunEpoch)
-            with job.cost(round_):
+            with job.cost(costs["round"]):
                 job.step()
         for _ in range(rounds):
-            with job.cost(checkpoint):
+            with job.cost(costs["checkpoint"]):
                 job.checkpoint()
-        with job.cost(stop):
+        memory = resident_bytes() / _MEGABYTE
+        crowd = usage_of(os.getpid())[WORKERS].mb
+        threads, files = job.engine.usage("task"), job.engine.usage("fd")
+        with job.cost(costs["stop"]):
             job.fail()
         job.engine.make_ready()
-        with job.cost(restart):
+        with job.cost(costs["restart"]):
             job.step_to(RunEpoch)
             job.step()
     finally:
         job.runner.cancel()
         job.runner.give_up(JobExecutionError("enough was measured"))
-    return Figures(
-        slots,
-        gather[0],
-        _median(round_[1:] or round_),
-        _median(checkpoint[1:] or checkpoint),
-        stop[0],
-        restart[0],
-        _resident_mb(),
-    )
+    # the first of its kind warms up
+    medians = [_median(found[1:] or found) for found in costs.values() if found]
+    return Figures(slots, *medians, memory, crowd / slots, threads / slots, files / slots)
 
 
 def _median(costs: Sequence[Cost]) -> Cost:
     return Cost(*(median(getattr(cost, f.name) for cost in costs) for f in fields(Cost)))
-
-
-def _resident_mb() -> float:
-    from holdfast.runtime.memory import resident_bytes
-
-    return resident_bytes() / (1 << 20)

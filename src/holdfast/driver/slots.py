@@ -38,6 +38,7 @@ from holdfast.runtime.resident.messages import (
     decode_hello,
     encode,
 )
+from holdfast.runtime.sockets import check_room
 from holdfast.state.errors import StateStorageError
 
 __all__ = ["Slots"]
@@ -123,8 +124,10 @@ class Slots:
         """Wait until so many slots have called, and know each other.
 
         Raises:
-            JobExecutionError: when they do not come in time.
+            JobExecutionError: when they do not come in time, or are more than the driver may have
+                connections to.
         """
+        check_room(number, f"the driver of {number} slots")
         deadline = time.monotonic() + patience
         self._await(lambda: len(self._slots) == number, deadline, check, "called")
         places = tuple(

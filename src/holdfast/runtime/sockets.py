@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,8 +19,9 @@ from typing import Final
 
 from holdfast.common.leftovers import OwnDirectory, named
 from holdfast.common.private import NotPrivateError, make_private, user_directory
+from holdfast.errors import JobExecutionError
 
-__all__ = ["listen_at", "listen_here", "own_ip", "socket_path"]
+__all__ = ["check_room", "listen_at", "listen_here", "own_ip", "socket_path"]
 
 _KIND: Final = "socket"
 _FILE: Final = "s"
@@ -28,6 +30,28 @@ _LONGEST: Final = 103
 _LONGEST_BASE: Final = _LONGEST - len(f"/{named(_KIND, bytes(99))}/{_FILE}")
 #: an address of no host, to which packets would leave through the interface to other hosts
 _ELSEWHERE: Final = ("192.0.2.1", 9)
+
+#: open files of a process besides its connections: modules, state files, pipes to Spark
+_OTHER_FILES: Final = 200
+
+
+def check_room(connections: int, who: str) -> None:
+    """Let this process have so many connections.
+
+    Raises:
+        JobExecutionError: when the system's limit of open files does not allow that.
+    """
+    needed = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise JobExecutionError(
+            f"{who} needs {needed} open files on host '{socket.gethostname()}' for its "
+            f"connections, and may have {hard}; raise the limit ('ulimit -n'), or lower the "
+            "parallelism ('parallelism.default')"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def listen_here() -> tuple[socket.socket, OwnDirectory]:
