@@ -22,7 +22,9 @@ from benchmarks.scale.driver import Cost, Figures, measure
 __all__ = ["main", "parse", "render"]
 
 _STEPS = ("gather", "round", "checkpoint", "restart")
-_HEAD = "| slots | step | ms | driver's processor ms | slots' processor ms | kB sent | kB received |"
+_HEAD = (
+    "| slots | step | ms | driver's processor ms | slots' processor ms | kB sent | kB received |"
+)
 
 
 def _numbers(text: str) -> list[int]:
@@ -79,9 +81,7 @@ def main(arguments: Sequence[str]) -> int:
         for slots in numbers:
             print(f"{slots} {kind} slots", file=sys.stderr, flush=True)
             with TemporaryDirectory() as directory:
-                found[kind].append(
-                    measure(slots, options.rounds, Path(directory), kind == "whole")
-                )
+                found[kind].append(measure(slots, options.rounds, Path(directory), kind == "whole"))
             options.json.parent.mkdir(parents=True, exist_ok=True)
             as_json = {name: [asdict(each) for each in each] for name, each in found.items()}
             write_json(options.json, as_json)

@@ -184,7 +184,8 @@ class CrowdEngine(Engine):
         ]
         for process in self._spare:
             assert process.stdout is not None
-            process.stdout.readline()
+            with process.stdout as said:
+                said.readline()
 
     def prepare(self, job: PlannedJob) -> None:
         """Take note of the job."""

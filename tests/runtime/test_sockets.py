@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.private import NotPrivateError, user_directory
+from holdfast.errors import JobExecutionError
 from holdfast.runtime.peers import connect, listen
-from holdfast.runtime.sockets import own_ip, socket_path
+from holdfast.runtime.sockets import check_room, own_ip, socket_path
 from tests.strangers import PATIENCE
 
 LISTENS = """
@@ -93,3 +95,28 @@ def test_the_address_for_other_hosts_is_one_of_this_host(monkeypatch: pytest.Mon
     assert not ipaddress.ip_address(own_ip()).is_unspecified
     monkeypatch.setenv("SPARK_LOCAL_IP", "10.1.2.3")
     assert own_ip() == "10.1.2.3"
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The limits of open files of this process, as far as it knows; the last one counts."""
+    set_to = [(1024, 4096)]
+    monkeypatch.setattr(resource, "getrlimit", lambda what: set_to[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda what, new: set_to.append(new))
+    return set_to
+
+
+def test_a_process_takes_as_many_open_files_as_it_may(limits: list[tuple[int, int]]) -> None:
+    check_room(500, "slot 3")
+    assert limits == [(1024, 4096)]
+    check_room(1000, "slot 3")
+    assert limits[-1] == (1200, 4096)
+
+
+def test_more_connections_than_open_files_are_an_error_before_any_is_made(
+    limits: list[tuple[int, int]],
+) -> None:
+    needs = r"slot 3 needs 5200 open files on host '.*' for its connections, and may have 4096; "
+    with pytest.raises(JobExecutionError, match=needs + r"raise the limit \('ulimit -n'\), or"):
+        check_room(5000, "slot 3")
+    assert limits == [(1024, 4096)]

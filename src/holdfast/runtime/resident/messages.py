@@ -110,9 +110,7 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.origin is None:
             return self.tasks
         return tuple(
-            replace(
-                task, origin=self.origin, chains=task.chains or self.origin.levels[task.level]
-            )
+            replace(task, origin=self.origin, chains=task.chains or self.origin.levels[task.level])
             for task in self.tasks
         )
 
