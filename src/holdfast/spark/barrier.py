@@ -24,7 +24,8 @@ from holdfast.runtime.resident.slot import Make, Slot
 from holdfast.runtime.resident.subtask import ResidentSubtask
 from holdfast.runtime.sockets import own_ip
 from holdfast.spark.directory import DIRECTORY
-from holdfast.state.staging import state_storage
+from holdfast.state.local_copies import copies_of
+from holdfast.state.storage import DirectoryStateStorage
 
 __all__ = ["BarrierJob", "SlotTask"]
 
@@ -89,11 +90,15 @@ class SlotTask:
 
     def _maker(self, job: JobCode, number: int) -> Make:
         files, path = file_system_of(job.state_directory)
-        stage = job.directory if self._local else None
+        storage = DirectoryStateStorage(path, files)
+        # NB: a copy beside a directory of the same disk is of no use
+        copied = files.is_remote or not self._local
 
         def make(level: int, post: Post) -> ResidentSubtask:
-            storage = state_storage(path, files, stage)
-            return ResidentSubtask(job, level, number, self._attempt, storage, wall_clock, post)
+            copies = copies_of(job.state, job.key, level, number) if copied else None
+            return ResidentSubtask(
+                job, level, number, self._attempt, storage, wall_clock, post, copies=copies
+            )
 
         return make
 
