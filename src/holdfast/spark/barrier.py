@@ -73,7 +73,7 @@ class SlotTask:
         self._check_directories(job)
         sys.setswitchinterval(_SWITCH)
         garbage.expect_state()
-        make = self._maker(job, number)
+        make = self._maker(job)
         slot = Slot(job, self._attempt, number, make, self._heartbeat, garbage.spare_beside)
         slot.serve(self._driver, self._driver.host if self._local else own_ip())
         yield number
@@ -88,13 +88,13 @@ class SlotTask:
         if writes_rows(job.plan):
             check_directory(job.directory, "place of rows that Spark writes", DIRECTORY)
 
-    def _maker(self, job: JobCode, number: int) -> Make:
+    def _maker(self, job: JobCode) -> Make:
         files, path = file_system_of(job.state_directory)
         storage = DirectoryStateStorage(path, files)
         # NB: a copy beside a directory of the same disk is of no use
         copied = files.is_remote or not self._local
 
-        def make(level: int, post: Post) -> ResidentSubtask:
+        def make(level: int, number: int, post: Post) -> ResidentSubtask:
             copies = copies_of(job.state, job.key, level, number) if copied else None
             return ResidentSubtask(
                 job, level, number, self._attempt, storage, wall_clock, post, copies=copies

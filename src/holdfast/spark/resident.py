@@ -69,6 +69,8 @@ class ResidentEngine(SparkEngine):
         self._job: PlannedJob | None = None
         self._writers: Writers | None = None
         self._slots: Slots | None = None
+        #: the host that had each slot last, by number
+        self._hosts: tuple[str, ...] = ()
         self._barrier: BarrierJob | None = None
 
     def prepare(self, job: PlannedJob) -> None:
@@ -93,6 +95,7 @@ class ResidentEngine(SparkEngine):
             subtasks,
             self._heartbeat,
             partial(listen, host=host, key=self._key.hex(), certificate=self._certificate),
+            self._hosts,
         )
         self._slots = slots
         self._await_executors()
@@ -110,6 +113,7 @@ class ResidentEngine(SparkEngine):
         self._barrier = BarrierJob(self._session, f"holdfast-{job.name}-{attempt}", task, width)
         self._barrier.start(slots.fail)
         slots.gather(width, _PATIENCE, self._jvm.check)
+        self._hosts = slots.hosts
 
     def _await_executors(self) -> None:
         """Wait for executors in the place of lost ones; Spark looks for them every 15 s only."""
