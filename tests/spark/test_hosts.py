@@ -25,7 +25,7 @@ KEYS, NUMBERS = 10, 40_000
 
 #: prints which checkpoint is complete; in the end the largest count of each key, and who counted
 JOB = """
-import json, socket, time
+import json, logging, socket, time
 
 from holdfast.common import Types
 from holdfast.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
@@ -57,6 +57,8 @@ class Count(KeyedProcessFunction, CheckpointListener):
         self.complete = checkpoint_id
 
 
+logging.basicConfig()
+logging.getLogger("holdfast.driver.recording").setLevel(logging.INFO)
 env = StreamExecutionEnvironment.get_execution_environment()
 numbers = env.from_source(NumberSequenceSource(0, NUMBERS - 1), source_name="numbers")
 found, hosts = {{}}, set()
@@ -189,3 +191,11 @@ def test_an_executor_is_killed_and_the_job_goes_on_from_the_store(
     check_exact(text)
     assert "it starts again" in text, text
     assert re.search(r"from checkpoint \d+", text), text
+    # the disk of the killed executor's host is as it was, and the slot came back to it
+    loaded = re.findall(
+        r"goes on from checkpoint \d+: (\d+) bytes of state were read from the checkpoint storage, "
+        r"(\d+) were on",
+        text,
+    )
+    assert loaded, text
+    assert all(stored == "0" and int(local) > 0 for stored, local in loaded), text
