@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -97,20 +95,18 @@ class Cluster:
         program = self.hosts.temporary(1) / "job.py"
         program.write_text(JOB.format(keys=KEYS, numbers=NUMBERS, pause=pause))
         command = [sys.executable, "-m", "holdfast", "run", "--master", MASTER, "-p", "2"]
-        for setting in ("spark.executor.memory=512m", *settings):
+        # on a machine that has much to do executors take their time to come
+        patience = (
+            "spark.scheduler.maxRegisteredResourcesWaitingTime=180s",
+            "holdfast.heartbeat.timeout=60s",
+        )
+        for setting in ("spark.executor.memory=512m", *patience, *settings):
             command += ["-D", setting]
         return self.hosts.start(1, [*command, "/tmp/job.py"])
 
     def kill_executor(self, k: int) -> None:
         """Kill the executor of a host."""
-        pids = subprocess.run(
-            ["pgrep", "-f", f"CoarseGrainedExecutorBackend.*--hostname h{k} "],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for pid in pids.stdout.split():
-            os.kill(int(pid), signal.SIGKILL)
+        self.hosts.kill(k, "CoarseGrainedExecutorBackend")
 
 
 @pytest.fixture(scope="module")
