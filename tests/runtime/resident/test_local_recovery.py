@@ -12,7 +12,10 @@ import pytest
 
 from holdfast.common import Types
 from holdfast.common.time import wall_clock
-from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.datastream import RuntimeContext
+from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+from holdfast.datastream.functions import CheckpointedFunction, MapFunction
+from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.driver.reports import attempts_of
 from holdfast.history.events import StateLoaded
 from holdfast.runtime.protocol import StoredState
@@ -178,3 +181,45 @@ def test_a_restart_goes_back_to_what_is_complete_or_may_become_so() -> None:
     assert needed(4) == [-1, 5, 6, 7], "told of the one that the attempt began with"
     assert needed(5) == [5, 6, 7]
     assert needed(7) == needed(8) == [7]
+
+
+class Remembers(MapFunction, CheckpointedFunction):
+    """Tells which operator state it was restored with; each subtask saves its own number."""
+
+    def __init__(self, unites: bool) -> None:
+        self.unites = unites
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.index = runtime_context.get_index_of_this_subtask()
+
+    def initialize_state(self, context: Any) -> None:
+        store = context.get_operator_state_store()
+        descriptor = ListStateDescriptor("numbers", Types.INT())
+        self.numbers = (
+            store.get_union_list_state(descriptor)
+            if self.unites
+            else store.get_list_state(descriptor)
+        )
+        self.restored = tuple(self.numbers.get()) if context.is_restored() else None
+
+    def snapshot_state(self, context: Any) -> None:
+        self.numbers.update([self.index])
+
+    def map(self, value: int) -> Any:
+        return value, self.index, self.restored
+
+
+@pytest.mark.parametrize("unites", [False, True])
+def test_operator_state_is_read_from_the_files_of_others_only_if_it_is_united(
+    tmp_path: Path, disk: Path, unites: bool
+) -> None:
+    env = checkpointed(holdfast_epoch_max__records="500")
+    numbers = env.from_source(NumberSequenceSource(0, RECORDS - 1), source_name="numbers")
+    failing = numbers.map(FailOnce(RECORDS - 100, tmp_path / "failed"))
+    job = start(failing.rebalance().map(Remembers(unites)), tmp_path / "job", copies=True)
+    found = {(index, restored) for _, index, restored in job.records if restored is not None}
+    assert found == {(index, (0, 1) if unites else (index,)) for index in (0, 1)}
+    loaded = attempts_of(job.runner.history)[1].loaded
+    assert loaded is not None
+    assert loaded.local > 0
+    assert (loaded.stored > 0) == unites
