@@ -471,6 +471,8 @@ class JobRunner:
 
     def _stop_attempt(self) -> AttemptStopped:
         self.epochs.give_up(str(self._disagreement))
+        if self.machine.is_ending:
+            self._engine.expect_end()
         try:
             self._engine.stop()
         except Exception as error:

@@ -71,6 +71,7 @@ class ResidentEngine(SparkEngine):
         self._slots: Slots | None = None
         #: the host that had each slot last, by number
         self._hosts: tuple[str, ...] = ()
+        self._ends = False
         self._barrier: BarrierJob | None = None
 
     def prepare(self, job: PlannedJob) -> None:
@@ -168,6 +169,10 @@ class ResidentEngine(SparkEngine):
             assert self._writers is not None
             self._writers.write(self._session, blocks)
 
+    def expect_end(self) -> None:
+        """Let the hosts delete what they keep of the job."""
+        self._ends = True
+
     def stop(self) -> None:
         """Tell the slots that the attempt is over, and wait until Spark has ended their tasks."""
         slots, self._slots = self._slots, None
@@ -175,8 +180,8 @@ class ResidentEngine(SparkEngine):
         if slots is None:
             return
         if barrier is None or self._jvm.lost() is not None:
-            slots.stop(False, lambda seconds: True)
-        elif not slots.stop(False, barrier.wait):
+            slots.stop(self._ends, lambda seconds: True)
+        elif not slots.stop(self._ends, barrier.wait):
             barrier.cancel()
 
     def close(self) -> None:

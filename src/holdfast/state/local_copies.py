@@ -15,6 +15,7 @@ is in it must be this user's.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -47,6 +48,8 @@ class Copies:
         self._path = home / "files"
         self._job: SharedDirectory | None = None
         self._opening = threading.Lock()
+        #: a state that is still being written when its attempt is over is not copied
+        self._closed = False
         self._warned = False
 
     def read(self, name: str) -> bytes | None:
@@ -82,7 +85,7 @@ class Copies:
             self._warn(name, error)
 
     def _warn(self, name: str, error: OSError) -> None:
-        if not self._warned:
+        if not (self._warned or self._closed):
             self._warned = True
             _logger.warning(
                 "cannot keep a copy of state file '%s' in '%s': %s; a restart reads it from the "
@@ -102,6 +105,8 @@ class Copies:
 
     def _open(self) -> None:
         with self._opening:
+            if self._closed:
+                raise FileNotFoundError(errno.ENOENT, "the attempt is over")
             if self._job is None:
                 self._job = SharedDirectory(self._home.parent)
                 make_private(self._home)
@@ -109,9 +114,11 @@ class Copies:
 
     def close(self, ended: bool = False) -> None:
         """Say that this process does not use them any more; ``ended``: nor will any other."""
-        if self._job is not None:
-            self._job.release()
-            self._job = None
+        with self._opening:
+            self._closed = True
+            if self._job is not None:
+                self._job.release()
+                self._job = None
         if ended:
             shutil.rmtree(self._path, ignore_errors=True)
             remove_left_over(self._home.parent)

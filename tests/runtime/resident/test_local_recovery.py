@@ -114,6 +114,14 @@ def test_without_copies_all_is_read_from_the_storage(tmp_path: Path, disk: Path)
     assert not list(disk.glob("holdfast-state-*"))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_job_that_ends_leaves_nothing_on_its_hosts(
+    tmp_path: Path, disk: Path, backend: str
+) -> None:
+    loaded_again(tmp_path, backend, nothing)
+    assert list(disk.glob("holdfast-*")) == []
+
+
 class Driver:
     """Takes what a writer says of states that were stored."""
 

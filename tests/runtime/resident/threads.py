@@ -60,6 +60,7 @@ class ThreadEngine(Engine):
         ``copies``: hosts keep copies of state files. ``before``: is called before each attempt.
         """
         self.copies = copies
+        self.ends = False
         self.before = before
         self.slots: Slots | None = None
         #: those of the attempt that runs
@@ -153,10 +154,13 @@ class ThreadEngine(Engine):
             raise StateStorageError("no attempt runs")
         return self.slots.query(level, subtask, operator, state, (key, window)).result(PATIENCE)
 
+    def expect_end(self) -> None:
+        self.ends = True
+
     def stop(self) -> None:
         slots, self.slots = self.slots, None
         if slots is not None:
-            assert slots.stop(False, self._gone), "a slot did not leave"
+            assert slots.stop(self.ends, self._gone), "a slot did not leave"
 
     def _gone(self, seconds: float) -> bool:
         for thread in self.threads:
