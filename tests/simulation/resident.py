@@ -140,7 +140,7 @@ class SimulatedSlot(Slot):
         self._world.counts["records waited behind an aligned mark"] += any(held.values())
 
     def _end(self, place: Place) -> None:
-        self._driven.pop(place).leave(self._ended)
+        self._driven.pop(place).leave()
         self._awake.discard(place)
 
     def hear_driver(self, frame: Frame | Gone) -> None:

@@ -245,7 +245,7 @@ class Slot:
                 subtask.report(failure_of(place, error))
         finally:
             self._at_work.discard(threading.get_ident())
-            subtask.leave(self._ended)
+            subtask.leave()
             spill()
 
     def _leave(self, carrier: Carrier) -> None:
@@ -264,6 +264,10 @@ class Slot:
             _logger.warning("a subtask of slot %d did not end; its process does", self._number)
             spill()
             os._exit(1)
+        if self._ended:
+            # NB: when all have left, for one may have done so before it was known
+            for subtask in self._subtasks.values():
+                subtask.forget()
 
     def _join(self, seconds: float) -> bool:
         """Wait for all subtasks; returns whether they have ended."""

@@ -531,13 +531,18 @@ class ResidentSubtask(LevelSubtask):
 
     # Its end
 
-    def leave(self, ended: bool) -> None:
+    def leave(self) -> None:
         """Let go of everything; transactions that are open are aborted."""
         self._loops.stop()
         self._chain.abandon()
         self._writer.close()
-        self.close(ended)
-        self._files.close(ended)
+        self.close()
+        self._files.close()
+
+    def forget(self) -> None:
+        """Delete what the host keeps of a subtask that has left: the job has ended."""
+        self._backend.close(ended=True)
+        self._files.close(ended=True)
 
 
 class _Round:
