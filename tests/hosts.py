@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -108,14 +108,18 @@ class Hosts:
         self._started.append(process)
         return process
 
+    def kill(self, k: int, what: str) -> None:
+        """Kill the processes of a host whose command has that in it."""
+        for process in _processes(self._space(k)):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                if what.encode() in Path(f"/proc/{process}/cmdline").read_bytes():
+                    os.kill(process, signal.SIGKILL)
+
     def close(self) -> None:
         """Remove them; whatever still runs there is killed."""
         for space in (*map(self._space, self._numbers), self._switch):
-            found = subprocess.run(
-                ["ip", "netns", "pids", space], capture_output=True, text=True, check=False
-            )
-            for process in found.stdout.split():
-                os.kill(int(process), signal.SIGKILL)
+            for process in _processes(space):
+                os.kill(process, signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", space], check=False)
         for started in self._started:
             started.wait()
@@ -129,6 +133,13 @@ class Hosts:
     @property
     def _switch(self) -> str:
         return f"{self._prefix}-switch"
+
+
+def _processes(space: str) -> list[int]:
+    found = subprocess.run(
+        ["ip", "netns", "pids", space], capture_output=True, text=True, check=False
+    )
+    return [int(process) for process in found.stdout.split()]
 
 
 def _ip(*arguments: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from threading import Thread
 
 import pytest
 from msgspec.structs import replace
@@ -17,7 +18,15 @@ from holdfast.errors import JobExecutionError
 from holdfast.runtime.blocks import Header, Kind, encode_header
 from holdfast.runtime.peers import connect, listen
 from holdfast.runtime.protocol import Acknowledgement, EpochTask, StoredState
-from holdfast.runtime.resident.messages import Frame, Hello, Say, Wire, encode
+from holdfast.runtime.resident.messages import (
+    Frame,
+    Hello,
+    Say,
+    Welcome,
+    Wire,
+    decode_welcome,
+    encode,
+)
 from holdfast.state.chain import Chain
 
 #: longer than anything here takes, in seconds
@@ -28,10 +37,16 @@ def nothing(*given: object) -> None:
     """Neither results nor a JVM are of interest here."""
 
 
+def call(slots: Slots, number: int, host: str = "host") -> Wire:
+    """Call as a slot that waits for its welcome."""
+    wire = Wire(connect(slots.address, LONG))
+    wire.send(Say.HELLO, data=encode(Hello("job", 0, number, host, 1, host, 100 + number)))
+    return wire
+
+
 def hello(slots: Slots, number: int) -> Wire:
     """Call as a slot that is ready already."""
-    wire = Wire(connect(slots.address, LONG))
-    wire.send(Say.HELLO, data=encode(Hello("job", 0, number, "127.0.0.1", 1, "host", 100 + number)))
+    wire = call(slots, number)
     wire.send(Say.READY)
     return wire
 
@@ -106,6 +121,28 @@ def test_a_round_that_does_not_end_is_given_up_when_the_job_is_cancelled(
         slots.abandon()
         with pytest.raises(AbandonedError, match="the job is cancelled"):
             slots.round([], nothing, nothing)
+
+
+def test_a_slot_that_comes_back_to_its_host_has_its_number_again() -> None:
+    slots = Slots("job", 0, 2, LONG, lambda serve: listen(serve, "127.0.0.1"), ("a", "b"))
+    welcomes: dict[str, Welcome] = {}
+
+    def be_slot(number: int, host: str) -> None:
+        with closing(call(slots, number, host)) as wire:
+            welcomes[host] = decode_welcome(wire.receive().data)
+            wire.send(Say.READY)
+            wire.receive()
+
+    threads = [Thread(target=be_slot, args=task, daemon=True) for task in enumerate("ba")]
+    for thread in threads:
+        thread.start()
+    slots.gather(2, LONG, nothing)
+    slots.stop(False, lambda seconds: True)
+    for thread in threads:
+        thread.join(LONG)
+    places = (("a", 1), ("b", 1))
+    assert welcomes == {"a": Welcome(0, places), "b": Welcome(1, places)}
+    assert slots.hosts == ("a", "b")
 
 
 def acknowledged(records: int = 0, storing: bool = False) -> Frame:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,7 +23,7 @@ KEYS, NUMBERS = 10, 40_000
 
 #: prints which checkpoint is complete; in the end the largest count of each key, and who counted
 JOB = """
-import json, socket, time
+import json, logging, socket, time
 
 from holdfast.common import Types
 from holdfast.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
@@ -57,6 +55,8 @@ class Count(KeyedProcessFunction, CheckpointListener):
         self.complete = checkpoint_id
 
 
+logging.basicConfig()
+logging.getLogger("holdfast.driver.recording").setLevel(logging.INFO)
 env = StreamExecutionEnvironment.get_execution_environment()
 numbers = env.from_source(NumberSequenceSource(0, NUMBERS - 1), source_name="numbers")
 found, hosts = {{}}, set()
@@ -95,20 +95,18 @@ class Cluster:
         program = self.hosts.temporary(1) / "job.py"
         program.write_text(JOB.format(keys=KEYS, numbers=NUMBERS, pause=pause))
         command = [sys.executable, "-m", "holdfast", "run", "--master", MASTER, "-p", "2"]
-        for setting in ("spark.executor.memory=512m", *settings):
+        # on a machine that has much to do executors take their time to come
+        patience = (
+            "spark.scheduler.maxRegisteredResourcesWaitingTime=180s",
+            "holdfast.heartbeat.timeout=60s",
+        )
+        for setting in ("spark.executor.memory=512m", *patience, *settings):
             command += ["-D", setting]
         return self.hosts.start(1, [*command, "/tmp/job.py"])
 
     def kill_executor(self, k: int) -> None:
         """Kill the executor of a host."""
-        pids = subprocess.run(
-            ["pgrep", "-f", f"CoarseGrainedExecutorBackend.*--hostname h{k} "],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for pid in pids.stdout.split():
-            os.kill(int(pid), signal.SIGKILL)
+        self.hosts.kill(k, "CoarseGrainedExecutorBackend")
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +187,11 @@ def test_an_executor_is_killed_and_the_job_goes_on_from_the_store(
     check_exact(text)
     assert "it starts again" in text, text
     assert re.search(r"from checkpoint \d+", text), text
+    # the disk of the killed executor's host is as it was, and the slot came back to it
+    loaded = re.findall(
+        r"goes on from checkpoint \d+: (\d+) bytes of state were read from the checkpoint storage, "
+        r"(\d+) were on",
+        text,
+    )
+    assert loaded, text
+    assert all(stored == "0" and int(local) > 0 for stored, local in loaded), text

@@ -164,6 +164,11 @@ class JobMachine:
         return self._cancelled or self._goal is not Goal.READ
 
     @property
+    def is_ending(self) -> bool:
+        """Return whether the job ends with this attempt, without a failure."""
+        return self._failed is None and self._goal in (Goal.FINISH, Goal.STOP, Goal.CANCEL)
+
+    @property
     def log(self) -> tuple[JobEvent | JobInstruction, ...]:
         """Return the last events and instructions, oldest first."""
         return tuple(self._log)

@@ -78,7 +78,7 @@ from holdfast.plan.model import Plan
 from holdfast.printable import get_logger
 from holdfast.runtime.context import Clock
 from holdfast.runtime.faults import FAULTS_KEY, Faults
-from holdfast.state.errors import StateError, StateStorageError
+from holdfast.state.errors import StateCorruptionError, StateError, StateStorageError
 from holdfast.state.storage import StateStorage
 
 __all__ = ["JobRunner"]
@@ -162,6 +162,8 @@ class JobRunner:
         self._rescales: dict[int, CompletableFuture[None]] = {}
         #: why an epoch was discarded
         self._disagreement: DisagreementError | None = None
+        #: the last attempt failed with state that could not be read
+        self._suspects = False
         self.checkpoints = JobCheckpoints(
             configuration,
             plan,
@@ -332,6 +334,7 @@ class JobRunner:
             case ReportFailure(attempt, failure, restart_ms):
                 origin = None if restart_ms is None else self.checkpoints.next_origin
                 self.recorder.failure(attempt, failure, restart_ms, origin)
+                self._suspects = isinstance(failure, StateCorruptionError | StateStorageError)
             case TakeCheckpoint(request):
                 # NB: with the lock: the machine must hear of the checkpoint before it hears that
                 # the epoch is committed, for then the job may leave
@@ -438,7 +441,7 @@ class JobRunner:
                 return None
 
     def _start_attempt(self, number: int) -> AttemptStarted:
-        start = self.start_from if number == 0 else self.checkpoints.restart()
+        start = self.start_from if number == 0 else self.checkpoints.restart(self._suspects)
         self.recorder.attempt(number, start)
         self.epochs.begin_attempt(number, start)
         self._engine.start(number, start)
@@ -468,6 +471,8 @@ class JobRunner:
 
     def _stop_attempt(self) -> AttemptStopped:
         self.epochs.give_up(str(self._disagreement))
+        if self.machine.is_ending:
+            self._engine.expect_end()
         try:
             self._engine.stop()
         except Exception as error:

@@ -20,6 +20,7 @@ from holdfast.common.engine_options import HEARTBEAT
 from holdfast.driver.logs import hand_over
 from holdfast.driver.outcome import AbandonedError, EpochOutcome
 from holdfast.driver.rounds import Rounds
+from holdfast.driver.slot_numbers import assign_numbers
 from holdfast.errors import JobExecutionError
 from holdfast.runtime.addresses import Address
 from holdfast.runtime.blocks import Block
@@ -64,12 +65,14 @@ class _Slot:
 
     def __init__(self, hello: Hello, wire: Wire) -> None:
         self.hello = hello
+        #: that of its task, until all slots have come
+        self.number = hello.slot
         self.wire = wire
         self.heard = time.monotonic()
 
     def __str__(self) -> str:
         hello = self.hello
-        return f"slot {hello.slot} (process {hello.process} on host '{hello.machine}')"
+        return f"slot {self.number} (process {hello.process} on host '{hello.machine}')"
 
 
 class Slots:
@@ -77,6 +80,7 @@ class Slots:
 
     Attributes:
         address: where slots call the driver.
+        hosts: the host of each slot, by number; those of the attempt before until all have come.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class Slots:
         subtasks: int,
         heartbeat: float,
         listen: Callable[[Callable[[Line], None]], Listener],
+        hosts: Sequence[str] = (),
     ) -> None:
         """Wait for calls.
 
@@ -95,7 +100,9 @@ class Slots:
             subtasks: how many there are in all slots.
             heartbeat: a slot that is silent for so many seconds is lost.
             listen: lets slots connect.
+            hosts: the host that had each slot in the attempt before, by number.
         """
+        self.hosts = tuple(hosts)
         self._attempt = attempt
         self._rounds = Rounds(job, attempt, subtasks)
         self._heartbeat = heartbeat
@@ -130,15 +137,30 @@ class Slots:
         check_room(number, f"the driver of {number} slots")
         deadline = time.monotonic() + patience
         self._await(lambda: len(self._slots) == number, deadline, check, "called")
-        places = tuple(
-            (slot.hello.host, slot.hello.port) for _, slot in sorted(self._slots.items())
-        )
-        self._tell_all(Say.WELCOME, Welcome(places))
+        self._number_slots()
+        self._welcome_all()
         threading.Thread(target=self._live, name="holdfast-alive", daemon=True).start()
         self._await(lambda: len(self._rounds.ready) == number, deadline, check, "found each other")
         for slot in self._slots.values():  # before it is ready a slot has nothing to say
             slot.heard = time.monotonic()
         self._gathered = True
+
+    def _number_slots(self) -> None:
+        """Give each slot a number that its host had before, if that is possible."""
+        came = self._slots
+        machines = {task: slot.hello.machine for task, slot in came.items()}
+        for task, number in assign_numbers(machines, self.hosts).items():
+            came[task].number = number
+        self._slots = {slot.number: slot for slot in came.values()}
+        self.hosts = tuple(slot.hello.machine for _, slot in sorted(self._slots.items()))
+
+    def _welcome_all(self) -> None:
+        slots = [slot for _, slot in sorted(self._slots.items())]
+        places = tuple((slot.hello.host, slot.hello.port) for slot in slots)
+        for slot in slots:
+            # NB: that a slot has gone is noticed by the thread that takes its messages
+            with suppress(*GONE):
+                slot.wire.send(Say.WELCOME, data=encode(Welcome(slot.number, places)))
 
     def _await(self, reached: Callable[[], bool], deadline: float, check: Check, what: str) -> None:
         while not reached():
@@ -163,12 +185,12 @@ class Slots:
                 message = wire.receive()
                 slot.heard = time.monotonic()
                 if message.kind != Say.ALIVE:
-                    self._messages.put((hello.slot, message))
+                    self._messages.put((slot.number, message))
         except GONE:
             why = "look for what ended it, such as a lack of memory"
-            self._messages.put((hello.slot, JobExecutionError(f"{slot} has ended; {why}")))
+            self._messages.put((slot.number, JobExecutionError(f"{slot} has ended; {why}")))
         except Exception as error:
-            self._messages.put((hello.slot, JobExecutionError(f"{slot}: {error}")))
+            self._messages.put((slot.number, JobExecutionError(f"{slot}: {error}")))
 
     def _live(self) -> None:
         """Tell the slots, now and then, that the driver lives."""

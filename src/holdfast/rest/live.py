@@ -38,10 +38,10 @@ _EPOCHS: Final = 100
 _REMEMBERED: Final = 100
 _RECENT_MS: Final = 5000
 _KINDS: Final = {
-    "checkpoints": "CheckpointSeen",
-    "exceptions": "AttemptFailed",
-    "attempts": "AttemptBegan",
-    "plan": "PlanMade",
+    "checkpoints": ("CheckpointSeen",),
+    "exceptions": ("AttemptFailed",),
+    "attempts": ("AttemptBegan", "StateLoaded"),
+    "plan": ("PlanMade",),
 }
 
 
@@ -119,5 +119,8 @@ def live_state(history: JobHistory) -> dict[str, Any]:
         "job": views.job_details(history),
         "epochs": views.epochs(history, since).epochs,
         "checkpoints": checkpoint_views.counts(history),
-        "changed": {name: history.changed.get(kind, 0) for name, kind in _KINDS.items()},
+        "changed": {
+            name: max(history.changed.get(kind, 0) for kind in kinds)
+            for name, kinds in _KINDS.items()
+        },
     }

@@ -24,7 +24,8 @@ from holdfast.runtime.resident.slot import Make, Slot
 from holdfast.runtime.resident.subtask import ResidentSubtask
 from holdfast.runtime.sockets import own_ip
 from holdfast.spark.directory import DIRECTORY
-from holdfast.state.staging import state_storage
+from holdfast.state.local_copies import copies_of
+from holdfast.state.storage import DirectoryStateStorage
 
 __all__ = ["BarrierJob", "SlotTask"]
 
@@ -72,7 +73,7 @@ class SlotTask:
         self._check_directories(job)
         sys.setswitchinterval(_SWITCH)
         garbage.expect_state()
-        make = self._maker(job, number)
+        make = self._maker(job)
         slot = Slot(job, self._attempt, number, make, self._heartbeat, garbage.spare_beside)
         slot.serve(self._driver, self._driver.host if self._local else own_ip())
         yield number
@@ -87,13 +88,17 @@ class SlotTask:
         if writes_rows(job.plan):
             check_directory(job.directory, "place of rows that Spark writes", DIRECTORY)
 
-    def _maker(self, job: JobCode, number: int) -> Make:
+    def _maker(self, job: JobCode) -> Make:
         files, path = file_system_of(job.state_directory)
-        stage = job.directory if self._local else None
+        storage = DirectoryStateStorage(path, files)
+        # NB: a copy beside a directory of the same disk is of no use
+        copied = files.is_remote or not self._local
 
-        def make(level: int, post: Post) -> ResidentSubtask:
-            storage = state_storage(path, files, stage)
-            return ResidentSubtask(job, level, number, self._attempt, storage, wall_clock, post)
+        def make(level: int, number: int, post: Post) -> ResidentSubtask:
+            copies = copies_of(job.state, job.key, level, number) if copied else None
+            return ResidentSubtask(
+                job, level, number, self._attempt, storage, wall_clock, post, copies=copies
+            )
 
         return make
 

@@ -69,6 +69,9 @@ class ResidentEngine(SparkEngine):
         self._job: PlannedJob | None = None
         self._writers: Writers | None = None
         self._slots: Slots | None = None
+        #: the host that had each slot last, by number
+        self._hosts: tuple[str, ...] = ()
+        self._ends = False
         self._barrier: BarrierJob | None = None
 
     def prepare(self, job: PlannedJob) -> None:
@@ -93,6 +96,7 @@ class ResidentEngine(SparkEngine):
             subtasks,
             self._heartbeat,
             partial(listen, host=host, key=self._key.hex(), certificate=self._certificate),
+            self._hosts,
         )
         self._slots = slots
         self._await_executors()
@@ -110,6 +114,7 @@ class ResidentEngine(SparkEngine):
         self._barrier = BarrierJob(self._session, f"holdfast-{job.name}-{attempt}", task, width)
         self._barrier.start(slots.fail)
         slots.gather(width, _PATIENCE, self._jvm.check)
+        self._hosts = slots.hosts
 
     def _await_executors(self) -> None:
         """Wait for executors in the place of lost ones; Spark looks for them every 15 s only."""
@@ -164,6 +169,10 @@ class ResidentEngine(SparkEngine):
             assert self._writers is not None
             self._writers.write(self._session, blocks)
 
+    def expect_end(self) -> None:
+        """Let the hosts delete what they keep of the job."""
+        self._ends = True
+
     def stop(self) -> None:
         """Tell the slots that the attempt is over, and wait until Spark has ended their tasks."""
         slots, self._slots = self._slots, None
@@ -171,8 +180,8 @@ class ResidentEngine(SparkEngine):
         if slots is None:
             return
         if barrier is None or self._jvm.lost() is not None:
-            slots.stop(False, lambda seconds: True)
-        elif not slots.stop(False, barrier.wait):
+            slots.stop(self._ends, lambda seconds: True)
+        elif not slots.stop(self._ends, barrier.wait):
             barrier.cancel()
 
     def close(self) -> None:

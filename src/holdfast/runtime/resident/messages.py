@@ -73,8 +73,10 @@ class Hello(msgspec.Struct, frozen=True):
     """Who is calling.
 
     Attributes:
+        slot: its number. To the driver, which gives out the numbers, that of its Spark task.
         host, port: where the slot listens for other slots.
-        machine, process: for people.
+        machine: the name of its host.
+        process: for people.
     """
 
     job: str
@@ -87,8 +89,9 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """Where the slots of the attempt listen, by number."""
+    """The number of a slot, and where all slots of the attempt listen, by number."""
 
+    slot: int
     slots: tuple[tuple[str, int], ...]
 
 
