@@ -180,7 +180,7 @@ class Waiting:
         self.now += seconds
 
     def wait(self, needed: int) -> Facts:
-        return await_slots(self.read, needed, lambda: self.now, self.sleep)
+        return await_slots(self.read, needed, clock=lambda: self.now, sleep=self.sleep)
 
 
 def test_executors_that_are_on_their_way_are_waited_for() -> None:
