@@ -59,7 +59,7 @@ from tests.driver.plans import planned
 TRAITS = st.builds(
     JobTraits,
     name=st.just("job"),
-    takes_checkpoints=st.sampled_from([True, True, False]),
+    takes_checkpoints=st.sampled_from([True, True, True, False]),
     closes=st.booleans(),
     abilities=st.builds(Abilities, st.booleans(), st.sampled_from([True, True, False])),
     least_slots=st.sampled_from([1, 1, 2, 3]),
@@ -265,6 +265,22 @@ class Job(RuleBasedStateMachine):
         attempt.failure, attempt.permanent = failure, not data.draw(st.integers(0, 3))
         attempt.cancelling = self.cancelled
         self.do(ActionFailed(failure, self.now, attempt.permanent))
+
+    @precondition(lambda self: self.is_reading and self.traits.takes_checkpoints)
+    @rule(data=st.data())
+    def lose_a_host(self, data: st.DataObject) -> None:
+        """Its slots are lost, and the next attempt does not find others."""
+        self.attempts[-1].failure = JobExecutionError("a slot is lost")
+        self.failures.append(self.attempts[-1].failure)
+        self.do(ActionFailed(self.failures[-1], self.now))
+        while isinstance(self.action, StopAttempt | Wait):
+            self.go_well(back=1, finishes=False, completes=False, stops=False)
+        if isinstance(self.action, StartAttempt):
+            self.miss_slots(data)
+
+    @property
+    def is_reading(self) -> bool:
+        return isinstance(self.action, AwaitTurn | RunEpoch) and not self.cancelled
 
     def miss_slots(self, data: st.DataObject) -> None:
         attempt, needed = self.attempts[-1], needed_slots(self.plan)

@@ -94,7 +94,7 @@ _LARGEST_EPOCH: Final = "holdfast.epoch.max-records"
 _DEFAULT_LARGEST_EPOCH: Final = 4_000_000
 #: between two looks at the engine while nothing runs, in seconds
 _LOOK: Final = 0.1
-#: between two looks for task slots, in milliseconds
+#: between two looks for task slots at most, in milliseconds
 _LOOK_FOR_SLOTS: Final = 1000
 
 
@@ -171,9 +171,10 @@ class JobRunner:
         #: why an epoch was discarded
         self._disagreement: DisagreementError | None = None
         slots = slot_settings(configuration)
-        self._steady_slots = Steady(round(slots.stable * 1000))
-        #: when slots were last looked for
-        self._looked = 0
+        stable = round(slots.stable * 1000)
+        self._steady_slots = Steady(stable)
+        #: how often slots are looked for, and when they last were
+        self._look_every, self._looked = min(stable, _LOOK_FOR_SLOTS), 0
         self.checkpoints = JobCheckpoints(
             configuration,
             plan,
@@ -489,7 +490,7 @@ class JobRunner:
         now = self._clock()
         if not self.machine.is_reduced:
             self._steady_slots.forget()
-        elif now - self._looked >= _LOOK_FOR_SLOTS:
+        elif now - self._looked >= self._look_every:
             self._looked = now
             slots = self._engine.available_slots()
             if slots is not None and self._steady_slots.see(slots, now):
