@@ -18,12 +18,19 @@ from holdfast.errors import HoldfastError
 from holdfast.rest.client import JobHandle, find_job, jobs_of, servers
 from tests.spark.test_standalone import ROOT, address_in, daemon
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.engine("resident")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.engine("resident"),
+    pytest.mark.timeout(600),
+]
 
 #: much longer than anything here takes, in seconds
 WAIT = 240.0
 SETTINGS = {
     "holdfast.engine": "resident",
+    # nothing here is silent; a busy machine may be slow
+    "holdfast.heartbeat.timeout": "60s",
     "holdfast.slots.wait": "2s",
     "holdfast.slots.stable": "1s",
     "execution.checkpointing.interval": "200ms",

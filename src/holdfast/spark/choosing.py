@@ -160,24 +160,26 @@ def check_width(session: SparkSession, job: object, plan: Plan, check: Callable[
 
 
 def session_facts(
-    session: SparkSession, batch: bool = False, job: object = None, promises: bool = True
+    session: SparkSession, batch: bool = False, job: object = None, again: bool = False
 ) -> Facts:
     """Return what a session has at this moment, for a job that does not run.
 
-    ``promises``: what other jobs count on is not free, whether they run now or not.
+    ``again``: the job had its slots already, and has lost some. Then the executors of the session
+    have long come; and what other jobs count on is free unless they run, for they may have lost
+    slots as well.
     """
     context = session.sparkContext
     spark = context._jsc.sc()
     slots = _slots(spark)
     local = not has_executors(session)
-    others = promised_slots.to_others(job) if promises else 0
+    others = 0 if again else promised_slots.to_others(job)
     return Facts(
         local=local,
         dynamic=not local and context.getConf().get(_DYNAMIC, "false") == "true",
         slots=slots,
         free=max(0, slots - max(_running(spark), others)),
         batch=batch,
-        settles_in=0.0 if local else _settles_in(spark),
+        settles_in=0.0 if local or again else _settles_in(spark),
     )
 
 

@@ -130,8 +130,7 @@ class ResidentEngine(SparkEngine):
             raise SlotsMissingError(needed, facts.free)
 
     def _facts(self) -> Facts:
-        # NB: if several jobs have lost slots, the first to come is the first to go on
-        return session_facts(self._session, job=self, promises=False)
+        return session_facts(self._session, job=self, again=True)
 
     def _check_wanted(self) -> None:
         self._jvm.check()
