@@ -121,6 +121,8 @@ class Life:
             "execution.checkpointing.tolerable-failed-checkpoints": choice(("0", "1", "5")),
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
             "execution.state-recovery.claim-mode": choice(("CLAIM", "NO_CLAIM", "NO_CLAIM")),
+            "holdfast.slots.min": choice(("1", "1", "1", "2")),
+            "holdfast.slots.stable": choice(("0ms", "0ms", "0ms", "100ms")),
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.attempts": choice(("1", "2", "5")),
             "restart-strategy.fixed-delay.delay": "10ms",
@@ -245,6 +247,10 @@ class Life:
         self.perhaps_crash()
         self._calm_after += 4
         self.world.calm = False
+
+    def go_on_with_fewer_slots(self) -> None:
+        """Let the job see how they come back."""
+        self._calm_after += 3
 
     def count_epoch(self) -> None:
         self._epochs += 1

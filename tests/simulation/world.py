@@ -56,10 +56,19 @@ ODDS = {
     "messages are late": 0.5,
     "a writer is slow": 0.5,
     "a state cannot be written": 0.05,
+    "slots are gone": 0.5,
+    "slots come back": 1.0,
 }
 
 #: those that nothing fails of
-DELAYS = ("a writer is slow", "messages are late", "a slot stalls", "a zombie goes on")
+DELAYS = (
+    "a writer is slow",
+    "messages are late",
+    "a slot stalls",
+    "a zombie goes on",
+    "slots are gone",
+    "slots come back",
+)
 
 #: how often somebody might ask for something while the driver is at a file
 _REQUESTS = 0.03
