@@ -1,0 +1,411 @@
+"""Faults on hosts: one job, a random series of them from a seed, and every count checked at the end.
+
+python -m tests.spark.host_faults                          10 faults
+python -m tests.spark.host_faults --faults 200 --seed 1    a long series
+python -m tests.spark.host_faults --only "host stopped"    faults of one kind
+
+Host 1 has the master and the ledger, 2 to 4 a worker each, of which one is a spare, 5 the store of
+checkpoints; the driver is on 6 or 7. The job runs until all faults were survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import Cluster, Store
+from tests.hosts import ROOT, Hosts, hosts, why_not
+from tests.jvm import executor_options
+from tests.spark.ledger import Ledger
+
+__all__ = ["FAULTS", "Field", "Outcome", "field", "series"]
+
+LEDGER, WORKERS, STORE, DRIVERS = 1, (2, 3, 4), 5, (6, 7)
+PORT, RATE, SUBTASKS = 9100, 100, 2
+HEARTBEAT = 2.0
+#: for a job to have results again, and to end, on a machine that is slow and busy; in seconds
+PATIENCE = 180.0
+
+#: Spark's own time limits are minutes: a host that is gone would be one for that long
+DAEMONS = ("spark.worker.timeout=6", "spark.decommission.enabled=true")
+SETTINGS = (
+    f"holdfast.heartbeat.timeout={HEARTBEAT:g}s",
+    "holdfast.engine=resident",
+    "execution.checkpointing.interval=300ms",
+    "execution.checkpointing.dir=s3a://kept/jobs",
+    "execution.checkpointing.tolerable-failed-checkpoints=1000",
+    "restart-strategy.type=fixed-delay",
+    "restart-strategy.fixed-delay.attempts=1000000",
+    "restart-strategy.fixed-delay.delay=100ms",
+    "spark.cores.max=2",
+    "spark.executor.memory=512m",
+    f"spark.executor.extraJavaOptions={executor_options()}",
+    "spark.executor.heartbeatInterval=2s",
+    "spark.network.timeout=12s",
+    "spark.network.timeoutInterval=2s",
+    "spark.decommission.enabled=true",
+    "spark.speculation=true",
+    "spark.speculation.interval=100ms",
+    "spark.speculation.multiplier=1.1",
+    "spark.hadoop.fs.s3a.attempts.maximum=2",
+    "spark.hadoop.fs.s3a.connection.timeout=5s",
+    "spark.hadoop.fs.s3a.connection.establish.timeout=5s",
+)
+
+Heal = Callable[[], None]
+
+
+class Field:
+    """The job under fire, and all that it runs on."""
+
+    def __init__(self, made: Hosts, logs: Path, choose: random.Random) -> None:
+        """Start everything."""
+        self.hosts, self.choose = made, choose
+        self._logs = logs
+        self.ledger = Ledger(made.listen(LEDGER, PORT))
+        self.store = Store(made, STORE, logs / "store.log")
+        self.cluster = Cluster(made, logs, WORKERS, DAEMONS)
+        self._drivers: list[subprocess.Popen[str]] = []
+        self.driver_host = DRIVERS[0]
+        self.start_driver(self.driver_host)
+
+    def start_driver(self, k: int) -> None:
+        """Start the program on a host, for the first time or again."""
+        log = self._logs / f"driver-{len(self._drivers) + 1}.log"
+        program = [str(ROOT / "tests/spark/ledger_job.py"), f"h{LEDGER}:{PORT}", str(RATE)]
+        settings = (*SETTINGS, *self.store.settings)
+        self._drivers.append(self.cluster.submit(k, settings, program, log))
+        self.driver_host = k
+
+    @property
+    def driver(self) -> subprocess.Popen[str]:
+        """The driver that was started last."""
+        return self._drivers[-1]
+
+    @property
+    def log(self) -> str:
+        """What the last driver has said."""
+        return (self._logs / f"driver-{len(self._drivers)}.log").read_text()
+
+    @property
+    def restarts(self) -> int:
+        """How often the job has been started again by its drivers."""
+        logs = (self._logs / f"driver-{n}.log" for n in range(1, len(self._drivers) + 1))
+        return sum(log.read_text().count("it starts again") for log in logs)
+
+    def victim(self) -> int:
+        """Return a host on which a slot is; waits until there is one."""
+        found: list[int] = []
+
+        def look() -> bool:
+            found[:] = [k for k in WORKERS if self.cluster.slots(k)]
+            return bool(found)
+
+        self.until(look, "there is a slot")
+        return self.choose.choice(found)
+
+    def results_since(self, moment: float) -> float:
+        """Wait until all sources have results of after a moment; return when they had."""
+        found: list[float | None] = [None]
+
+        def look() -> bool:
+            found[0] = self.ledger.results_since(moment, SUBTASKS)
+            return found[0] is not None
+
+        self.until(look, "there are new results")
+        assert found[0] is not None
+        return found[0]
+
+    def until(self, reached: Callable[[], bool], what: str) -> None:
+        """Look again and again; the job must not end before."""
+        deadline = time.monotonic() + PATIENCE
+        while not reached():
+            assert not self.ledger.problems, self._report(str(self.ledger.problems[:5]))
+            ended = self.driver.poll() is not None
+            assert not ended, self._report(f"the job ended before {what}")
+            assert time.monotonic() < deadline, self._report(f"it takes too long until {what}")
+            time.sleep(0.02)
+
+    def finish(self) -> list[str]:
+        """Let the job end; return what is wrong with its results."""
+        self.ledger.end()
+        self.driver.wait(PATIENCE)
+        assert self.driver.returncode == 0, self._report("the job failed at its end")
+        return self.ledger.verify(SUBTASKS)
+
+    def _report(self, what: str) -> str:
+        return f"{what}\n{self.log[-6000:]}"
+
+
+# What can happen. Each fault does its harm to the field and returns what undoes it.
+
+
+def slot_killed(field: Field) -> Heal:
+    _kill(field.cluster.slots(field.victim()))
+    return _nothing
+
+
+def executor_killed(field: Field) -> Heal:
+    _kill(field.cluster.executors(field.victim()))
+    return _nothing
+
+
+def worker_killed(field: Field) -> Heal:
+    k = field.victim()
+    field.cluster.workers[k].kill()
+    return lambda: _start_worker(field, k)
+
+
+def host_rebooted(field: Field) -> Heal:
+    k = field.victim()
+    field.hosts.signal(k, signal.SIGKILL)
+    return lambda: _start_worker(field, k)
+
+
+def cable_pulled(field: Field) -> Heal:
+    return _pull(field, field.victim())
+
+
+def host_slow(field: Field) -> Heal:
+    k = field.victim()
+    field.hosts.slow_down(k)
+    return lambda: field.hosts.speed_up(k)
+
+
+def slot_stopped(field: Field) -> Heal:
+    stopped = field.cluster.slots(field.victim())
+    _signal(stopped, signal.SIGSTOP)
+    return lambda: _signal(stopped, signal.SIGCONT)
+
+
+def host_stopped(field: Field) -> Heal:
+    k = field.victim()
+    field.hosts.signal(k, signal.SIGSTOP)
+    return lambda: field.hosts.signal(k, signal.SIGCONT)
+
+
+def driver_killed(field: Field) -> Heal:
+    field.hosts.signal(field.driver_host, signal.SIGKILL)
+    field.driver.wait()
+    field.start_driver(_other(field.driver_host))
+    return _nothing
+
+
+def driver_cut_off(field: Field) -> Heal:
+    old, k = field.driver, field.driver_host
+    plug_in = _pull(field, k)
+    field.start_driver(_other(k))
+
+    def heal() -> None:
+        plug_in()
+        field.until(lambda: old.poll() is not None, "the driver of before has ended by itself")
+
+    return heal
+
+
+def store_stopped(field: Field) -> Heal:
+    field.store.stop()
+    return field.store.start
+
+
+def store_cut_off(field: Field) -> Heal:
+    return _pull(field, STORE)
+
+
+def executor_decommissioned(field: Field) -> Heal:
+    executors = field.cluster.executors(field.victim())
+    _signal(executors, signal.SIGPWR)
+    return lambda: _kill(executors)
+
+
+def host_decommissioned(field: Field) -> Heal:
+    k = field.victim()
+    field.cluster.workers[k].send_signal(signal.SIGPWR)
+
+    def heal() -> None:
+        field.hosts.signal(k, signal.SIGKILL)
+        _start_worker(field, k)
+
+    return heal
+
+
+def _nothing() -> None:
+    pass
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _kill(pids: list[int]) -> None:
+    _signal(pids, signal.SIGKILL)
+
+
+def _pull(field: Field, k: int) -> Heal:
+    field.hosts.plug(k, False)
+    return lambda: field.hosts.plug(k, True)
+
+
+def _start_worker(field: Field, k: int) -> None:
+    field.cluster.workers[k].wait()
+    field.cluster.workers[k] = field.cluster.start_worker(k)
+
+
+def _other(driver_host: int) -> int:
+    return next(k for k in DRIVERS if k != driver_host)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that happens.
+
+    Attributes:
+        strike: does it, and returns what undoes it.
+        lasts: seconds until it is undone, from and to; None: until the job has new results.
+        weight: how often it comes, compared with others.
+    """
+
+    name: str
+    strike: Callable[[Field], Heal]
+    lasts: tuple[float, float] | None = (0.0, 0.0)
+    weight: int = 2
+
+
+FAULTS = (
+    Fault("slot killed", slot_killed),
+    Fault("executor killed", executor_killed),
+    Fault("worker killed", worker_killed, (0.0, 3.0)),
+    Fault("host rebooted", host_rebooted, (1.0, 6.0)),
+    Fault("cable out for less than the heartbeat", cable_pulled, (0.2, HEARTBEAT / 2), 3),
+    Fault("cable out for longer", cable_pulled, (HEARTBEAT * 2, HEARTBEAT * 5)),
+    Fault("cable out until another host has taken over", cable_pulled, None),
+    Fault("host slow", host_slow, (2.0, 6.0)),
+    Fault("slot stopped, wakes as a zombie", slot_stopped, None),
+    Fault("host stopped, wakes as a zombie", host_stopped, None),
+    Fault("driver killed, started on another host", driver_killed, weight=1),
+    Fault("driver cut off, started on another host", driver_cut_off, None, weight=1),
+    Fault("store refuses connections", store_stopped, (1.0, 8.0)),
+    Fault("store cut off", store_cut_off, (1.0, 8.0)),
+    Fault("executor decommissioned, then killed", executor_decommissioned, (1.0, 4.0)),
+    Fault("host decommissioned, then rebooted", host_decommissioned, (1.0, 4.0), 1),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A fault that was survived.
+
+    Attributes:
+        seconds: from the fault to the first results of after it, of all sources.
+        restarts: how often the job was started again for it.
+    """
+
+    fault: Fault
+    seconds: float
+    restarts: int
+
+
+def suffer(field: Field, fault: Fault) -> Outcome:
+    """Let a fault happen while the job is at work, and wait until it is survived."""
+    field.results_since(time.time())
+    time.sleep(field.choose.uniform(0.0, 0.6))  # anywhere between two checkpoints
+    known, began = field.restarts, time.time()
+    heal = fault.strike(field)
+    if fault.lasts is not None:
+        time.sleep(field.choose.uniform(*fault.lasts))
+        heal()
+    results = field.results_since(began)
+    if fault.lasts is None:
+        heal()
+    return Outcome(fault, results - began, field.restarts - known)
+
+
+def series(field: Field, faults: int, kinds: tuple[Fault, ...] = FAULTS) -> Iterator[Outcome]:
+    """Let faults happen, one after the other; which ones follows from the seed."""
+    shares = [fault for fault in kinds for _ in range(fault.weight)]
+    for _ in range(faults):
+        yield suffer(field, field.choose.choice(shares))
+
+
+@contextmanager
+def field(logs: Path, seed: int) -> Iterator[Field]:
+    """A job under fire, until the end of the block."""
+    with hosts(max(DRIVERS)) as made:
+        running = Field(made, logs, random.Random(seed))
+        try:
+            yield running
+        finally:
+            running.ledger.close()
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    """Return the figures, by fault."""
+    by_fault = defaultdict(list)
+    for outcome in outcomes:
+        by_fault[outcome.fault.name].append(outcome)
+    lines = [f"{'':45} times  restarts  seconds: median, longest"]
+    for name in (fault.name for fault in FAULTS if fault.name in by_fault):
+        of = by_fault[name]
+        seconds = [outcome.seconds for outcome in of]
+        restarts = sum(outcome.restarts for outcome in of)
+        figures = f"{statistics.median(seconds):8.1f} {max(seconds):8.1f}"
+        lines.append(f"{name:45} {len(of):5} {restarts:9} {figures}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run a series; the exit code is 1 if a count was not exact, or the job did not survive."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--faults", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="a regular expression: faults of these names")
+    parser.add_argument("--logs", type=Path, help="where to keep the logs")
+    given = parser.parse_args()
+    missing = why_not()
+    if missing:
+        print(f"no hosts: {missing}", file=sys.stderr)
+        return 1
+    kinds = tuple(fault for fault in FAULTS if re.search(given.only, fault.name))
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        logs = given.logs or Path(scratch)
+        logs.mkdir(parents=True, exist_ok=True)
+        return 1 if _run(logs, given.faults, given.seed, kinds) else 0
+
+
+def _run(logs: Path, faults: int, seed: int, kinds: tuple[Fault, ...]) -> list[str]:
+    outcomes: list[Outcome] = []
+    began = time.monotonic()
+    with field(logs, seed) as running:
+        try:
+            for outcome in series(running, faults, kinds):
+                outcomes.append(outcome)
+                now, of = time.monotonic() - began, f"{len(outcomes):3} of {faults}"
+                what = f"{outcome.fault.name:45} {outcome.seconds:6.1f} s to new results"
+                print(f"{now:7.1f} s, {of}: {what}, {outcome.restarts} restarts", flush=True)
+            problems = running.finish()
+        except AssertionError as error:
+            problems = [str(error)]
+        total = running.ledger.total
+    print(summary(outcomes))
+    print(f"{len(outcomes)} faults, {total:,} numbers, {time.monotonic() - began:.0f} s")
+    print("\n".join(problems) or "every count is exact")
+    return problems
+
+
+if __name__ == "__main__":
+    sys.exit(main())
