@@ -129,8 +129,8 @@ def main() -> int:
     return 0
 
 
-_WELCOME = """
-h1 has a standalone master ({master}) and an S3 store (http://h1:9000, bucket 'kept'),
+_WELCOME = f"""
+h1 has a standalone master ({MASTER}) and an S3 store (http://h1:9000, bucket 'kept'),
 h2 and h3 have a worker with one core each. They share nothing but the store. Logs: {{logs}}
 
 Run a job there, from another terminal, as root:
@@ -142,7 +142,7 @@ A shell on a host, such as h2:
   {{on}} h2 bash
 
 Ctrl-C stops everything.
-""".format(master=MASTER)
+"""
 
 
 def _until_stopped() -> None:

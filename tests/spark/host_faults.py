@@ -1,4 +1,4 @@
-"""Faults on hosts: one job, a random series of them from a seed, and every count checked at the end.
+"""Faults on hosts: one job, a random series of them from a seed, and a check of every count.
 
 python -m tests.spark.host_faults                          10 faults
 python -m tests.spark.host_faults --faults 200 --seed 1    a long series
@@ -28,7 +28,7 @@ from pathlib import Path
 
 from tests.cluster import Cluster, Store
 from tests.hosts import ROOT, Hosts, hosts, why_not
-from tests.jvm import executor_options
+from tests.jvm import executor_options, start_quickly
 from tests.spark.ledger import Ledger
 
 __all__ = ["FAULTS", "Field", "Outcome", "field", "series"]
@@ -41,29 +41,34 @@ PATIENCE = 180.0
 
 #: Spark's own time limits are minutes: a host that is gone would be one for that long
 DAEMONS = ("spark.worker.timeout=6", "spark.decommission.enabled=true")
-SETTINGS = (
-    f"holdfast.heartbeat.timeout={HEARTBEAT:g}s",
-    "holdfast.engine=resident",
-    "execution.checkpointing.interval=300ms",
-    "execution.checkpointing.dir=s3a://kept/jobs",
-    "execution.checkpointing.tolerable-failed-checkpoints=1000",
-    "restart-strategy.type=fixed-delay",
-    "restart-strategy.fixed-delay.attempts=1000000",
-    "restart-strategy.fixed-delay.delay=100ms",
-    "spark.cores.max=2",
-    "spark.executor.memory=512m",
-    f"spark.executor.extraJavaOptions={executor_options()}",
-    "spark.executor.heartbeatInterval=2s",
-    "spark.network.timeout=12s",
-    "spark.network.timeoutInterval=2s",
-    "spark.decommission.enabled=true",
-    "spark.speculation=true",
-    "spark.speculation.interval=100ms",
-    "spark.speculation.multiplier=1.1",
-    "spark.hadoop.fs.s3a.attempts.maximum=2",
-    "spark.hadoop.fs.s3a.connection.timeout=5s",
-    "spark.hadoop.fs.s3a.connection.establish.timeout=5s",
-)
+
+
+def settings() -> tuple[str, ...]:
+    """Return the settings of the job."""
+    return (
+        f"holdfast.heartbeat.timeout={HEARTBEAT:g}s",
+        "holdfast.engine=resident",
+        "execution.checkpointing.interval=300ms",
+        "execution.checkpointing.dir=s3a://kept/jobs",
+        "execution.checkpointing.tolerable-failed-checkpoints=1000",
+        "restart-strategy.type=fixed-delay",
+        "restart-strategy.fixed-delay.attempts=1000000",
+        "restart-strategy.fixed-delay.delay=100ms",
+        "spark.cores.max=2",
+        "spark.executor.memory=512m",
+        f"spark.executor.extraJavaOptions={executor_options()}",
+        "spark.executor.heartbeatInterval=2s",
+        "spark.network.timeout=12s",
+        "spark.network.timeoutInterval=2s",
+        "spark.decommission.enabled=true",
+        "spark.speculation=true",
+        "spark.speculation.interval=100ms",
+        "spark.speculation.multiplier=1.1",
+        "spark.hadoop.fs.s3a.attempts.maximum=2",
+        "spark.hadoop.fs.s3a.connection.timeout=5s",
+        "spark.hadoop.fs.s3a.connection.establish.timeout=5s",
+    )
+
 
 Heal = Callable[[], None]
 
@@ -86,8 +91,8 @@ class Field:
         """Start the program on a host, for the first time or again."""
         log = self._logs / f"driver-{len(self._drivers) + 1}.log"
         program = [str(ROOT / "tests/spark/ledger_job.py"), f"h{LEDGER}:{PORT}", str(RATE)]
-        settings = (*SETTINGS, *self.store.settings)
-        self._drivers.append(self.cluster.submit(k, settings, program, log))
+        all_settings = (*settings(), *self.store.settings)
+        self._drivers.append(self.cluster.submit(k, all_settings, program, log))
         self.driver_host = k
 
     @property
@@ -278,12 +283,14 @@ class Fault:
         strike: does it, and returns what undoes it.
         lasts: seconds until it is undone, from and to; None: until the job has new results.
         weight: how often it comes, compared with others.
+        announces: it only tells what is going to happen when it is "undone".
     """
 
     name: str
     strike: Callable[[Field], Heal]
     lasts: tuple[float, float] | None = (0.0, 0.0)
     weight: int = 2
+    announces: bool = False
 
 
 FAULTS = (
@@ -301,8 +308,8 @@ FAULTS = (
     Fault("driver cut off, started on another host", driver_cut_off, None, weight=1),
     Fault("store refuses connections", store_stopped, (1.0, 8.0)),
     Fault("store cut off", store_cut_off, (1.0, 8.0)),
-    Fault("executor decommissioned, then killed", executor_decommissioned, (1.0, 4.0)),
-    Fault("host decommissioned, then rebooted", host_decommissioned, (1.0, 4.0), 1),
+    Fault("executor decommissioned, then killed", executor_decommissioned, (1.0, 4.0), 2, True),
+    Fault("host decommissioned, then rebooted", host_decommissioned, (1.0, 4.0), 1, True),
 )
 
 
@@ -324,11 +331,14 @@ def suffer(field: Field, fault: Fault) -> Outcome:
     """Let a fault happen while the job is at work, and wait until it is survived."""
     field.results_since(time.time())
     time.sleep(field.choose.uniform(0.0, 0.6))  # anywhere between two checkpoints
-    known, began = field.restarts, time.time()
+    known = field.restarts
     heal = fault.strike(field)
+    began = time.time()
     if fault.lasts is not None:
         time.sleep(field.choose.uniform(*fault.lasts))
         heal()
+    if fault.announces:
+        began = time.time()
     results = field.results_since(began)
     if fault.lasts is None:
         heal()
@@ -337,9 +347,9 @@ def suffer(field: Field, fault: Fault) -> Outcome:
 
 def series(field: Field, faults: int, kinds: tuple[Fault, ...] = FAULTS) -> Iterator[Outcome]:
     """Let faults happen, one after the other; which ones follows from the seed."""
-    shares = [fault for fault in kinds for _ in range(fault.weight)]
-    for _ in range(faults):
-        yield suffer(field, field.choose.choice(shares))
+    weights = [fault.weight for fault in kinds]
+    for fault in field.choose.choices(kinds, weights, k=faults):
+        yield suffer(field, fault)
 
 
 @contextmanager
@@ -381,6 +391,7 @@ def main() -> int:
         print(f"no hosts: {missing}", file=sys.stderr)
         return 1
     kinds = tuple(fault for fault in FAULTS if re.search(given.only, fault.name))
+    start_quickly()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
         logs = given.logs or Path(scratch)
         logs.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A system outside of the job, with transactions: it keeps the results, and knows if they are right.
+"""A system outside of the job, with transactions: it keeps results and knows if they are right.
 
 It answers one request per connection, a line of JSON each: ``prepare`` a transaction with its
 records, ``commit`` or ``abort`` it, ``ask`` whether the sources shall end. Nothing of Holdfast is
