@@ -208,18 +208,42 @@ class Hosts:
 
 def sweep() -> None:
     """Remove the hosts of processes that are gone: they were killed."""
-    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
-    for line in listed.stdout.splitlines():
-        if _is_left(line.split()[0]):
-            _remove(line.split()[0])
-    for folder in _FOLDERS.glob(f"{_FOLDER}*"):
+    for space in namespaces():
+        if _is_left(space):
+            _remove(space)
+    for folder in folders():
         if _is_left(folder.name):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_left(name: str) -> bool:
+def namespaces(pid: int | None = None) -> list[str]:
+    """Return the network namespaces of hosts, of all processes or of one."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
+    return [name for name in map(_first_word, listed.stdout.splitlines()) if _is_of(name, pid)]
+
+
+def folders(pid: int | None = None) -> list[Path]:
+    """Return the folders of hosts, of all processes or of one."""
+    return [folder for folder in _FOLDERS.glob(f"{_FOLDER}*") if _is_of(folder.name, pid)]
+
+
+def _first_word(line: str) -> str:
+    return line.split()[0]
+
+
+def _owner(name: str) -> int | None:
+    """Return the id of the process that has made something of this name."""
     found = _OURS.fullmatch(name)
-    return found is not None and not Path(f"/proc/{found[1] or found[2]}").exists()
+    return None if found is None else int(found[1] or found[2])
+
+
+def _is_of(name: str, pid: int | None) -> bool:
+    owner = _owner(name)
+    return owner is not None and pid in (None, owner)
+
+
+def _is_left(name: str) -> bool:
+    return not Path(f"/proc/{_owner(name)}").exists()
 
 
 def _processes(space: str) -> list[int]:
