@@ -28,13 +28,31 @@ MASTER = "spark://h1:7077"
 
 
 class Cluster:
-    """A master on the first host, and a worker with one core on each of some others."""
+    """A master on the first host, and a worker on each of some others.
+
+    Attributes:
+        workers: their processes, by host.
+    """
 
     def __init__(
-        self, made: Hosts, logs: Path, workers: Sequence[int], options: Sequence[str] = ()
+        self,
+        made: Hosts,
+        logs: Path,
+        workers: Sequence[int],
+        options: Sequence[str] = (),
+        cores: int = 1,
     ) -> None:
-        """Start it; ``options`` are settings of the master and the workers, as ``key=value``."""
+        """Start it.
+
+        Args:
+            made: where.
+            logs: the folder of their logs.
+            workers: the hosts of workers.
+            options: settings of the master and the workers, as ``key=value``.
+            cores: of each worker.
+        """
         self.hosts = made
+        self._cores = str(cores)
         self._logs = logs
         java = " ".join(f"-D{option}" for option in options)
         self._own = {
@@ -56,7 +74,7 @@ class Cluster:
 
     def start_worker(self, k: int) -> subprocess.Popen[str]:
         """Start the worker of a host."""
-        size = ("--cores", "1", "--memory", "1g", "--work-dir", "/tmp/work")
+        size = ("--cores", self._cores, "--memory", "1g", "--work-dir", "/tmp/work")
         return self._start(k, "worker.Worker", *size, MASTER)
 
     def executors(self, k: int) -> list[int]:

@@ -4,8 +4,8 @@ python -m tests.spark.host_faults                          10 faults
 python -m tests.spark.host_faults --faults 200 --seed 1    a long series
 python -m tests.spark.host_faults --only "host stopped"    faults of one kind
 
-Host 1 has the master and the ledger, 2 to 4 a worker each, of which one is a spare, 5 the store of
-checkpoints; the driver is on 6 or 7. The job runs until all faults were survived.
+Host 1 has the master and the ledger, 2 to 4 a worker each, with more cores than the job needs, 5
+the store of checkpoints; the driver is on 6 or 7. The job runs until all faults were survived.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def settings() -> tuple[str, ...]:
         "restart-strategy.type=fixed-delay",
         "restart-strategy.fixed-delay.attempts=1000000",
         "restart-strategy.fixed-delay.delay=100ms",
-        "spark.cores.max=2",
+        f"spark.cores.max={SUBTASKS}",
+        "spark.executor.cores=1",
         "spark.executor.memory=512m",
         f"spark.executor.extraJavaOptions={executor_options()}",
         "spark.executor.heartbeatInterval=2s",
@@ -82,7 +83,7 @@ class Field:
         self._logs = logs
         self.ledger = Ledger(made.listen(LEDGER, PORT))
         self.store = Store(made, STORE, logs / "store.log")
-        self.cluster = Cluster(made, logs, WORKERS, DAEMONS)
+        self.cluster = Cluster(made, logs, WORKERS, DAEMONS, cores=2)
         self._drivers: list[subprocess.Popen[str]] = []
         self.driver_host = DRIVERS[0]
         self.start_driver(self.driver_host)
@@ -90,7 +91,7 @@ class Field:
     def start_driver(self, k: int) -> None:
         """Start the program on a host, for the first time or again."""
         log = self._logs / f"driver-{len(self._drivers) + 1}.log"
-        program = [str(ROOT / "tests/spark/ledger_job.py"), f"h{LEDGER}:{PORT}", str(RATE)]
+        program = [str(ROOT / "tests" / "spark" / "ledger_job.py"), f"h{LEDGER}:{PORT}", str(RATE)]
         all_settings = (*settings(), *self.store.settings)
         self._drivers.append(self.cluster.submit(k, all_settings, program, log))
         self.driver_host = k
