@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, JobExecutionError
 from holdfast.runtime.blocks import Block, Kind
 from holdfast.runtime.log_lines import LogLine, decode_line
 from holdfast.runtime.protocol import (
@@ -20,6 +20,10 @@ from holdfast.runtime.protocol import (
 
 class AbandonedError(HoldfastError):
     """Nobody waits for the end of an epoch any more: the job is cancelled."""
+
+
+class LostSlotError(JobExecutionError):
+    """A slot, or what it ran on, is gone; the next attempt may find another one."""
 
 
 @dataclass

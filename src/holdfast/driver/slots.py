@@ -18,7 +18,7 @@ from typing import Any, Final
 from holdfast.common import CompletableFuture
 from holdfast.common.engine_options import HEARTBEAT
 from holdfast.driver.logs import hand_over
-from holdfast.driver.outcome import AbandonedError, EpochOutcome
+from holdfast.driver.outcome import AbandonedError, EpochOutcome, LostSlotError
 from holdfast.driver.rounds import Rounds
 from holdfast.errors import JobExecutionError
 from holdfast.runtime.addresses import Address
@@ -121,7 +121,7 @@ class Slots:
         """Wait until so many slots have called, and know each other.
 
         Raises:
-            JobExecutionError: when they do not come in time.
+            JobExecutionError: when they do not come in time, or one is lost.
         """
         deadline = time.monotonic() + patience
         self._await(lambda: len(self._slots) == number, deadline, check, "called")
@@ -161,7 +161,7 @@ class Slots:
                     self._messages.put((hello.slot, message))
         except GONE:
             why = "look for what ended it, such as a lack of memory"
-            self._messages.put((hello.slot, JobExecutionError(f"{slot} has ended; {why}")))
+            self._messages.put((hello.slot, LostSlotError(f"{slot} has ended; {why}")))
         except Exception as error:
             self._messages.put((hello.slot, JobExecutionError(f"{slot}: {error}")))
 
@@ -276,7 +276,7 @@ class Slots:
             if now - slot.heard > self._heartbeat:
                 self._silent = True
                 silent = f"{slot} was silent for more than {self._heartbeat:g} s"
-                raise JobExecutionError(f"{silent} ('{HEARTBEAT}')")
+                raise LostSlotError(f"{silent} ('{HEARTBEAT}')")
 
     def _take(self, number: int, message: Frame | BaseException) -> None:
         if isinstance(message, Frame) and message.kind == Say.ANSWER:
