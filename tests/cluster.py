@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -134,19 +134,33 @@ def main() -> int:
     if missing:
         print(f"no cluster: {missing}", file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as logs, hosts(3) as made:
-        print("starting three hosts ...", flush=True)
-        store = Store(made, 1, Path(logs) / "store.log")
-        Cluster(made, Path(logs), workers=(2, 3))
-        checkpoints = "execution.checkpointing.dir=s3a://kept/jobs"
-        settings = (*store.settings, checkpoints, "execution.checkpointing.interval=1s")
-        job = submit(("spark.executor.memory=512m", *settings), ["examples/word_count.py"])
-        print(_WELCOME.format(logs=logs, on=made.on, job=shlex.join(job)))
-        _until_stopped()
-        print("\nstopping")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), tempfile.TemporaryDirectory(dir="/var/tmp") as logs:
+        _run(Path(logs))
+    print("\nstopped")
     return 0
 
 
+def _run(logs: Path) -> None:
+    with hosts(3) as made:
+        print("starting three hosts ...", flush=True)
+        store = Store(made, 1, logs / "store.log")
+        Cluster(made, logs, workers=(2, 3))
+        job = submit((*_SETTINGS, *store.settings), ["examples/word_count.py"])
+        print(_WELCOME.format(logs=logs, on=made.on, job=shlex.join(job)), flush=True)
+        while True:
+            signal.pause()
+
+
+_SETTINGS = (
+    "holdfast.engine=resident",
+    "execution.checkpointing.dir=s3a://kept/jobs",
+    "execution.checkpointing.interval=1s",
+    "spark.executor.memory=512m",
+    # on a busy machine it takes a while until both executors are there
+    "spark.scheduler.maxRegisteredResourcesWaitingTime=120s",
+)
 _WELCOME = f"""
 h1 has a standalone master ({MASTER}) and an S3 store (http://h1:9000, bucket 'kept'),
 h2 and h3 have a worker with one core each. They share nothing but the store. Logs: {{logs}}
@@ -161,14 +175,6 @@ A shell on a host, such as h2:
 
 Ctrl-C stops everything.
 """
-
-
-def _until_stopped() -> None:
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
-    while not stopped.wait(1.0):
-        pass
 
 
 if __name__ == "__main__":

@@ -58,6 +58,8 @@ def settings() -> tuple[str, ...]:
         "spark.executor.cores=1",
         "spark.executor.memory=512m",
         f"spark.executor.extraJavaOptions={executor_options()}",
+        # on a busy machine it takes a while until executors are there
+        "spark.scheduler.maxRegisteredResourcesWaitingTime=120s",
         "spark.executor.heartbeatInterval=2s",
         "spark.network.timeout=12s",
         "spark.network.timeoutInterval=2s",
