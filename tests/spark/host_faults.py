@@ -311,6 +311,7 @@ FAULTS = (
     Fault("driver cut off, started on another host", driver_cut_off, None, weight=1),
     Fault("store refuses connections", store_stopped, (1.0, 8.0)),
     Fault("store cut off", store_cut_off, (1.0, 8.0)),
+    Fault("store cut off for longer than a lease", store_cut_off, (20.0, 40.0), 1),
     Fault("executor decommissioned, then killed", executor_decommissioned, (1.0, 4.0), 2, True),
     Fault("host decommissioned, then rebooted", host_decommissioned, (1.0, 4.0), 1, True),
 )

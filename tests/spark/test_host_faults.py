@@ -13,7 +13,8 @@ import pytest
 from tests.hosts import why_not
 from tests.spark.host_faults import field, series
 
-SEED, NUMBER = 1, 10
+#: ten different faults, with a driver that is killed
+SEED, NUMBER = 17, 10
 
 pytestmark = [
     pytest.mark.spark,
