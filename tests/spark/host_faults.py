@@ -4,158 +4,33 @@ python -m tests.spark.host_faults                          10 faults
 python -m tests.spark.host_faults --faults 200 --seed 1    a long series
 python -m tests.spark.host_faults --only "host stopped"    faults of one kind
 
-Host 1 has the master and the ledger, 2 to 4 a worker each, with more cores than the job needs, 5
-the store of checkpoints; the driver is on 6 or 7. The job runs until all faults were survived.
+The job runs until all faults were survived, or time is up (``--minutes``), and then to its end.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import random
 import re
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster import Cluster, Store
-from tests.hosts import ROOT, Hosts, hosts, why_not
-from tests.jvm import executor_options, start_quickly
-from tests.spark.ledger import Ledger
+from tests.hosts import why_not
+from tests.jvm import start_quickly
+from tests.killing import processes
+from tests.spark.fault_field import DRIVERS, HEARTBEAT, STORE, Field, field
 
-__all__ = ["FAULTS", "Field", "Outcome", "field", "series"]
-
-LEDGER, WORKERS, STORE, DRIVERS = 1, (2, 3, 4), 5, (6, 7)
-PORT, RATE, SUBTASKS = 9100, 100, 2
-HEARTBEAT = 2.0
-#: for a job to have results again, and to end, on a machine that is slow and busy; in seconds
-PATIENCE = 180.0
-
-#: Spark's own time limits are minutes: a host that is gone would be one for that long
-DAEMONS = ("spark.worker.timeout=6", "spark.decommission.enabled=true")
-
-
-def settings() -> tuple[str, ...]:
-    """Return the settings of the job."""
-    return (
-        f"holdfast.heartbeat.timeout={HEARTBEAT:g}s",
-        "holdfast.engine=resident",
-        "execution.checkpointing.interval=300ms",
-        "execution.checkpointing.dir=s3a://kept/jobs",
-        "execution.checkpointing.tolerable-failed-checkpoints=1000",
-        "restart-strategy.type=fixed-delay",
-        "restart-strategy.fixed-delay.attempts=1000000",
-        "restart-strategy.fixed-delay.delay=100ms",
-        f"spark.cores.max={SUBTASKS}",
-        "spark.executor.cores=1",
-        "spark.executor.memory=512m",
-        f"spark.executor.extraJavaOptions={executor_options()}",
-        # on a busy machine it takes a while until executors are there
-        "spark.scheduler.maxRegisteredResourcesWaitingTime=120s",
-        "spark.executor.heartbeatInterval=2s",
-        "spark.network.timeout=12s",
-        "spark.network.timeoutInterval=2s",
-        "spark.decommission.enabled=true",
-        "spark.speculation=true",
-        "spark.speculation.interval=100ms",
-        "spark.speculation.multiplier=1.1",
-        "spark.hadoop.fs.s3a.attempts.maximum=2",
-        "spark.hadoop.fs.s3a.connection.timeout=5s",
-        "spark.hadoop.fs.s3a.connection.establish.timeout=5s",
-    )
-
+__all__ = ["FAULTS", "Fault", "Outcome", "series"]
 
 Heal = Callable[[], None]
-
-
-class Field:
-    """The job under fire, and all that it runs on."""
-
-    def __init__(self, made: Hosts, logs: Path, choose: random.Random) -> None:
-        """Start everything."""
-        self.hosts, self.choose = made, choose
-        self._logs = logs
-        self.ledger = Ledger(made.listen(LEDGER, PORT))
-        self.store = Store(made, STORE, logs / "store.log")
-        self.cluster = Cluster(made, logs, WORKERS, DAEMONS, cores=2)
-        self._drivers: list[subprocess.Popen[str]] = []
-        self.driver_host = DRIVERS[0]
-        self.start_driver(self.driver_host)
-
-    def start_driver(self, k: int) -> None:
-        """Start the program on a host, for the first time or again."""
-        log = self._logs / f"driver-{len(self._drivers) + 1}.log"
-        program = [str(ROOT / "tests" / "spark" / "ledger_job.py"), f"h{LEDGER}:{PORT}", str(RATE)]
-        all_settings = (*settings(), *self.store.settings)
-        self._drivers.append(self.cluster.submit(k, all_settings, program, log))
-        self.driver_host = k
-
-    @property
-    def driver(self) -> subprocess.Popen[str]:
-        """The driver that was started last."""
-        return self._drivers[-1]
-
-    @property
-    def log(self) -> str:
-        """What the last driver has said."""
-        return (self._logs / f"driver-{len(self._drivers)}.log").read_text()
-
-    @property
-    def restarts(self) -> int:
-        """How often the job has been started again by its drivers."""
-        logs = (self._logs / f"driver-{n}.log" for n in range(1, len(self._drivers) + 1))
-        return sum(log.read_text().count("it starts again") for log in logs)
-
-    def victim(self) -> int:
-        """Return a host on which a slot is; waits until there is one."""
-        found: list[int] = []
-
-        def look() -> bool:
-            found[:] = [k for k in WORKERS if self.cluster.slots(k)]
-            return bool(found)
-
-        self.until(look, "there is a slot")
-        return self.choose.choice(found)
-
-    def results_since(self, moment: float) -> float:
-        """Wait until all sources have results of after a moment; return when they had."""
-        found: list[float | None] = [None]
-
-        def look() -> bool:
-            found[0] = self.ledger.results_since(moment, SUBTASKS)
-            return found[0] is not None
-
-        self.until(look, "there are new results")
-        assert found[0] is not None
-        return found[0]
-
-    def until(self, reached: Callable[[], bool], what: str) -> None:
-        """Look again and again; the job must not end before."""
-        deadline = time.monotonic() + PATIENCE
-        while not reached():
-            assert not self.ledger.problems, self._report(str(self.ledger.problems[:5]))
-            ended = self.driver.poll() is not None
-            assert not ended, self._report(f"the job ended before {what}")
-            assert time.monotonic() < deadline, self._report(f"it takes too long until {what}")
-            time.sleep(0.02)
-
-    def finish(self) -> list[str]:
-        """Let the job end; return what is wrong with its results."""
-        self.ledger.end()
-        self.driver.wait(PATIENCE)
-        assert self.driver.returncode == 0, self._report("the job failed at its end")
-        return self.ledger.verify(SUBTASKS)
-
-    def _report(self, what: str) -> str:
-        return f"{what}\n{self.log[-6000:]}"
 
 
 # What can happen. Each fault does its harm to the field and returns what undoes it.
@@ -167,7 +42,7 @@ def slot_killed(field: Field) -> Heal:
 
 
 def executor_killed(field: Field) -> Heal:
-    _kill(field.cluster.executors(field.victim()))
+    _kill_executor(field, field.victim())
     return _nothing
 
 
@@ -234,9 +109,9 @@ def store_cut_off(field: Field) -> Heal:
 
 
 def executor_decommissioned(field: Field) -> Heal:
-    executors = field.cluster.executors(field.victim())
-    _signal(executors, signal.SIGPWR)
-    return lambda: _kill(executors)
+    k = field.victim()
+    _signal(field.cluster.executors(k), signal.SIGPWR)
+    return lambda: _kill_executor(field, k)
 
 
 def host_decommissioned(field: Field) -> Heal:
@@ -262,6 +137,13 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
 
 def _kill(pids: list[int]) -> None:
     _signal(pids, signal.SIGKILL)
+
+
+def _kill_executor(field: Field, k: int) -> None:
+    slots = field.cluster.slots(k)
+    _kill(field.cluster.executors(k))
+    # its Python processes notice that a moment later, and work until then
+    field.until(lambda: not processes().keys() & slots, "its slots have ended")
 
 
 def _pull(field: Field, k: int) -> Heal:
@@ -323,7 +205,7 @@ class Outcome:
 
     Attributes:
         seconds: from the fault to the first results of after it, of all sources.
-        restarts: how often the job was started again for it.
+        restarts: how often the job was started again since the fault before.
     """
 
     fault: Fault
@@ -335,7 +217,6 @@ def suffer(field: Field, fault: Fault) -> Outcome:
     """Let a fault happen while the job is at work, and wait until it is survived."""
     field.results_since(time.time())
     time.sleep(field.choose.uniform(0.0, 0.6))  # anywhere between two checkpoints
-    known = field.restarts
     heal = fault.strike(field)
     began = time.time()
     if fault.lasts is not None:
@@ -346,7 +227,7 @@ def suffer(field: Field, fault: Fault) -> Outcome:
     results = field.results_since(began)
     if fault.lasts is None:
         heal()
-    return Outcome(fault, results - began, field.restarts - known)
+    return Outcome(fault, results - began, field.new_restarts())
 
 
 def series(field: Field, faults: int, kinds: tuple[Fault, ...] = FAULTS) -> Iterator[Outcome]:
@@ -354,17 +235,6 @@ def series(field: Field, faults: int, kinds: tuple[Fault, ...] = FAULTS) -> Iter
     weights = [fault.weight for fault in kinds]
     for fault in field.choose.choices(kinds, weights, k=faults):
         yield suffer(field, fault)
-
-
-@contextmanager
-def field(logs: Path, seed: int) -> Iterator[Field]:
-    """A job under fire, until the end of the block."""
-    with hosts(max(DRIVERS)) as made:
-        running = Field(made, logs, random.Random(seed))
-        try:
-            yield running
-        finally:
-            running.ledger.close()
 
 
 def summary(outcomes: list[Outcome]) -> str:
@@ -387,6 +257,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1e9, help="for no longer than that")
     parser.add_argument("--only", default="", help="a regular expression: faults of these names")
     parser.add_argument("--logs", type=Path, help="where to keep the logs")
     given = parser.parse_args()
@@ -399,19 +270,21 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
         logs = given.logs or Path(scratch)
         logs.mkdir(parents=True, exist_ok=True)
-        return 1 if _run(logs, given.faults, given.seed, kinds) else 0
+        return 1 if _run(logs, given, kinds) else 0
 
 
-def _run(logs: Path, faults: int, seed: int, kinds: tuple[Fault, ...]) -> list[str]:
+def _run(logs: Path, given: argparse.Namespace, kinds: tuple[Fault, ...]) -> list[str]:
     outcomes: list[Outcome] = []
     began = time.monotonic()
-    with field(logs, seed) as running:
+    with field(logs, given.seed) as running:
         try:
-            for outcome in series(running, faults, kinds):
+            for outcome in series(running, given.faults, kinds):
                 outcomes.append(outcome)
-                now, of = time.monotonic() - began, f"{len(outcomes):3} of {faults}"
+                now, of = time.monotonic() - began, f"{len(outcomes):3} of {given.faults}"
                 what = f"{outcome.fault.name:45} {outcome.seconds:6.1f} s to new results"
                 print(f"{now:7.1f} s, {of}: {what}, {outcome.restarts} restarts", flush=True)
+                if now > given.minutes * 60:
+                    break
             problems = running.finish()
         except AssertionError as error:
             problems = [str(error)]

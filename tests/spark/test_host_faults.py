@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.hosts import why_not
-from tests.spark.host_faults import field, series
+from tests.spark.fault_field import field
+from tests.spark.host_faults import series
 
 #: ten different faults, with a driver that is killed
 SEED, NUMBER = 17, 10
