@@ -10,7 +10,7 @@ CHECKED := $(wildcard src examples benchmarks services tests scripts)
 TYPED := $(wildcard src examples services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench services services-stop docs dist lock clean python-ready ready
+.PHONY: help setup demo test check format bench services services-stop cluster docs dist lock clean python-ready ready
 
 help: ## Show this list.
 	@echo "usage: make <target> [ARGS='...']"
@@ -43,6 +43,9 @@ services: ready ## Start a Kafka broker and an HBase on this machine; ARGS=kafka
 
 services-stop: python-ready ## Stop what make services started.
 	@$(PYTHON) -m services stop $(ARGS)
+
+cluster: ready ## Start a Spark cluster of three hosts and an S3 store to try jobs on, until Ctrl-C (Linux, root).
+	@$(WITH_JAVA) $(PYTHON) -m tests.cluster
 
 # NB: the variable keeps the theme from printing news of its makers
 docs: python-ready ## Build the documentation as a site into build/site; a broken link is an error.

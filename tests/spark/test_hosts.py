@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
+from tests.cluster import Cluster, Store
 from tests.hosts import Hosts, hosts, why_not
-from tests.spark.witness import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.engine("resident")]
 
-SPARK = Path(pyspark.__file__).parent
-MASTER = "spark://h1:7077"
 KEYS, NUMBERS = 10, 40_000
 
 #: prints which checkpoint is complete; in the end the largest count of each key, and who counted
@@ -70,39 +66,24 @@ print("END", json.dumps([sorted(found.items()), sorted(hosts)]), flush=True)
 """
 
 
-class Cluster:
-    """A master on the first host, a worker on each of the others, and drivers on the first."""
+class Jobs:
+    """Runs the job on a cluster, with the driver on the first host."""
 
     def __init__(self, made: Hosts, logs: Path) -> None:
         self.hosts = made
-        self._spark = str(SPARK / "bin" / "spark-class")
-        own = {"SPARK_HOME": str(SPARK), "SPARK_NO_DAEMONIZE": "1"}
-        master = ["org.apache.spark.deploy.master.Master", "--host", "h1", "--port", "7077"]
-        self._log = logs / "master.log"
-        self.processes = [
-            made.start(1, [self._spark, *master, "--webui-port", "0"], self._log, own)
-        ]
-        until(lambda: "Starting Spark master" in self._log.read_text())
-        worker = ["org.apache.spark.deploy.worker.Worker", "--webui-port", "0", "--cores", "1"]
-        for k in (2, 3):
-            place = ["--host", f"h{k}", "--memory", "1g", "--work-dir", "/tmp/work", MASTER]
-            log = logs / f"worker-{k}.log"
-            self.processes.append(made.start(k, [self._spark, *worker, *place], log, own))
-        until(lambda: self._log.read_text().count("Registering worker") == 2)
+        self._cluster = Cluster(made, logs, workers=(2, 3))
 
     def run(self, pause: float, *settings: str) -> subprocess.Popen[str]:
         """Start a driver."""
         program = self.hosts.temporary(1) / "job.py"
         program.write_text(JOB.format(keys=KEYS, numbers=NUMBERS, pause=pause))
-        command = [sys.executable, "-m", "holdfast", "run", "--master", MASTER, "-p", "2"]
         # on a machine that has much to do executors take their time to come
         patience = (
             "spark.scheduler.maxRegisteredResourcesWaitingTime=180s",
             "holdfast.heartbeat.timeout=60s",
         )
-        for setting in ("spark.executor.memory=512m", *patience, *settings):
-            command += ["-D", setting]
-        return self.hosts.start(1, [*command, "/tmp/job.py"])
+        given = ("spark.executor.memory=512m", *patience, *settings)
+        return self._cluster.submit(1, given, ["/tmp/job.py"])
 
     def kill_executor(self, k: int) -> None:
         """Kill the executor of a host."""
@@ -110,12 +91,12 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     missing = why_not()
     if missing:
         pytest.skip(f"no hosts: {missing}")
     with hosts(3) as made:
-        yield Cluster(made, tmp_path_factory.mktemp("logs"))
+        yield Jobs(made, tmp_path_factory.mktemp("logs"))
 
 
 def result_of(driver: subprocess.Popen[str]) -> str:
@@ -133,11 +114,11 @@ def check_exact(text: str) -> None:
     assert machines == ["h2", "h3"]
 
 
-def test_a_job_without_checkpoints_needs_nothing_but_the_network(cluster: Cluster) -> None:
+def test_a_job_without_checkpoints_needs_nothing_but_the_network(cluster: Jobs) -> None:
     check_exact(result_of(cluster.run(0.0)))
 
 
-def test_checkpoints_in_a_directory_that_others_do_not_see_are_refused(cluster: Cluster) -> None:
+def test_checkpoints_in_a_directory_that_others_do_not_see_are_refused(cluster: Jobs) -> None:
     settings = ("execution.checkpointing.interval=1s", "execution.checkpointing.dir=/tmp/kept")
     driver = cluster.run(0.0, *settings)
     text = result_of(driver)
@@ -150,20 +131,9 @@ def test_checkpoints_in_a_directory_that_others_do_not_see_are_refused(cluster: 
 
 
 def test_an_executor_is_killed_and_the_job_goes_on_from_the_store(
-    cluster: Cluster, tmp_path: Path
+    cluster: Jobs, tmp_path: Path
 ) -> None:
-    store = [sys.executable, "-m", "moto.server", "-H", "h1", "-p", "9000"]
-    cluster.hosts.start(1, store, tmp_path / "store.log")
-    make = (
-        "import boto3, time\n"
-        "client = boto3.client('s3', endpoint_url='http://h1:9000', region_name='us-east-1',"
-        " aws_access_key_id='k', aws_secret_access_key='s')\n"
-        "for _ in range(200):\n"
-        "    try: client.create_bucket(Bucket='kept'); break\n"
-        "    except Exception: time.sleep(0.1)\n"
-    )
-    made = cluster.hosts.start(1, [sys.executable, "-c", make])
-    assert made.wait(60) == 0, made.communicate()[0]
+    store = Store(cluster.hosts, 1, tmp_path / "store.log")
     driver = cluster.run(
         0.05,
         "execution.checkpointing.interval=200ms",
@@ -171,10 +141,7 @@ def test_an_executor_is_killed_and_the_job_goes_on_from_the_store(
         "restart-strategy.type=fixed-delay",
         "restart-strategy.fixed-delay.attempts=5",
         "restart-strategy.fixed-delay.delay=100ms",
-        "spark.hadoop.fs.s3a.endpoint=http://h1:9000",
-        "spark.hadoop.fs.s3a.access.key=k",
-        "spark.hadoop.fs.s3a.secret.key=s",
-        "spark.hadoop.fs.s3a.path.style.access=true",
+        *store.settings,
     )
     assert driver.stdout is not None
     before = ""

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.driver.outcome import EpochOutcome, sort_out
-from holdfast.errors import JobExecutionError
+from holdfast.driver.outcome import EpochOutcome, LostSlotError, sort_out
 from holdfast.runtime.blocks import Block, Kind, decode_header
 from holdfast.runtime.failures import to_exception
 from holdfast.runtime.log_lines import LogLine
@@ -160,7 +159,7 @@ class Rounds:
         elif message.kind == Say.READY:
             self.ready.add(number)
         elif message.kind == Say.LOST:
-            self._fail(JobExecutionError(bytes(message.data).decode()))
+            self._fail(LostSlotError(bytes(message.data).decode()))
 
     def _take_state(self, state: StoredState) -> None:
         self._stored.append(state)

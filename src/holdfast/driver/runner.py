@@ -64,7 +64,7 @@ from holdfast.driver.job_events import (
     TurnCame,
     Wait,
 )
-from holdfast.driver.outcome import AbandonedError, SlotsMissingError
+from holdfast.driver.outcome import AbandonedError, LostSlotError, SlotsMissingError
 from holdfast.driver.queries import ask_subtask, query_state
 from holdfast.driver.recording import Recorder
 from holdfast.driver.rescaling import rescaled
@@ -447,7 +447,8 @@ class JobRunner:
                 raise
             failure = self._explained(error)
             self.epochs.give_up(str(failure))
-            return ActionFailed(failure, self._clock(), is_permanent(failure))
+            lost = isinstance(failure, LostSlotError)
+            return ActionFailed(failure, self._clock(), is_permanent(failure), lost)
 
     def _explained(self, error: BaseException, *what: str) -> BaseException:
         failure = self._engine.explain(error, *what)

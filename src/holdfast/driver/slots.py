@@ -18,7 +18,7 @@ from typing import Any, Final
 from holdfast.common import CompletableFuture
 from holdfast.common.engine_options import HEARTBEAT
 from holdfast.driver.logs import hand_over
-from holdfast.driver.outcome import AbandonedError, EpochOutcome
+from holdfast.driver.outcome import AbandonedError, EpochOutcome, LostSlotError
 from holdfast.driver.rounds import Rounds
 from holdfast.driver.slot_numbers import assign_numbers
 from holdfast.errors import JobExecutionError
@@ -131,8 +131,8 @@ class Slots:
         """Wait until so many slots have called, and know each other.
 
         Raises:
-            JobExecutionError: when they do not come in time, or are more than the driver may have
-                connections to.
+            JobExecutionError: when they do not come in time, one is lost, or they are more than
+                the driver may have connections to.
         """
         check_room(number, f"the driver of {number} slots")
         deadline = time.monotonic() + patience
@@ -188,7 +188,7 @@ class Slots:
                     self._messages.put((slot.number, message))
         except GONE:
             why = "look for what ended it, such as a lack of memory"
-            self._messages.put((slot.number, JobExecutionError(f"{slot} has ended; {why}")))
+            self._messages.put((slot.number, LostSlotError(f"{slot} has ended; {why}")))
         except Exception as error:
             self._messages.put((slot.number, JobExecutionError(f"{slot}: {error}")))
 
@@ -307,7 +307,7 @@ class Slots:
             if now - slot.heard > self._heartbeat:
                 self._silent = True
                 silent = f"{slot} was silent for more than {self._heartbeat:g} s"
-                raise JobExecutionError(f"{silent} ('{HEARTBEAT}')")
+                raise LostSlotError(f"{silent} ('{HEARTBEAT}')")
 
     def _take(self, number: int, message: Frame | BaseException) -> None:
         if isinstance(message, Frame) and message.kind == Say.ANSWER:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from holdfast.common.time import wall_clock
 from holdfast.datastream.checkpoint_storage import DIRECTORY as CHECKPOINTS
 from holdfast.datastream.engines import writes_rows
+from holdfast.driver.outcome import LostSlotError
 from holdfast.errors import JobExecutionError
 from holdfast.filesystem import file_system_of
 from holdfast.printable import get_logger
@@ -35,6 +36,9 @@ _SWITCH: Final = 0.002
 
 #: how long tasks may take to end that are cancelled, in seconds
 _CANCEL: Final = 30.0
+
+#: Spark's words for an executor that is gone, and for a task whose process is
+_LOST: Final = re.compile(r"ExecutorLostFailure .*|Python worker exited unexpectedly.*")
 
 #: the last line of a Python traceback
 _RAISED: Final = re.compile(r"(?!py4j|org\.|java\.|at )[A-Za-z_][\w.]*(Error|Exception|Exit): ")
@@ -133,7 +137,7 @@ class BarrierJob:
             rows.barrier().mapPartitions(self._task).collect()
         except BaseException as error:
             _logger.debug("the barrier job has failed: %s", error)
-            failed(JobExecutionError(_explanation(error)))
+            failed(_failure(error))
         finally:
             self._ended.set()
 
@@ -147,9 +151,11 @@ class BarrierJob:
         self._ended.wait(_CANCEL)
 
 
-def _explanation(error: BaseException) -> str:
+def _failure(error: BaseException) -> JobExecutionError:
     """Return what went wrong in a task, without the stacks of Java and Python around it."""
     lines = [line.strip() for line in str(error).splitlines()]
+    lost = _LOST.findall(str(error))
     raised = [line for line in lines if _RAISED.match(line)]
-    told = raised[-1] if raised else lines[0] if lines else type(error).__name__
-    return f"Spark has ended the slots: {told[:500]}"
+    told = [*lost[:1], *raised[-1:], *lines[:1], type(error).__name__][0]
+    kind = LostSlotError if lost else JobExecutionError
+    return kind(f"Spark has ended the slots: {told[:500]}")

@@ -17,10 +17,15 @@ from holdfast.datastream.engines import needed_slots
 from holdfast.datastream.shipment import Shipment
 from holdfast.driver.engine import PlannedJob
 from holdfast.driver.job_events import Abilities
-from holdfast.driver.outcome import AbandonedError, EpochOutcome, SlotsMissingError
+from holdfast.driver.outcome import (
+    AbandonedError,
+    EpochOutcome,
+    LostSlotError,
+    SlotsMissingError,
+)
 from holdfast.driver.slots import Slots
 from holdfast.driver.start import Start
-from holdfast.errors import InternalError, JobExecutionError
+from holdfast.errors import InternalError
 from holdfast.runtime.blocks import Block
 from holdfast.runtime.peers import listen
 from holdfast.runtime.protocol import EpochTask, StoredState
@@ -146,7 +151,7 @@ class ResidentEngine(SparkEngine):
         self._check_wanted()
         needed, found = promised_slots.of(self), self._facts().slots
         if found < needed:
-            raise JobExecutionError(
+            raise LostSlotError(
                 f"executors were lost while an attempt started: it needs {needed} task slots, "
                 f"and {found} are left"
             )
