@@ -73,6 +73,7 @@ class Hadoop:
             "hadoop.tmp.dir": data,
             "dfs.namenode.http-address": f"{host}:9870",
             "yarn.resourcemanager.hostname": host,
+            "yarn.nodemanager.log-dirs": f"{data}/logs",
             **SETTINGS,
             **(settings or {}),
         }

@@ -7,12 +7,13 @@ machine. It takes root, Linux and iproute2; `why_not` says what is missing.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -85,6 +86,11 @@ class Hosts:
         """Return where the ``/tmp`` of a host is, seen from outside."""
         return self._folder / f"h{k}" / "tmp"
 
+    @property
+    def common(self) -> Path:
+        """A directory that all hosts see, for settings that each would have a copy of."""
+        return self._folder
+
     def start(
         self,
         k: int,
@@ -108,14 +114,21 @@ class Hosts:
         self._started.append(process)
         return process
 
+    def kill(self, k: int, pattern: str) -> None:
+        """Kill the processes of a host whose command line matches; there must be one."""
+        commands = {pid: _command_of(pid) for pid in _processes_in(self._space(k))}
+        found = [pid for pid, command in commands.items() if re.search(pattern, command)]
+        assert found, f"no process of h{k} matches {pattern!r}: {commands}"
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def close(self) -> None:
         """Remove them; whatever still runs there is killed."""
         for space in (*map(self._space, self._numbers), self._switch):
-            found = subprocess.run(
-                ["ip", "netns", "pids", space], capture_output=True, text=True, check=False
-            )
-            for process in found.stdout.split():
-                os.kill(int(process), signal.SIGKILL)
+            for pid in _processes_in(space):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", space], check=False)
         for started in self._started:
             started.wait()
@@ -129,6 +142,19 @@ class Hosts:
     @property
     def _switch(self) -> str:
         return f"{self._prefix}-switch"
+
+
+def _processes_in(space: str) -> list[int]:
+    command = ["ip", "netns", "pids", space]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [int(pid) for pid in found.stdout.split()]
+
+
+def _command_of(pid: int) -> str:
+    """Return the command line of a process; empty if it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+    return ""
 
 
 def _ip(*arguments: str) -> None:

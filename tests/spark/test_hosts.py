@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +20,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.engine("resident"
 SPARK = Path(pyspark.__file__).parent
 MASTER = "spark://h1:7077"
 KEYS, NUMBERS = 10, 40_000
+#: the command line of an executor
+EXECUTOR = r"^\S*java .*CoarseGrainedExecutorBackend "
+#: what a job has that is disturbed
+DISTURBED = (
+    "execution.checkpointing.interval=200ms",
+    "restart-strategy.type=fixed-delay",
+    "restart-strategy.fixed-delay.attempts=5",
+    "restart-strategy.fixed-delay.delay=100ms",
+)
 
 #: prints which checkpoint is complete; in the end the largest count of each key, and who counted
 JOB = """
@@ -92,23 +99,11 @@ class Cluster:
 
     def run(self, pause: float, *settings: str) -> subprocess.Popen[str]:
         """Start a driver."""
-        program = self.hosts.temporary(1) / "job.py"
-        program.write_text(JOB.format(keys=KEYS, numbers=NUMBERS, pause=pause))
+        write_job(self.hosts, pause)
         command = [sys.executable, "-m", "holdfast", "run", "--master", MASTER, "-p", "2"]
         for setting in ("spark.executor.memory=512m", *settings):
             command += ["-D", setting]
         return self.hosts.start(1, [*command, "/tmp/job.py"])
-
-    def kill_executor(self, k: int) -> None:
-        """Kill the executor of a host."""
-        pids = subprocess.run(
-            ["pgrep", "-f", f"CoarseGrainedExecutorBackend.*--hostname h{k} "],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for pid in pids.stdout.split():
-            os.kill(int(pid), signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +115,31 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(made, tmp_path_factory.mktemp("logs"))
 
 
+def write_job(made: Hosts, pause: float) -> None:
+    """Write the program to the first host, as ``/tmp/job.py``."""
+    program = JOB.format(keys=KEYS, numbers=NUMBERS, pause=pause)
+    (made.temporary(1) / "job.py").write_text(program)
+
+
 def result_of(driver: subprocess.Popen[str]) -> str:
     """Everything that a driver prints from here on."""
     text, _ = driver.communicate(timeout=240)
     return text
+
+
+def kill_an_executor(made: Hosts, driver: subprocess.Popen[str]) -> None:
+    """Kill the executor of a host after the first checkpoint; every count must be exact."""
+    assert driver.stdout is not None
+    text = ""
+    for line in driver.stdout:
+        text += line
+        if re.match(r"checkpoint [1-9]", line):
+            made.kill(3, EXECUTOR)
+            break
+    text += result_of(driver)
+    check_exact(text)
+    assert "it starts again" in text, text
+    assert re.search(r"from checkpoint \d+", text), text
 
 
 def check_exact(text: str) -> None:
@@ -168,24 +184,11 @@ def test_an_executor_is_killed_and_the_job_goes_on_from_the_store(
     assert made.wait(60) == 0, made.communicate()[0]
     driver = cluster.run(
         0.05,
-        "execution.checkpointing.interval=200ms",
+        *DISTURBED,
         "execution.checkpointing.dir=s3a://kept/jobs",
-        "restart-strategy.type=fixed-delay",
-        "restart-strategy.fixed-delay.attempts=5",
-        "restart-strategy.fixed-delay.delay=100ms",
         "spark.hadoop.fs.s3a.endpoint=http://h1:9000",
         "spark.hadoop.fs.s3a.access.key=k",
         "spark.hadoop.fs.s3a.secret.key=s",
         "spark.hadoop.fs.s3a.path.style.access=true",
     )
-    assert driver.stdout is not None
-    before = ""
-    for line in driver.stdout:
-        before += line
-        if re.match(r"checkpoint [1-9]", line):
-            break
-    cluster.kill_executor(3)
-    text = before + result_of(driver)
-    check_exact(text)
-    assert "it starts again" in text, text
-    assert re.search(r"from checkpoint \d+", text), text
+    kill_an_executor(cluster.hosts, driver)
