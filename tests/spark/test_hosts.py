@@ -15,13 +15,26 @@ import pytest
 from tests.hosts import Hosts, hosts, why_not
 from tests.spark.witness import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.engine("resident")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.engine("resident"),
+    pytest.mark.timeout(900),
+]
 
 SPARK = Path(pyspark.__file__).parent
 MASTER = "spark://h1:7077"
 KEYS, NUMBERS = 10, 40_000
+#: seconds for each number until the job may be fast
+PAUSE = 0.02
+#: seconds, on a machine that is slow and busy
+PATIENCE = 600
+#: for so long the executors of a new session are waited for
+WAITING = f"spark.scheduler.maxRegisteredResourcesWaitingTime={PATIENCE}s"
 #: the command line of an executor
 EXECUTOR = r"^\S*java .*CoarseGrainedExecutorBackend "
+#: what a job prints when a checkpoint with results of it is complete
+CHECKPOINTED = r"checkpoint ([3-9]|\d\d)"
 #: what a job has that is disturbed
 DISTURBED = (
     "execution.checkpointing.interval=200ms",
@@ -30,9 +43,10 @@ DISTURBED = (
     "restart-strategy.fixed-delay.delay=100ms",
 )
 
-#: prints which checkpoint is complete; in the end the largest count of each key, and who counted
+#: is slow until there is a file ``/tmp/go``; prints which checkpoint is complete; in the end the
+#: largest count of each key, who counted, and how many results there were
 JOB = """
-import json, socket, time
+import json, os, socket, time
 
 from holdfast.common import Types
 from holdfast.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
@@ -45,7 +59,7 @@ KEYS, NUMBERS = {keys}, {numbers}
 
 class Slow(MapFunction):
     def map(self, value):
-        if value % 100 == 0:
+        if {pause} and not os.path.exists("/tmp/go"):
             time.sleep({pause})
         return value
 
@@ -66,14 +80,16 @@ class Count(KeyedProcessFunction, CheckpointListener):
 
 env = StreamExecutionEnvironment.get_execution_environment()
 numbers = env.from_source(NumberSequenceSource(0, NUMBERS - 1), source_name="numbers")
-found, hosts = {{}}, set()
+found, hosts, last, received = {{}}, set(), 0, 0
 results = numbers.map(Slow()).key_by(lambda n: n % KEYS).process(Count()).execute_and_collect()
-for at, (key, count, host, complete) in enumerate(results):
+for key, count, host, complete in results:
     found[key] = max(count, found.get(key, 0))
     hosts.add(host)
-    if at % 1000 == 0:
+    received += 1
+    if complete != last:
+        last = complete
         print("checkpoint", complete, flush=True)
-print("END", json.dumps([sorted(found.items()), sorted(hosts)]), flush=True)
+print("END", json.dumps([sorted(found.items()), sorted(hosts), received]), flush=True)
 """
 
 
@@ -101,7 +117,7 @@ class Cluster:
         """Start a driver."""
         write_job(self.hosts, pause)
         command = [sys.executable, "-m", "holdfast", "run", "--master", MASTER, "-p", "2"]
-        for setting in ("spark.executor.memory=512m", *settings):
+        for setting in ("spark.executor.memory=512m", WAITING, *settings):
             command += ["-D", setting]
         return self.hosts.start(1, [*command, "/tmp/job.py"])
 
@@ -119,22 +135,31 @@ def write_job(made: Hosts, pause: float) -> None:
     """Write the program to the first host, as ``/tmp/job.py``."""
     program = JOB.format(keys=KEYS, numbers=NUMBERS, pause=pause)
     (made.temporary(1) / "job.py").write_text(program)
+    for k in (2, 3):
+        (made.temporary(k) / "go").unlink(missing_ok=True)
+
+
+def let_go(made: Hosts) -> None:
+    """Let the job be as fast as it can be."""
+    for k in (2, 3):
+        (made.temporary(k) / "go").touch()
 
 
 def result_of(driver: subprocess.Popen[str]) -> str:
     """Everything that a driver prints from here on."""
-    text, _ = driver.communicate(timeout=240)
+    text, _ = driver.communicate(timeout=PATIENCE)
     return text
 
 
 def kill_an_executor(made: Hosts, driver: subprocess.Popen[str]) -> None:
-    """Kill the executor of a host after the first checkpoint; every count must be exact."""
+    """Kill the executor of a host after some checkpoints; every count must be exact."""
     assert driver.stdout is not None
     text = ""
     for line in driver.stdout:
         text += line
-        if re.match(r"checkpoint [1-9]", line):
+        if re.match(CHECKPOINTED, line):
             made.kill(3, EXECUTOR)
+            let_go(made)
             break
     text += result_of(driver)
     check_exact(text)
@@ -142,13 +167,14 @@ def kill_an_executor(made: Hosts, driver: subprocess.Popen[str]) -> None:
     assert re.search(r"from checkpoint \d+", text), text
 
 
-def check_exact(text: str) -> None:
-    """Check the last line: every number was counted once, on both hosts."""
+def check_exact(text: str) -> int:
+    """Check the last line: every number was counted once, on both hosts; how many results came."""
     found = re.search(r"^END (.*)$", text, re.MULTILINE)
     assert found is not None, text
-    counts, machines = json.loads(found[1])
+    counts, machines, received = json.loads(found[1])
     assert counts == [[key, NUMBERS // KEYS] for key in range(KEYS)]
     assert machines == ["h2", "h3"]
+    return int(received)
 
 
 def test_a_job_without_checkpoints_needs_nothing_but_the_network(cluster: Cluster) -> None:
@@ -183,7 +209,7 @@ def test_an_executor_is_killed_and_the_job_goes_on_from_the_store(
     made = cluster.hosts.start(1, [sys.executable, "-c", make])
     assert made.wait(60) == 0, made.communicate()[0]
     driver = cluster.run(
-        0.05,
+        PAUSE,
         *DISTURBED,
         "execution.checkpointing.dir=s3a://kept/jobs",
         "spark.hadoop.fs.s3a.endpoint=http://h1:9000",
