@@ -15,6 +15,7 @@ from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import holdfast
@@ -135,8 +136,10 @@ def _make_session(app_name: str, settings: dict[str, str], slots: int) -> SparkS
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
-    except Py4JJavaError as error:
-        where, cause = settings.get(_MASTER, "local"), error.java_exception.getMessage()
+    except (Py4JJavaError, PySparkRuntimeError) as error:
+        java = getattr(error, "java_exception", None)
+        cause = java.getMessage() if java is not None else f"{error} See the lines above"
+        where = settings.get(_MASTER, "local")
         raise JobExecutionError(f"Spark could not start on '{where}': {cause}") from error
 
 
