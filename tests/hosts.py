@@ -114,6 +114,11 @@ class Hosts:
         """Return where the ``/tmp`` of a host is, seen from outside."""
         return self._folder / f"h{k}" / "tmp"
 
+    @property
+    def common(self) -> Path:
+        """A directory that all hosts see, for settings that each would have a copy of."""
+        return self._folder
+
     def start(
         self,
         k: int,
@@ -134,12 +139,14 @@ class Hosts:
         self._started.append(process)
         return process
 
-    def kill(self, k: int, what: str) -> None:
-        """Kill the processes of a host whose command has that in it."""
-        for process in self.processes(k):
-            with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-                if what.encode() in Path(f"/proc/{process}/cmdline").read_bytes():
-                    os.kill(process, signal.SIGKILL)
+    def kill(self, k: int, pattern: str) -> None:
+        """Kill the processes of a host whose command line matches; there must be one."""
+        commands = {pid: _command_of(pid) for pid in self.processes(k)}
+        found = [pid for pid, command in commands.items() if re.search(pattern, command)]
+        assert found, f"no process of h{k} matches {pattern!r}: {commands}"
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def processes(self, k: int) -> list[int]:
         """Return the ids of all processes on a host."""
@@ -198,9 +205,6 @@ class Hosts:
     def close(self) -> None:
         """Remove them; whatever still runs there is killed."""
         for space in (*map(self._space, self._numbers), self._switch):
-            for process in _processes(space):
-                os.kill(process, signal.SIGKILL)
-            subprocess.run(["ip", "netns", "del", space], check=False)
             _remove(space)
         for started in self._started:
             started.wait()
@@ -268,6 +272,13 @@ def _remove(space: str) -> None:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
     subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+
+
+def _command_of(pid: int) -> str:
+    """Return the command line of a process; empty if it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+    return ""
 
 
 def _ip(*arguments: str) -> None:

@@ -13,13 +13,36 @@ import pytest
 from tests.cluster import Cluster, Store
 from tests.hosts import Hosts, hosts, why_not
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.engine("resident")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.engine("resident"),
+    pytest.mark.timeout(900),
+]
 
 KEYS, NUMBERS = 10, 40_000
+#: seconds for each number until the job may be fast
+PAUSE = 0.02
+#: seconds, on a machine that is slow and busy
+PATIENCE = 600
+#: for so long the executors of a new session are waited for
+WAITING = f"spark.scheduler.maxRegisteredResourcesWaitingTime={PATIENCE}s"
+#: the command line of an executor
+EXECUTOR = r"^\S*java .*CoarseGrainedExecutorBackend "
+#: what a job prints when a checkpoint with results of it is complete
+CHECKPOINTED = r"checkpoint ([3-9]|\d\d)"
+#: what a job has that is disturbed
+DISTURBED = (
+    "execution.checkpointing.interval=200ms",
+    "restart-strategy.type=fixed-delay",
+    "restart-strategy.fixed-delay.attempts=5",
+    "restart-strategy.fixed-delay.delay=100ms",
+)
 
-#: prints which checkpoint is complete; in the end the largest count of each key, and who counted
+#: is slow until there is a file ``/tmp/go``; prints which checkpoint is complete; in the end the
+#: largest count of each key, and who counted
 JOB = """
-import json, logging, socket, time
+import json, logging, os, socket, time
 
 from holdfast.common import Types
 from holdfast.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
@@ -32,7 +55,7 @@ KEYS, NUMBERS = {keys}, {numbers}
 
 class Slow(MapFunction):
     def map(self, value):
-        if value % 100 == 0:
+        if {pause} and not os.path.exists("/tmp/go"):
             time.sleep({pause})
         return value
 
@@ -55,12 +78,13 @@ logging.basicConfig()
 logging.getLogger("holdfast.driver.recording").setLevel(logging.INFO)
 env = StreamExecutionEnvironment.get_execution_environment()
 numbers = env.from_source(NumberSequenceSource(0, NUMBERS - 1), source_name="numbers")
-found, hosts = {{}}, set()
+found, hosts, last = {{}}, set(), 0
 results = numbers.map(Slow()).key_by(lambda n: n % KEYS).process(Count()).execute_and_collect()
-for at, (key, count, host, complete) in enumerate(results):
+for key, count, host, complete in results:
     found[key] = max(count, found.get(key, 0))
     hosts.add(host)
-    if at % 1000 == 0:
+    if complete != last:
+        last = complete
         print("checkpoint", complete, flush=True)
 print("END", json.dumps([sorted(found.items()), sorted(hosts)]), flush=True)
 """
@@ -75,19 +99,9 @@ class Jobs:
 
     def run(self, pause: float, *settings: str) -> subprocess.Popen[str]:
         """Start a driver."""
-        program = self.hosts.temporary(1) / "job.py"
-        program.write_text(JOB.format(keys=KEYS, numbers=NUMBERS, pause=pause))
-        # on a machine that has much to do executors take their time to come
-        patience = (
-            "spark.scheduler.maxRegisteredResourcesWaitingTime=180s",
-            "holdfast.heartbeat.timeout=60s",
-        )
-        given = ("spark.executor.memory=512m", *patience, *settings)
+        write_job(self.hosts, pause)
+        given = ("spark.executor.memory=512m", WAITING, "holdfast.heartbeat.timeout=60s", *settings)
         return self._cluster.submit(1, given, ["/tmp/job.py"])
-
-    def kill_executor(self, k: int) -> None:
-        """Kill the executor of a host."""
-        self.hosts.kill(k, "CoarseGrainedExecutorBackend")
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +113,43 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
         yield Jobs(made, tmp_path_factory.mktemp("logs"))
 
 
+def write_job(made: Hosts, pause: float) -> None:
+    """Write the program to the first host, as ``/tmp/job.py``."""
+    program = JOB.format(keys=KEYS, numbers=NUMBERS, pause=pause)
+    (made.temporary(1) / "job.py").write_text(program)
+    for k in (2, 3):
+        (made.temporary(k) / "go").unlink(missing_ok=True)
+
+
+def let_go(made: Hosts) -> None:
+    """Let the job be as fast as it can be."""
+    for k in (2, 3):
+        (made.temporary(k) / "go").touch()
+
+
 def result_of(driver: subprocess.Popen[str]) -> str:
     """Everything that a driver prints from here on."""
-    text, _ = driver.communicate(timeout=240)
+    text, _ = driver.communicate(timeout=PATIENCE)
+    return text
+
+
+def kill_an_executor(made: Hosts, driver: subprocess.Popen[str]) -> str:
+    """Kill the executor of a host after some checkpoints; every count must be exact.
+
+    Returns what the driver has printed.
+    """
+    assert driver.stdout is not None
+    text = ""
+    for line in driver.stdout:
+        text += line
+        if re.match(CHECKPOINTED, line):
+            made.kill(3, EXECUTOR)
+            let_go(made)
+            break
+    text += result_of(driver)
+    check_exact(text)
+    assert "it starts again" in text, text
+    assert re.search(r"from checkpoint \d+", text), text
     return text
 
 
@@ -135,25 +183,12 @@ def test_an_executor_is_killed_and_the_job_goes_on_from_the_store(
 ) -> None:
     store = Store(cluster.hosts, 1, tmp_path / "store.log")
     driver = cluster.run(
-        0.05,
-        "execution.checkpointing.interval=200ms",
+        PAUSE,
+        *DISTURBED,
         "execution.checkpointing.dir=s3a://kept/jobs",
-        "restart-strategy.type=fixed-delay",
-        "restart-strategy.fixed-delay.attempts=5",
-        "restart-strategy.fixed-delay.delay=100ms",
         *store.settings,
     )
-    assert driver.stdout is not None
-    before = ""
-    for line in driver.stdout:
-        before += line
-        if re.match(r"checkpoint [1-9]", line):
-            break
-    cluster.kill_executor(3)
-    text = before + result_of(driver)
-    check_exact(text)
-    assert "it starts again" in text, text
-    assert re.search(r"from checkpoint \d+", text), text
+    text = kill_an_executor(cluster.hosts, driver)
     # the disk of the killed executor's host is as it was, and the slot came back to it
     loaded = re.findall(
         r"goes on from checkpoint \d+: (\d+) bytes of state were read from the checkpoint storage, "

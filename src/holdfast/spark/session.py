@@ -13,16 +13,21 @@ import weakref
 import zipfile
 from pathlib import Path
 
-from pyspark import SparkContext
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import holdfast
 from holdfast.common.leftovers import OwnDirectory
 from holdfast.common.private import user_directory
+from holdfast.errors import JobExecutionError
 from holdfast.spark.jvm import death_named
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _MASTER = "spark.master"
+#: the variable in which spark-submit tells a program where its JVM is
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _LOCAL_ATTEMPTS = 4
 _LOOPBACK = "127.0.0.1"
 #: settings of a session whose executors are on the driver's machine
@@ -106,28 +111,48 @@ def _make_session(app_name: str, settings: dict[str, str], slots: int) -> SparkS
     quiet = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} -Dlog4j2.disableJmx=true"
     # blocks are large and short-lived: the default collector would let the heap grow to its limit
     steady = "-XX:+UseParallelGC -XX:-UseAdaptiveSizePolicy"
-    builder = (
-        SparkSession.builder.master(f"local[*,{_LOCAL_ATTEMPTS}]")
-        .appName(app_name)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", f"{quiet} {steady}")
-        .config("spark.driver.memory", "2g")
-        .config("spark.sql.session.timeZone", "UTC")
+    defaults = {
+        _MASTER: f"local[*,{_LOCAL_ATTEMPTS}]",
+        "spark.app.name": app_name,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"{quiet} {steady}",
+        "spark.driver.memory": "2g",
+        "spark.sql.session.timeZone": "UTC",
         # every epoch is a job: keep the history of a few of them
-        .config("spark.ui.retainedJobs", "100")
-        .config("spark.ui.retainedStages", "100")
-        .config("spark.ui.retainedTasks", "1000")
-        .config("spark.sql.ui.retainedExecutions", "20")
-    )
+        "spark.ui.retainedJobs": "100",
+        "spark.ui.retainedStages": "100",
+        "spark.ui.retainedTasks": "1000",
+        "spark.sql.ui.retainedExecutions": "20",
+    }
+    settings = _submitted() | settings
     if slots and _MASTER not in settings:
         settings = local_settings(os.cpu_count() or 1, slots) | settings
     if settings.get(_MASTER, "local").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
         settings = _ON_ONE_MACHINE | settings
-    for key, value in settings.items():
+    builder = SparkSession.builder
+    for key, value in (defaults | settings).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except (Py4JJavaError, PySparkRuntimeError) as error:
+        java = getattr(error, "java_exception", None)
+        cause = java.getMessage() if java is not None else f"{error} See the lines above"
+        where = settings.get(_MASTER, "local")
+        raise JobExecutionError(f"Spark could not start on '{where}': {cause}") from error
+
+
+def _submitted() -> dict[str, str]:
+    """Return the settings that ``spark-submit`` was given, if it has started this program."""
+    if _SUBMITTED not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    given = dict(SparkConf().getAll())
+    # NB: what spark-submit says when nobody has said anything
+    if given.get(_MASTER) == "local[*]":
+        del given[_MASTER]
+    return given
 
 
 def prepare_workers(session: SparkSession) -> None:
