@@ -48,6 +48,7 @@ KNOWN_KEYS: Final = frozenset(
         "holdfast.engine",
         "holdfast.epoch.max-records",
         "holdfast.heartbeat.timeout",
+        "holdfast.port.range",
         "holdfast.start-afresh",
         "holdfast.state-recovery.allow-pickled-state",
         "holdfast.state.check-mutations",
