@@ -19,6 +19,16 @@ _SETTINGS = (
     # on a machine that is busy with other things executors take their time to come
     "spark.scheduler.maxRegisteredResourcesWaitingTime=120s",
 )
+#: hides two folders from a part of Spark, which is found elsewhere then
+_HIDE = """
+set -e
+place=$1 spark=$2 packages=$3 source=$4; shift 4
+mkdir -p "$place"
+mount --bind "$spark" "$place"
+mount -t tmpfs none "$packages"
+mount -t tmpfs none "$source"
+SPARK_HOME=$place exec "$place/bin/spark-class" "$@"
+"""
 
 
 class Standalone:
@@ -62,21 +72,31 @@ class Standalone:
 
 
 @contextmanager
-def standalone(folder: Path) -> Iterator[Standalone]:
-    """A cluster with two cores, until the end of the block."""
+def standalone(folder: Path, bare: bool = False) -> Iterator[Standalone]:
+    """A cluster with two cores, until the end of the block.
+
+    ``bare``: executors see neither this package nor any other of the driver's Python (needs root).
+    """
     log = folder / "master.log"
     with _daemon(log, "master.Master", "--port", "0") as master:
         address = _address_in(log, master)
         resources = ["--cores", "2", "--memory", "1g", "--work-dir", str(folder / "work")]
-        with _daemon(folder / "worker.log", "worker.Worker", *resources, address):
+        worker = _daemon(folder / "worker.log", "worker.Worker", *resources, address, bare=bare)
+        with worker:
             yield Standalone(address, folder)
 
 
 @contextmanager
-def _daemon(log: Path, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def _daemon(
+    log: Path, name: str, *arguments: str, bare: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
     """A part of Spark, until the end of the block."""
     command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
     local = ["--host", "127.0.0.1", "--webui-port", "0"]
+    if bare:
+        places = [str(log.parent / "spark"), str(SPARK), str(SPARK.parent), str(ROOT / "src")]
+        alone = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _HIDE, "_"]
+        command = [*alone, *places, *command[1:]]
     environment = {**os.environ, "SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1"}
     java = os.environ.get("JAVA_HOME")
     if java is not None:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
+import shutil
 import socket
+import subprocess
+import sys
+import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +32,8 @@ from holdfast.datastream import SourceFunction, StreamExecutionEnvironment
 
 
 def listening():
-    own = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd > "2"}
+    files = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    own = {os.path.basename(file) for file in files}
     with open("/proc/net/tcp") as table:
         rows = [line.split() for line in table][1:]
     listeners = [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]
@@ -87,10 +97,9 @@ def relay(gate: str, target: str, ports: range) -> Iterator[list[int]]:
         yield used
 
 
-@pytest.mark.parametrize("engine", ["resident", "epochs"])
-def test_slots_and_source_processes_listen_in_the_range(cluster: Standalone, engine: str) -> None:
+def test_source_processes_listen_in_the_range(cluster: Standalone) -> None:
     ports = some_ports(100)
-    settings = (f"holdfast.engine={engine}", f"holdfast.directory={cluster.folder / 'shared'}")
+    settings = ("holdfast.engine=epochs", f"holdfast.directory={cluster.folder / 'shared'}")
     done = cluster.run(LISTENERS, setting(ports), *settings)
     assert done.returncode == 0, done.stdout + done.stderr
     ((port,),) = json.loads(done.stdout)
@@ -98,7 +107,7 @@ def test_slots_and_source_processes_listen_in_the_range(cluster: Standalone, eng
 
 
 @pytest.mark.engine("resident")
-def test_executors_look_for_the_driver_at_its_host_and_not_where_it_listens(
+def test_slots_listen_in_the_range_and_look_for_the_driver_at_its_host(
     cluster: Standalone,
 ) -> None:
     ports = some_ports(100)
@@ -113,32 +122,115 @@ def test_executors_look_for_the_driver_at_its_host_and_not_where_it_listens(
             "spark.driver.host=127.0.0.3",
         )
     assert done.returncode == 0, done.stdout + done.stderr
+    ((port,),) = json.loads(done.stdout)
+    assert port in of_holdfast
     # the driver has the first port of the range, at the address that it was told to bind to
     assert used.count(of_holdfast[0]) == 2
     assert of_spark[0] in used
 
 
-@pytest.mark.engine("resident")
-def test_a_range_without_a_free_port_is_one_line_that_names_the_setting(
-    cluster: Standalone,
-) -> None:
-    ports = some_ports(1)
-    with socket.create_server(("0.0.0.0", ports[0])):
-        done = cluster.run(LISTENERS, setting(ports))
-    message = f"no port from {ports[0]} to {ports[0]} is free at "
-    assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
-    assert message in last, done.stderr
-    assert last.endswith("set 'holdfast.port.range' to a larger range")
+# Executors that have nothing but Python and Java
+
+#: what workers import; PySpark is Spark's own there
+NEEDED = ("pyarrow", "pandas", "numpy", "msgspec", "cloudpickle", "rocksdict")
+OF_PANDAS = ("python-dateutil", "six", "pytz", "tzdata")
+
+#: uses a module, an archive, a package that pip installs, and a file
+PROGRAM = """
+from holdfast.datastream import MapFunction, StreamExecutionEnvironment
 
 
-@pytest.mark.engine("resident")
-def test_a_slot_that_finds_no_free_port_says_so_in_the_driver(cluster: Standalone) -> None:
-    ports = some_ports(1)
-    # the driver has the only port, and so has at most one of the two slots
-    done = cluster.run(LISTENERS, setting(ports), "spark.driver.bindAddress=0.0.0.0")
-    assert done.returncode == 1
+class Uses(MapFunction):
+    def open(self, context):
+        import from_a_file, from_a_package
+        with open("data/value") as file:
+            self.words = [from_a_file.WORD, from_a_package.WORD, file.read()]
+
+    def map(self, value):
+        import sys
+        return [*self.words, sys.executable.split("/")[-3]]
+
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.add_python_file("from_a_file.py")
+env.add_python_archive("data.zip", "data")
+env.set_python_requirements("requirements.txt", "wheels")
+words = env.from_collection([1, 2]).key_by(lambda each: each).map(Uses())
+print(sorted(words.execute_and_collect()))
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A cluster whose executors have no package, and a folder with what a program sends along."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("to hide packages from executors takes root and unshare (Linux)")
+    folder = tmp_path_factory.mktemp("bare")
+    (folder / "from_a_file.py").write_text("WORD = 'a module'")
+    with zipfile.ZipFile(folder / "data.zip", "w") as archive:
+        archive.writestr("value", "an archive")
+    (folder / "requirements.txt").write_text("from-a-package==1.0")
+    (folder / "wheels").mkdir()
+    with zipfile.ZipFile(folder / "wheels/from_a_package-1.0-py3-none-any.whl", "w") as wheel:
+        about = "from_a_package-1.0.dist-info"
+        wheel.writestr("from_a_package.py", "WORD = 'a package'")
+        wheel.writestr(
+            f"{about}/METADATA", "Metadata-Version: 2.1\nName: from-a-package\nVersion: 1.0\n"
+        )
+        wheel.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{about}/RECORD", "")
+    with standalone(folder, bare=True) as made:
+        yield made
+
+
+def packed(folder: Path) -> Path:
+    """An archive of a virtual environment with what workers need."""
+    place = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    packages = next(place.glob("lib/python*/site-packages")).relative_to(place)
+    with tarfile.open(folder / "environment.tar.gz", "w:gz", compresslevel=1) as archive:
+        archive.add(place, ".")
+        for name in (*NEEDED, *OF_PANDAS):
+            for file in metadata.distribution(name).files or ():
+                if ".." not in file.parts and "tests" not in file.parts:
+                    archive.add(file.locate(), str(packages / file))
+    return folder / "environment.tar.gz"
+
+
+@pytest.mark.parametrize("engine", ["resident", "epochs"])
+def test_packages_reach_executors_in_an_archive(bare: Standalone, engine: str) -> None:
+    archive = bare.folder / "environment.tar.gz"
+    if not archive.exists():
+        packed(bare.folder)
+    done = bare.run(
+        PROGRAM,
+        f"holdfast.engine={engine}",
+        f"holdfast.directory={bare.folder / 'shared'}",
+        f"spark.archives={archive}#environment",
+        "spark.pyspark.python=./environment/bin/python",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == f"{[['a module', 'a package', 'an archive', 'environment']] * 2}\n"
+
+
+@pytest.mark.parametrize("engine", ["resident", "epochs"])
+def test_an_executor_without_packages_is_told_in_one_line(bare: Standalone, engine: str) -> None:
+    done = bare.run(
+        PROGRAM,
+        f"holdfast.engine={engine}",
+        f"holdfast.directory={bare.folder / 'shared'}",
+    )
+    assert done.returncode == 1, done.stdout
     last = done.stderr.strip().splitlines()[-1]
-    assert f"no port from {ports[0]} to {ports[0]} is free at " in last, done.stderr
-    assert last.endswith("set 'holdfast.port.range' to a larger range")
+    assert re.search(r"the executors' Python has no module '\w+': send packages as an", last), last
     assert "Py4J" not in done.stderr
+    assert "\tat " not in done.stderr
+
+
+def test_a_python_that_is_not_there_is_told_in_one_line(bare: Standalone) -> None:
+    done = bare.run(PROGRAM, "spark.pyspark.python=/nowhere/python", "holdfast.engine=resident")
+    assert done.returncode == 1, done.stdout
+    last = done.stderr.strip().splitlines()[-1]
+    assert "an executor's host has no Python at '/nowhere/python': set 'spark.pyspark" in last, last

@@ -24,6 +24,7 @@ from holdfast.runtime.resident.slot import Make, Slot
 from holdfast.runtime.resident.subtask import ResidentSubtask
 from holdfast.runtime.sockets import ip_of, own_ip
 from holdfast.spark.directory import DIRECTORY
+from holdfast.spark.lacking import lacking
 from holdfast.state.staging import state_storage
 
 __all__ = ["BarrierJob", "SlotTask"]
@@ -163,6 +164,9 @@ class BarrierJob:
 
 def _explanation(error: BaseException) -> str:
     """Return what went wrong in a task, without the stacks of Java and Python around it."""
+    missing = lacking(str(error))
+    if missing is not None:
+        return missing
     lines = [line.strip() for line in str(error).splitlines()]
     raised = [line for line in lines if _RAISED.match(line)]
     told = raised[-1] if raised else lines[0] if lines else type(error).__name__

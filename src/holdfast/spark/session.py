@@ -179,8 +179,7 @@ def prepare_workers(session: SparkSession) -> None:
     """
     check_classic(session)
     context = session.sparkContext
-    if _uses_default_python(context):
-        context.pythonExec = sys.executable
+    context.pythonExec = _python_of_workers(context)
     package_root = str(Path(holdfast.__file__).resolve().parent.parent)
     known = context.environment.get("PYTHONPATH", "").split(os.pathsep)
     if package_root not in known:
@@ -191,10 +190,14 @@ def prepare_workers(session: SparkSession) -> None:
         context.addPyFile(_zip_package(context, package_root))
 
 
-def _uses_default_python(context: SparkContext) -> bool:
-    """Whether nobody has chosen the workers' interpreter; it must be the driver's then."""
-    chosen = context.getConf().get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
-    return chosen is None or context.pythonExec == "python3"
+def _python_of_workers(context: SparkContext) -> str:
+    """The workers' interpreter: the driver's, unless somebody has chosen another one."""
+    # NB: PySpark itself reads the setting only in programs that spark-submit has started
+    setting = context.getConf().get("spark.pyspark.python")
+    if setting:
+        return setting
+    chosen = os.environ.get("PYSPARK_PYTHON") is not None and context.pythonExec != "python3"
+    return context.pythonExec if chosen else sys.executable
 
 
 def _zip_package(context: SparkContext, package_root: str) -> str:
