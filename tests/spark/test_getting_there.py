@@ -20,6 +20,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.common import Configuration
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.errors import JobExecutionError
 from tests.standalone import Standalone, standalone
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.slow]
@@ -127,6 +130,41 @@ def test_slots_listen_in_the_range_and_look_for_the_driver_at_its_host(
     # the driver has the first port of the range, at the address that it was told to bind to
     assert used.count(of_holdfast[0]) == 2
     assert of_spark[0] in used
+
+
+def run_here(ports: range) -> str:
+    """Run a job with two slots in the session of the tests; returns the error that it ends with."""
+    configuration = Configuration({"holdfast.port.range": f"{ports[0]}-{ports[-1]}"})
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(2)
+    env.from_collection([1, 2]).key_by(abs).map(abs).print()
+    with pytest.raises(JobExecutionError) as failed:
+        env.execute()
+    return str(failed.value)
+
+
+def no_port(ports: range) -> str:
+    return (
+        rf"no port from {ports[0]} to {ports[-1]} is free at 127.0.0.1 \(host '.*'\): set "
+        r"'holdfast.port.range' to a larger range$"
+    )
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.engine("resident")
+def test_a_driver_without_a_free_port_names_the_setting() -> None:
+    ports = some_ports(1)
+    with socket.create_server(("0.0.0.0", ports[0])):
+        assert re.match(no_port(ports), run_here(ports))
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.engine("resident")
+def test_a_slot_without_a_free_port_names_the_setting() -> None:
+    ports = some_ports(2)  # for the driver, and one of the two slots
+    message = run_here(ports)
+    assert re.search(no_port(ports), message)
+    assert len(message.splitlines()) == 1
 
 
 # Executors that have nothing but Python and Java
