@@ -10,7 +10,7 @@ CHECKED := $(wildcard src examples benchmarks services tests scripts)
 TYPED := $(wildcard src examples services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench services services-stop cluster docs dist lock clean python-ready ready
+.PHONY: help setup demo test test-matrix check format bench services services-stop cluster docs dist lock clean python-ready ready
 
 help: ## Show this list.
 	@echo "usage: make <target> [ARGS='...']"
@@ -25,6 +25,9 @@ demo: ready ## Run the order system: a failure, a kill -9, and a proof; ARGS="--
 test: ready ## Run the tests; ARGS="-m 'not spark'" leaves out those that need a JVM.
 	@scripts/setup.sh browser
 	@$(WITH_JAVA) $(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-matrix: ready ## Run a selection of the tests with each PySpark and Python; ARGS="--help" for what it can do.
+	@$(WITH_JAVA) $(PYTHON) scripts/test_matrix.py $(ARGS)
 
 check: python-ready ## Check formatting, lint and types.
 	@$(PYTHON) -m ruff format --check $(CHECKED)

@@ -49,6 +49,7 @@ KNOWN_KEYS: Final = frozenset(
         "holdfast.engine",
         "holdfast.epoch.max-records",
         "holdfast.heartbeat.timeout",
+        "holdfast.port.range",
         "holdfast.slots.min",
         "holdfast.slots.stable",
         "holdfast.slots.wait",

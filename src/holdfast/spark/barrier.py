@@ -23,8 +23,9 @@ from holdfast.runtime.job import JobCode
 from holdfast.runtime.resident.outbox import Post
 from holdfast.runtime.resident.slot import Make, Slot
 from holdfast.runtime.resident.subtask import ResidentSubtask
-from holdfast.runtime.sockets import own_ip
+from holdfast.runtime.sockets import ip_of, own_ip
 from holdfast.spark.directory import DIRECTORY
+from holdfast.spark.lacking import lacking
 from holdfast.state.local_copies import copies_of
 from holdfast.state.storage import DirectoryStateStorage
 
@@ -55,15 +56,28 @@ class SlotTask:
         job_id: str,
         attempt: int,
         driver: Address,
+        driver_host: str,
         local: bool,
         heartbeat: float,
         takes_checkpoints: bool,
     ) -> None:
-        """Work for the driver at that address; ``local``: all slots are on the driver's machine."""
+        """Work for a driver.
+
+        Args:
+            job: what to run.
+            job_id: the name of its plan.
+            attempt: its number.
+            driver: where the driver listens.
+            driver_host: the name or address of the driver's host, for executors.
+            local: all slots are on the driver's machine.
+            heartbeat: whoever is silent for so many seconds is lost.
+            takes_checkpoints: whether slots write to the directory of checkpoints.
+        """
         self._job = job
         self._job_id = job_id
         self._attempt = attempt
         self._driver = driver
+        self._driver_host = driver_host
         self._local = local
         self._heartbeat = heartbeat
         self._takes_checkpoints = takes_checkpoints
@@ -79,8 +93,14 @@ class SlotTask:
         garbage.expect_state()
         make = self._maker(job)
         slot = Slot(job, self._attempt, number, make, self._heartbeat, garbage.spare_beside)
-        slot.serve(self._driver, self._driver.host if self._local else own_ip())
+        driver = self._find_driver()
+        slot.serve(driver, driver.host if self._local else own_ip())
         yield number
+
+    def _find_driver(self) -> Address:
+        """Return where the driver is, as this host sees it."""
+        host = ip_of(self._driver_host, "spark.driver.host", ":" in self._driver.host)
+        return Address(self._driver.key, host=host, port=self._driver.port)
 
     def _check_directories(self, job: JobCode) -> None:
         """Check that this host has what the slot writes to, where that is a mounted directory."""
@@ -153,6 +173,9 @@ class BarrierJob:
 
 def _failure(error: BaseException) -> JobExecutionError:
     """Return what went wrong in a task, without the stacks of Java and Python around it."""
+    missing = lacking(str(error))
+    if missing is not None:
+        return JobExecutionError(missing)
     lines = [line.strip() for line in str(error).splitlines()]
     lost = _LOST.findall(str(error))
     raised = [line for line in lines if _RAISED.match(line)]

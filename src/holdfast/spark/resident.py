@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -29,7 +28,7 @@ from holdfast.errors import InternalError
 from holdfast.runtime.blocks import Block
 from holdfast.runtime.peers import listen
 from holdfast.runtime.protocol import EpochTask, StoredState
-from holdfast.runtime.sockets import own_ip
+from holdfast.runtime.sockets import ip_of, own_ip
 from holdfast.spark.barrier import BarrierJob, SlotTask
 from holdfast.spark.base import SparkEngine
 from holdfast.spark.certificate import encrypts_network, make_certificate
@@ -52,6 +51,9 @@ _PATIENCE: Final = 120.0
 #: how long a query may take, in seconds
 _QUERY_PATIENCE: Final = 30.0
 _MS: Final = 1000
+_LOOPBACK: Final = "127.0.0.1"
+_HOST: Final = "spark.driver.host"
+_BIND: Final = "spark.driver.bindAddress"
 
 
 class ResidentEngine(SparkEngine):
@@ -100,13 +102,19 @@ class ResidentEngine(SparkEngine):
         job = self._planned
         assert self._broadcast is not None
         subtasks = sum(level.parallelism for level in job.plan.levels)
-        host = _host(self._session)
+        bind, host = _places(self._session)
         slots = Slots(
             job.name,
             attempt,
             subtasks,
             self._heartbeat,
-            partial(listen, host=host, key=self._key.hex(), certificate=self._certificate),
+            partial(
+                listen,
+                host=bind,
+                key=self._key.hex(),
+                certificate=self._certificate,
+                ports=self._ports,
+            ),
             self._hosts,
         )
         self._slots = slots
@@ -117,6 +125,7 @@ class ResidentEngine(SparkEngine):
             job.name,
             attempt,
             slots.address,
+            host,
             local,
             self._heartbeat,
             CheckpointConfig(self._configuration).is_checkpointing_enabled(),
@@ -239,9 +248,14 @@ class ResidentEngine(SparkEngine):
         return self._slots
 
 
-def _host(session: SparkSession) -> str:
-    """Return the address at which executors find the driver."""
+def _places(session: SparkSession) -> tuple[str, str]:
+    """Return the address at which the driver listens, and the host that executors look for.
+
+    They differ where the driver is behind a port mapping, as in a container.
+    """
     if is_local(session):
-        return "127.0.0.1"
-    name = session.sparkContext.getConf().get("spark.driver.host", "")
-    return socket.gethostbyname(name) if name else own_ip()
+        return _LOOPBACK, _LOOPBACK
+    settings = session.sparkContext.getConf()
+    host = settings.get(_HOST) or own_ip()
+    bind = settings.get(_BIND)
+    return ip_of(bind or host, _BIND if bind else _HOST), host

@@ -117,7 +117,7 @@ class Slot:
             come.wait(PATIENCE)
             carriers[0].meet(line)
 
-        listener = listen(meet, host, driver.key, self._job.certificate)
+        listener = listen(meet, host, driver.key, self._job.certificate, self._job.ports)
         try:
             carrier, welcome = self._introduce(driver, listener.address)
             carriers.append(carrier)
