@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.checkpoint.store import CheckpointStore
 from holdfast.common import Types
 from holdfast.common.time import wall_clock
 from holdfast.datastream import RuntimeContext
@@ -29,7 +31,6 @@ from holdfast.testing import MemoryStateStorage
 from tests.runtime.resident.test_jobs import (
     EXACT,
     RECORDS,
-    FailOnce,
     checkpointed,
     counted,
     last_counts,
@@ -37,6 +38,21 @@ from tests.runtime.resident.test_jobs import (
 from tests.runtime.resident.threads import PATIENCE, start
 
 BACKENDS = ("hashmap", "rocksdb")
+
+
+class FailWhenKept(MapFunction):
+    """Fails once, as soon as two checkpoints are complete; goes slowly until then."""
+
+    def __init__(self, place: Path) -> None:
+        self.mark, self.checkpoints = place / "failed", place / "job" / "checkpoints"
+
+    def map(self, value: int) -> int:
+        if value % 10 == 0 and not self.mark.exists():
+            if len(CheckpointStore(self.checkpoints).completed()) > 1:
+                self.mark.touch()
+                raise ValueError("simulated failure")
+            time.sleep(0.005)
+        return value
 
 
 @pytest.fixture
@@ -50,9 +66,11 @@ def loaded_again(
     tmp_path: Path, backend: str, between: Callable[[], None], **settings: str
 ) -> StateLoaded:
     """Run a job that fails once; returns what its second attempt has loaded."""
-    env = checkpointed(holdfast_epoch_max__records="500", state_backend_type=backend, **settings)
+    env = checkpointed(
+        execution_checkpointing_num__retained="2", state_backend_type=backend, **settings
+    )
     job = start(
-        counted(env, FailOnce(RECORDS - 100, tmp_path / "failed")),
+        counted(env, FailWhenKept(tmp_path)),
         tmp_path / "job",
         copies=True,
         before=lambda attempt: between() if attempt else None,
@@ -120,6 +138,32 @@ def test_a_job_that_ends_leaves_nothing_on_its_hosts(
 ) -> None:
     loaded_again(tmp_path, backend, nothing)
     assert list(disk.glob("holdfast-*")) == []
+
+
+def test_a_damaged_file_costs_an_attempt_and_the_checkpoint_before_it_is_used(
+    tmp_path: Path, disk: Path
+) -> None:
+    """The driver does not read all state at each restart; the subtask that reads it finds it."""
+    store = CheckpointStore(tmp_path / "job" / "checkpoints")
+
+    def damage(attempt: int) -> None:
+        if attempt == 1:
+            *_, before, newest = store.completed()
+            for name in store.read(newest).files() - store.read(before).files():
+                path = Path(store.state.directory / name)
+                data = bytearray(path.read_bytes())
+                data[-10] ^= 1
+                path.write_bytes(data)
+
+    env = checkpointed(execution_checkpointing_num__retained="2")
+    failing = FailWhenKept(tmp_path)
+    job = start(counted(env, failing), tmp_path / "job", before=damage)
+    assert last_counts(job.records) == EXACT
+    _, damaged, last = attempts_of(job.runner.history)
+    assert "expected checksum" in str(damaged.failure)
+    assert damaged.checkpoint is not None
+    assert last.checkpoint is not None
+    assert last.checkpoint < damaged.checkpoint
 
 
 class Driver:
@@ -221,9 +265,9 @@ class Remembers(MapFunction, CheckpointedFunction):
 def test_operator_state_is_read_from_the_files_of_others_only_if_it_is_united(
     tmp_path: Path, disk: Path, unites: bool
 ) -> None:
-    env = checkpointed(holdfast_epoch_max__records="500")
+    env = checkpointed(execution_checkpointing_num__retained="2")
     numbers = env.from_source(NumberSequenceSource(0, RECORDS - 1), source_name="numbers")
-    failing = numbers.map(FailOnce(RECORDS - 100, tmp_path / "failed"))
+    failing = numbers.map(FailWhenKept(tmp_path))
     job = start(failing.rebalance().map(Remembers(unites)), tmp_path / "job", copies=True)
     found = {(index, restored) for _, index, restored in job.records if restored is not None}
     assert found == {(index, (0, 1) if unites else (index,)) for index in (0, 1)}
