@@ -211,6 +211,30 @@ def test_a_sink_that_stands_still_stops_the_sources(
         job.wait()
 
 
+class Slow(MapFunction):
+    """Takes longer for a record than records wait for others to leave with."""
+
+    def map(self, value: int) -> int:
+        time.sleep(0.05)
+        _told.append(("worked on", value))
+        return value
+
+
+#: what `Slow` did, and what came of it, in its order: all in this process
+_told: list[tuple[str, int]] = []
+
+
+def test_a_result_does_not_wait_until_a_slow_function_is_done_with_a_block(tmp_path: Path) -> None:
+    _told.clear()
+    env = environment().set_parallelism(1)
+    numbers = env.from_source(NumberSequenceSource(0, 29), source_name="numbers")
+    job = start(numbers.rebalance().map(Slow()), tmp_path)
+    for value in job.records:
+        _told.append(("took", value))
+    assert [value for did, value in _told if did == "took"] == list(range(30))
+    assert _told.index(("took", 0)) < _told.index(("worked on", 29))
+
+
 def test_the_state_of_a_running_job_can_be_asked_for(tmp_path: Path) -> None:
     stream = environment().add_source(Endless()).key_by(lambda n: n % KEYS).process(Count())
     job = start(stream.uid("counts"), tmp_path)

@@ -38,8 +38,9 @@ from holdfast.state.backend import StateStorage
 
 __all__ = ["ResidentSubtask"]
 
-#: records that are handed on at once
+#: records that are handed to the functions at once: at most, and for how long, in seconds
 _SLICE: Final = 1024
+_SLICE_SECONDS: Final = 0.002
 #: records that a source is asked for at once: at most, and at first
 _READ: Final = 4096
 _READ_FIRST: Final = 256
@@ -106,6 +107,8 @@ class ResidentSubtask(LevelSubtask):
         #: how many records each source may still give before the next epoch
         self._quotas: dict[int, int] = {}
         self._at_once = _READ_FIRST
+        #: records that the functions are given at once
+        self._slice = 1
         #: records that sources gave lately, and how long these took to leave
         self._lately = self._lately_seconds = 0.0
         self._input_ended = False
@@ -360,9 +363,18 @@ class ResidentSubtask(LevelSubtask):
         flow.seconds += time.perf_counter() - started
 
     def _feed(self, records: Any, run: FusedRun) -> None:
-        self._begin_sending()
-        for first in range(0, len(records), _SLICE):
-            run(records[first : first + _SLICE])
+        """Hand records to the functions, in slices, between which what these emit can leave."""
+        first, began = 0, time.perf_counter()
+        while first < len(records):
+            self._begin_sending()
+            run(records[first : first + self._slice])
+            first += self._slice
+            ended = time.perf_counter()
+            fast = ended - began < _SLICE_SECONDS
+            self._slice = min(_SLICE, 2 * self._slice) if fast else max(1, self._slice // 2)
+            began = ended
+            if ended >= self._flush_by and first < len(records):
+                self._send_waiting()
 
     def _begin_sending(self) -> None:
         if not self._unsent:
@@ -462,14 +474,18 @@ class ResidentSubtask(LevelSubtask):
             # the driver need not wait for the next round to be due
             self._outbox.send(Kind.ENDED, len(self._plan.levels), self._subtask, b"")
         if self._unsent:
-            self._unsent = False
-            self._outbox.send_log(len(self._plan.levels), self._subtask)
-            for router in self._chain.routers:
-                router.flush_all()
-            for result in self._chain.results:
-                result.flush()
+            self._send_waiting()
         if (self._times.watermarks, self._input_ended) != self._said:
             self._say(Mark(TIME_ONLY, False, self._input_ended, dict(self._times.watermarks)))
+
+    def _send_waiting(self) -> None:
+        """Send what waits for more records to leave with."""
+        self._unsent = False
+        self._outbox.send_log(len(self._plan.levels), self._subtask)
+        for router in self._chain.routers:
+            router.flush_all()
+        for result in self._chain.results:
+            result.flush()
 
     def _has_due_timers(self) -> bool:
         if not self._all_loaded:
