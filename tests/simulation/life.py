@@ -121,11 +121,11 @@ class Life:
             "execution.checkpointing.tolerable-failed-checkpoints": choice(("0", "1", "5")),
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
             "execution.state-recovery.claim-mode": choice(("CLAIM", "NO_CLAIM", "NO_CLAIM")),
-            "holdfast.slots.min": choice(("1", "1", "1", "2")),
-            "holdfast.slots.stable": choice(("0ms", "0ms", "0ms", "100ms")),
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.attempts": choice(("1", "2", "5")),
             "restart-strategy.fixed-delay.delay": "10ms",
+            "holdfast.slots.min": "2" if self.world.seed % 7 == 0 else "1",
+            "holdfast.slots.stable": "100ms" if self.world.seed % 5 == 0 else "0ms",
         }
 
     # Drivers

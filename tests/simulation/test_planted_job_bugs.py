@@ -25,11 +25,11 @@ from holdfast.driver.job_events import (
     PlanRefused,
     RescaleRequested,
     RunEpoch,
-    SlotsCame,
     StartAttempt,
     StopAttempt,
     Wait,
 )
+from holdfast.driver.rescaling import rescaled
 from holdfast.driver.restart import Restart
 from holdfast.driver.runner import JobRunner
 from holdfast.plan.model import Plan
@@ -298,20 +298,14 @@ def test_what_is_wanted_is_forgotten_with_the_slots(monkeypatch: pytest.MonkeyPa
     assert_found(among=100, resident=True)
 
 
-def test_the_job_goes_back_to_more_slots_without_a_checkpoint(
+def test_operators_that_have_few_subtasks_get_as_many_as_there_are_slots(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So it goes back to an older one, although nothing failed."""
-    came = JobMachine._slots_came
+    def alike(plan: Plan, slots: int) -> Plan | None:
+        return rescaled(plan, {op.uid: slots for op in plan.operators.values()}) if slots else None
 
-    def hasty(self: JobMachine, event: SlotsCame) -> list[JobInstruction]:
-        told = came(self, event)
-        if told and self._rescaling is not None:
-            self._rescaling.covered = True
-        return told
-
-    monkeypatch.setattr(JobMachine, "_slots_came", hasty)
-    assert_found(among=400, resident=True)
+    monkeypatch.setattr(job_module, "fitting", alike)
+    assert_found(among=100, resident=True)
 
 
 def test_nobody_is_told_that_the_job_runs_with_fewer_slots(monkeypatch: pytest.MonkeyPatch) -> None:
