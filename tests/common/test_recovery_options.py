@@ -6,6 +6,7 @@ from holdfast.common.recovery_options import (
     allows_non_restored_state,
     claim_mode,
     restore_path,
+    restores_from_local,
     starts_afresh,
 )
 
@@ -32,3 +33,11 @@ def test_who_owns_the_savepoint_and_starting_afresh():
     )
     assert claim_mode(configuration) is ClaimMode.CLAIM
     assert starts_afresh(configuration)
+
+
+@pytest.mark.parametrize(
+    "key", ["execution.state-recovery.from-local", "state.backend.local-recovery"]
+)
+def test_hosts_keep_copies_of_state_unless_they_are_told_not_to(key):
+    assert restores_from_local(Configuration())
+    assert not restores_from_local(Configuration({key: "false"}))

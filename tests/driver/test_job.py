@@ -175,6 +175,23 @@ def waiting(restarts: int = 1, checkpoints: bool = False) -> Job:
     return job
 
 
+# The start
+
+
+def test_a_job_whose_first_start_fails_is_not_started_again() -> None:
+    job = Job(restarts=1)
+    said = job.tell(JobStarting(), ActionFailed(BOOM, 0), AttemptStopped())
+    assert said[-1] == EndJob(Outcome.FAILED, BOOM)
+
+
+def test_a_job_that_loses_a_machine_in_its_first_start_is_started_again() -> None:
+    job = Job(restarts=1)
+    job.tell(JobStarting(), ActionFailed(BOOM, 0, lost=True), AttemptStopped())
+    assert job.machine.action == Wait(DELAY)
+    assert job.tell(TimeIsUp()) == [StartAttempt(1)]
+    assert job.tell(AttemptStarted()) == [RUNNING, AwaitTurn()]
+
+
 # The end of the input
 
 

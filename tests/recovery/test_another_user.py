@@ -180,7 +180,7 @@ def test_pipes_in_a_common_directory_block_nobody(place: Path) -> None:
     local.chmod(0o1777)
 
     def act() -> None:
-        for kind in ("job", "databases", "server"):
+        for kind in ("job", "state", "server"):
             trap = local / f"holdfast-{kind}-{'0' * 20}"
             trap.mkdir()
             for name in ("lock", "origin"):

@@ -72,11 +72,11 @@ class SimulatedSlot(Slot):
         self._make_subtasks(self.carrier)
         self._room = {place: self._credits_of(place) for place in self._subtasks}
 
-    def _make_subtask(self, level: int, post: Post) -> ResidentSubtask:
+    def _make_subtask(self, level: int, number: int, post: Post) -> ResidentSubtask:
         return ResidentSubtask(
             self._job,
             level,
-            self._number,
+            number,
             self._attempt,
             self._storage,
             self._world.clock,
@@ -140,7 +140,7 @@ class SimulatedSlot(Slot):
         self._world.counts["records waited behind an aligned mark"] += any(held.values())
 
     def _end(self, place: Place) -> None:
-        self._driven.pop(place).leave(self._ended)
+        self._driven.pop(place).leave()
         self._awake.discard(place)
 
     def hear_driver(self, frame: Frame | Gone) -> None:

@@ -10,12 +10,14 @@ from holdfast.common.config_options import ConfigOptions
 from holdfast.common.configuration import Configuration
 
 __all__ = [
+    "FROM_LOCAL",
     "PICKLED_STATE",
     "ClaimMode",
     "allows_non_restored_state",
     "allows_pickled_state",
     "claim_mode",
     "restore_path",
+    "restores_from_local",
     "starts_afresh",
 ]
 
@@ -47,6 +49,11 @@ PICKLED_STATE: Final = "holdfast.state-recovery.allow-pickled-state"
 _PICKLED_STATE: Final = Setting(
     ConfigOptions.key(PICKLED_STATE).boolean_type().default_value(False)
 )
+FROM_LOCAL: Final = "execution.state-recovery.from-local"
+_FROM_LOCAL: Final = Setting(
+    ConfigOptions.key(FROM_LOCAL).boolean_type().default_value(True),
+    older=("state.backend.local-recovery",),
+)
 _AFRESH: Final = Setting(
     ConfigOptions.key("holdfast.start-afresh").boolean_type().default_value(False)
 )
@@ -55,6 +62,11 @@ _AFRESH: Final = Setting(
 def restore_path(configuration: Configuration) -> str | None:
     """Return the checkpoint or savepoint that the job is to start from, if one is named."""
     return _RESTORE_PATH.find(configuration)
+
+
+def restores_from_local(configuration: Configuration) -> bool:
+    """Return whether hosts keep copies of state files, to restore from them."""
+    return _FROM_LOCAL.get(configuration)
 
 
 def allows_non_restored_state(configuration: Configuration) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.common import ConfigOptions, Configuration
 from holdfast.common._settings import Setting
+from holdfast.common.recovery_options import restores_from_local
 from holdfast.datastream.checkpoint_storage import (
     CheckpointStorage,
     FileSystemCheckpointStorage,
@@ -220,8 +221,9 @@ def state_settings(configuration: Configuration, check_mutations: bool = False) 
     """
     told = _CHECK_MUTATIONS.find(configuration)
     checks = check_mutations if told is None else told
+    from_local = restores_from_local(configuration)
     if backend_kind(configuration) != _ROCKS_DB:
-        return StateSettings(check_mutations=checks)
+        return StateSettings(check_mutations=checks, from_local=from_local)
     backend = backend_of(configuration)
     assert isinstance(backend, EmbeddedRocksDBStateBackend)
     return StateSettings(
@@ -230,6 +232,7 @@ def state_settings(configuration: Configuration, check_mutations: bool = False) 
         memory=_MEMORY.get(configuration),
         threads=backend.get_number_of_transfer_threads(),
         check_mutations=checks,
+        from_local=from_local,
     )
 
 

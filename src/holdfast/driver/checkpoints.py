@@ -225,20 +225,25 @@ class JobCheckpoints:
             JobDefinitionError: when it cannot.
             StateError: when its states cannot.
         """
-        start = self._next_start()
+        start = self._next_start(suspects=False)
         allowed = allows_non_restored_state(self._configuration)
         return plan if start is None else fit(plan, start.metadata, allowed)
 
-    def restart(self) -> Start | None:
-        """Begin the next attempt; returns where it does."""
+    def restart(self, suspects: bool) -> Start | None:
+        """Begin the next attempt; returns where it does.
+
+        ``suspects``: a state file may be damaged, so all of the checkpoint are read. Otherwise
+        only their sizes are looked at: subtasks may have what they need on their own hosts, and
+        check what they read.
+        """
         self.store.check_lock()
-        start = self._next_start()
+        start = self._next_start(suspects)
         self._begin(start)
         return start
 
-    def _next_start(self) -> Start | None:
+    def _next_start(self, suspects: bool) -> Start | None:
         """Return the last whole checkpoint, or where this job began."""
-        latest = self.store.latest(deep=True, among=self._coordinator.completed)
+        latest = self.store.latest(deep=suspects, among=self._coordinator.completed)
         return self._start if latest is None else Start(latest)
 
     def _begin(self, start: Start | None) -> None:

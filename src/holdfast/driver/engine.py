@@ -163,6 +163,9 @@ class Engine(ABC):
     def end_turn(self) -> None:
         """The epoch is over, committed or not."""
 
+    def expect_end(self) -> None:
+        """The job ends with this attempt, so `stop` may delete what the next one would use."""
+
     @abstractmethod
     def stop(self) -> None:
         """End the attempt, if there is one; nothing of it runs when this returns."""

@@ -177,6 +177,11 @@ class JobMachine:
         return self._cancelled or self._goal is not Goal.READ
 
     @property
+    def is_ending(self) -> bool:
+        """Return whether the job ends with this attempt, without a failure."""
+        return self._failed is None and self._goal in (Goal.FINISH, Goal.STOP, Goal.CANCEL)
+
+    @property
     def log(self) -> tuple[JobEvent | JobInstruction, ...]:
         """Return the last events and instructions, oldest first."""
         return tuple(self._log)
@@ -353,10 +358,11 @@ class JobMachine:
     def _may_restart(self, event: ActionFailed) -> bool:
         """Return whether the restart policy is asked at all.
 
-        A job that never ran is not started again: its caller gets the failure. Nor is one that is
-        cancelled: it has failed if it did so while it was being cancelled.
+        A job that never ran is not started again: its caller gets the failure, unless a machine was
+        lost just then. Nor is one that is cancelled: it has failed if it did so while it was being
+        cancelled.
         """
-        started = self.status is not JobStatus.CREATED
+        started = self.status is not JobStatus.CREATED or event.lost
         return started and not event.permanent and not self._cancelled
 
     def _answer_if_covered(self, failure: BaseException) -> list[Effect]:

@@ -189,12 +189,14 @@ class EpochAbandoned:
 class ActionFailed:
     """What was to be done failed: an epoch, a start, or the engine while nothing ran.
 
-    ``permanent``: no restart can help.
+    ``permanent``: no restart can help. ``lost``: the fault is that of a machine or a network, not
+    of the job.
     """
 
     failure: BaseException
     now: int
     permanent: bool = False
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

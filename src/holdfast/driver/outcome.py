@@ -31,6 +31,10 @@ class SlotsMissingError(JobExecutionError):
         self.needed, self.found = needed, found
 
 
+class LostSlotError(JobExecutionError):
+    """A slot, or what it ran on, is gone; the next attempt may find another one."""
+
+
 @dataclass
 class EpochOutcome:
     """What the subtasks sent to the driver.

@@ -40,6 +40,7 @@ from holdfast.history.events import (
     Parts,
     PlanMade,
     RescaleSeen,
+    StateLoaded,
     StatusChanged,
     SubtasksSeen,
     VertexRescale,
@@ -56,7 +57,7 @@ from holdfast.history.journal import Journal
 from holdfast.plan.model import Plan
 from holdfast.plan.vertices import JobGraph, job_graph
 from holdfast.printable import get_logger
-from holdfast.runtime.protocol import Acknowledgement, StoredState
+from holdfast.runtime.protocol import Acknowledgement, Loaded, StoredState
 from holdfast.state.chain import Chain
 
 __all__ = ["Recorder"]
@@ -227,6 +228,8 @@ class Recorder:
     ) -> None:
         """An epoch was accepted; `epoch_ended` follows when all that comes after that is done."""
         history = self.history
+        if any(ack.loaded is not None for ack in acks):
+            self._note_loaded(acks)
         epoch = Epoch(report.started, report.seconds, acks, self._pause(report))
         figures = figures_after(history.graph, history.subtasks.figures, epoch)
         seen = SubtasksSeen(_now(), figures, metrics_by_operator(book.metrics))
@@ -239,6 +242,20 @@ class Recorder:
             self._files = {
                 file.name for chains in book.chains for chain in chains for file in chain.all_files
             }
+
+    def _note_loaded(self, acks: list[Acknowledgement]) -> None:
+        begun = self.history.attempts[-1]
+        loaded = _loaded(begun.number, acks)
+        self._tell(loaded)
+        if begun.checkpoint is not None:
+            _logger.info(
+                "job '%s' goes on %s: %d bytes of state were read from the checkpoint storage, %d "
+                "were on the disks of the hosts",
+                self.history.name,
+                begun.origin,
+                loaded.stored,
+                loaded.local,
+            )
 
     def stored(self, state: StoredState, head: Chain) -> None:
         """A state was stored after its barrier was acknowledged; ``head``: the one before it."""
@@ -331,6 +348,21 @@ def failure_event(number: int, failure: BaseException) -> AttemptFailed:
             event, error=named, task=failure.operator, subtask=failure.subtask
         )
     return event
+
+
+def _loaded(attempt: int, acks: Iterable[Acknowledgement]) -> StateLoaded:
+    found = {(ack.level, ack.subtask): ack.loaded or Loaded() for ack in acks}
+    levels: dict[int, list[tuple[int, int]]] = {}
+    for (level, _), loaded in sorted(found.items()):
+        levels.setdefault(level, []).append((loaded.stored, loaded.local))
+    return StateLoaded(
+        number=attempt,
+        time=_now(),
+        stored=sum(loaded.stored for loaded in found.values()),
+        local=sum(loaded.local for loaded in found.values()),
+        damaged=sum(loaded.damaged for loaded in found.values()),
+        subtasks=list(levels.values()),
+    )
 
 
 def _vertex_rescales(

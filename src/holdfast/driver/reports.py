@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 
 from holdfast.checkpoint.events import CheckpointRecord, CheckpointStatus
 from holdfast.driver.book import EpochReport
-from holdfast.history.events import AttemptBegan, AttemptFailed, CheckpointSeen, EpochEnded
+from holdfast.history.events import (
+    AttemptBegan,
+    AttemptFailed,
+    CheckpointSeen,
+    EpochEnded,
+    StateLoaded,
+)
 from holdfast.history.job import JobHistory
 
 __all__ = ["AttemptReport", "attempts_of", "checkpoints_of", "epochs_of"]
@@ -29,6 +35,7 @@ class AttemptReport:
     checkpoint: int | None = None
     failure: str | None = None
     failed: float | None = None
+    loaded: StateLoaded | None = None
 
 
 def attempts_of(history: JobHistory) -> tuple[AttemptReport, ...]:
@@ -42,7 +49,7 @@ def _attempts(history: JobHistory) -> tuple[AttemptReport, ...]:
 
 
 def _attempt(began: AttemptBegan, failed: AttemptFailed | None) -> AttemptReport:
-    report = AttemptReport(began.number, began.time / 1000, began.checkpoint)
+    report = AttemptReport(began.number, began.time / 1000, began.checkpoint, loaded=began.loaded)
     if failed is None:
         return report
     return replace(report, failure=failed.trace, failed=failed.time / 1000)

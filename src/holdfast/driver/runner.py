@@ -64,7 +64,7 @@ from holdfast.driver.job_events import (
     TurnCame,
     Wait,
 )
-from holdfast.driver.outcome import AbandonedError, SlotsMissingError
+from holdfast.driver.outcome import AbandonedError, LostSlotError, SlotsMissingError
 from holdfast.driver.queries import ask_subtask, query_state
 from holdfast.driver.recording import Recorder
 from holdfast.driver.rescaling import rescaled
@@ -84,7 +84,7 @@ from holdfast.plan.model import Plan
 from holdfast.printable import get_logger
 from holdfast.runtime.context import Clock
 from holdfast.runtime.faults import FAULTS_KEY, Faults
-from holdfast.state.errors import StateError, StateStorageError
+from holdfast.state.errors import StateCorruptionError, StateError, StateStorageError
 from holdfast.state.storage import StateStorage
 
 __all__ = ["JobRunner"]
@@ -170,6 +170,8 @@ class JobRunner:
         self._rescales: dict[int, CompletableFuture[None]] = {}
         #: why an epoch was discarded
         self._disagreement: DisagreementError | None = None
+        #: the last attempt failed with state that could not be read
+        self._suspects = False
         slots = slot_settings(configuration)
         stable = round(slots.stable * 1000)
         self._steady_slots = Steady(stable)
@@ -347,6 +349,7 @@ class JobRunner:
             case ReportFailure(attempt, failure, restart_ms):
                 origin = None if restart_ms is None else self.checkpoints.next_origin
                 self.recorder.failure(attempt, failure, restart_ms, origin)
+                self._suspects = isinstance(failure, StateCorruptionError | StateStorageError)
             case TakeCheckpoint(request):
                 # NB: with the lock: the machine must hear of the checkpoint before it hears that
                 # the epoch is committed, for then the job may leave
@@ -444,7 +447,8 @@ class JobRunner:
                 raise
             failure = self._explained(error)
             self.epochs.give_up(str(failure))
-            return ActionFailed(failure, self._clock(), is_permanent(failure))
+            lost = isinstance(failure, LostSlotError)
+            return ActionFailed(failure, self._clock(), is_permanent(failure), lost)
 
     def _explained(self, error: BaseException, *what: str) -> BaseException:
         failure = self._engine.explain(error, *what)
@@ -473,7 +477,7 @@ class JobRunner:
                 return None
 
     def _start_attempt(self, number: int) -> AttemptStarted:
-        start = self.start_from if number == 0 else self.checkpoints.restart()
+        start = self.start_from if number == 0 else self.checkpoints.restart(self._suspects)
         self.recorder.attempt(number, start)
         self.epochs.begin_attempt(number, start)
         self._engine.start(number, start)
@@ -515,6 +519,8 @@ class JobRunner:
 
     def _stop_attempt(self) -> AttemptStopped:
         self.epochs.give_up(str(self._disagreement))
+        if self.machine.is_ending:
+            self._engine.expect_end()
         try:
             self._engine.stop()
         except Exception as error:

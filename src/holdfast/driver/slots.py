@@ -18,8 +18,9 @@ from typing import Any, Final
 from holdfast.common import CompletableFuture
 from holdfast.common.engine_options import HEARTBEAT
 from holdfast.driver.logs import hand_over
-from holdfast.driver.outcome import AbandonedError, EpochOutcome
+from holdfast.driver.outcome import AbandonedError, EpochOutcome, LostSlotError
 from holdfast.driver.rounds import Rounds
+from holdfast.driver.slot_numbers import assign_numbers
 from holdfast.errors import JobExecutionError
 from holdfast.runtime.addresses import Address
 from holdfast.runtime.blocks import Block
@@ -38,6 +39,7 @@ from holdfast.runtime.resident.messages import (
     decode_hello,
     encode,
 )
+from holdfast.runtime.sockets import check_room
 from holdfast.state.errors import StateStorageError
 
 __all__ = ["Slots"]
@@ -63,12 +65,14 @@ class _Slot:
 
     def __init__(self, hello: Hello, wire: Wire) -> None:
         self.hello = hello
+        #: that of its task, until all slots have come
+        self.number = hello.slot
         self.wire = wire
         self.heard = time.monotonic()
 
     def __str__(self) -> str:
         hello = self.hello
-        return f"slot {hello.slot} (process {hello.process} on host '{hello.machine}')"
+        return f"slot {self.number} (process {hello.process} on host '{hello.machine}')"
 
 
 class Slots:
@@ -76,6 +80,7 @@ class Slots:
 
     Attributes:
         address: where slots call the driver.
+        hosts: the host of each slot, by number; those of the attempt before until all have come.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class Slots:
         subtasks: int,
         heartbeat: float,
         listen: Callable[[Callable[[Line], None]], Listener],
+        hosts: Sequence[str] = (),
     ) -> None:
         """Wait for calls.
 
@@ -94,7 +100,9 @@ class Slots:
             subtasks: how many there are in all slots.
             heartbeat: a slot that is silent for so many seconds is lost.
             listen: lets slots connect.
+            hosts: the host that had each slot in the attempt before, by number.
         """
+        self.hosts = tuple(hosts)
         self._attempt = attempt
         self._rounds = Rounds(job, attempt, subtasks)
         self._heartbeat = heartbeat
@@ -107,6 +115,8 @@ class Slots:
         #: what a slot has said of another one, and when it counts if that one says nothing itself
         self._suspicion: tuple[float, int, Frame] | None = None
         self._gathered = False
+        #: when to look next whether all slots live
+        self._look_at = 0.0
         #: when a round is given up that has not ended
         self._abandon_by: float | None = None
         self._silent = False
@@ -121,19 +131,36 @@ class Slots:
         """Wait until so many slots have called, and know each other.
 
         Raises:
-            JobExecutionError: when they do not come in time.
+            JobExecutionError: when they do not come in time, one is lost, or they are more than
+                the driver may have connections to.
         """
+        check_room(number, f"the driver of {number} slots")
         deadline = time.monotonic() + patience
         self._await(lambda: len(self._slots) == number, deadline, check, "called")
-        places = tuple(
-            (slot.hello.host, slot.hello.port) for _, slot in sorted(self._slots.items())
-        )
-        self._tell_all(Say.WELCOME, Welcome(places))
+        self._number_slots()
+        self._welcome_all()
         threading.Thread(target=self._live, name="holdfast-alive", daemon=True).start()
         self._await(lambda: len(self._rounds.ready) == number, deadline, check, "found each other")
         for slot in self._slots.values():  # before it is ready a slot has nothing to say
             slot.heard = time.monotonic()
         self._gathered = True
+
+    def _number_slots(self) -> None:
+        """Give each slot a number that its host had before, if that is possible."""
+        came = self._slots
+        machines = {task: slot.hello.machine for task, slot in came.items()}
+        for task, number in assign_numbers(machines, self.hosts).items():
+            came[task].number = number
+        self._slots = {slot.number: slot for slot in came.values()}
+        self.hosts = tuple(slot.hello.machine for _, slot in sorted(self._slots.items()))
+
+    def _welcome_all(self) -> None:
+        slots = [slot for _, slot in sorted(self._slots.items())]
+        places = tuple((slot.hello.host, slot.hello.port) for slot in slots)
+        for slot in slots:
+            # NB: that a slot has gone is noticed by the thread that takes its messages
+            with suppress(*GONE):
+                slot.wire.send(Say.WELCOME, data=encode(Welcome(slot.number, places)))
 
     def _await(self, reached: Callable[[], bool], deadline: float, check: Check, what: str) -> None:
         while not reached():
@@ -158,12 +185,12 @@ class Slots:
                 message = wire.receive()
                 slot.heard = time.monotonic()
                 if message.kind != Say.ALIVE:
-                    self._messages.put((hello.slot, message))
+                    self._messages.put((slot.number, message))
         except GONE:
             why = "look for what ended it, such as a lack of memory"
-            self._messages.put((hello.slot, JobExecutionError(f"{slot} has ended; {why}")))
+            self._messages.put((slot.number, LostSlotError(f"{slot} has ended; {why}")))
         except Exception as error:
-            self._messages.put((hello.slot, JobExecutionError(f"{slot}: {error}")))
+            self._messages.put((slot.number, JobExecutionError(f"{slot}: {error}")))
 
     def _live(self) -> None:
         """Tell the slots, now and then, that the driver lives."""
@@ -271,12 +298,16 @@ class Slots:
             self._check_alive()
 
     def _check_alive(self) -> None:
+        """Look whether all slots live; not with each message, for there are as many as slots."""
         now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + min(_LOOK, self._heartbeat / 5)
         for slot in self._slots.values():
             if now - slot.heard > self._heartbeat:
                 self._silent = True
                 silent = f"{slot} was silent for more than {self._heartbeat:g} s"
-                raise JobExecutionError(f"{silent} ('{HEARTBEAT}')")
+                raise LostSlotError(f"{silent} ('{HEARTBEAT}')")
 
     def _take(self, number: int, message: Frame | BaseException) -> None:
         if isinstance(message, Frame) and message.kind == Say.ANSWER:

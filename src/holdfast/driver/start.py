@@ -17,6 +17,7 @@ from holdfast.printable import get_logger
 from holdfast.runtime.protocol import Origin, SavedOperator
 from holdfast.runtime.restoring import pickles_refused
 from holdfast.state.catalog import SavedState
+from holdfast.state.operator_state import UNION
 
 _logger = get_logger(__name__)
 
@@ -41,7 +42,11 @@ class Start:
             directory=self.directory or "",
             levels=tuple(level.chains for level in self.metadata.levels),
             operators={
-                uid: SavedOperator(image.level, image.parallelism)
+                uid: SavedOperator(
+                    image.level,
+                    image.parallelism,
+                    any(state.kind == UNION for state in image.states),
+                )
                 for uid, image in self.metadata.operators.items()
             },
             trusted=self.trusted,

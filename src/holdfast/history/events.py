@@ -69,14 +69,33 @@ class StatusChanged(_Event, frozen=True, tag="status"):
     status: str
 
 
+class StateLoaded(_Event, frozen=True, tag="loaded"):
+    """All subtasks of an attempt have loaded their state.
+
+    Attributes:
+        stored: bytes that were read from the storage of the checkpoints.
+        local: bytes that hosts had on their own disks.
+        damaged: copies on these disks that could not be used.
+        subtasks: ``stored`` and ``local`` of each subtask, by level and number.
+    """
+
+    number: int
+    time: int
+    stored: int
+    local: int
+    damaged: int = 0
+    subtasks: list[list[tuple[int, int]]] = []
+
+
 class AttemptBegan(_Event, frozen=True, tag="attempt"):
-    """A start of the job, from a checkpoint or from the start."""
+    """A start of the job, from a checkpoint or from the start; ``loaded``: once it is known."""
 
     number: int
     time: int
     checkpoint: int | None = None
     path: str | None = None
     savepoint: bool = False
+    loaded: StateLoaded | None = None
 
     @property
     def origin(self) -> str:
@@ -284,6 +303,7 @@ Event = (
     | PlanMade
     | StatusChanged
     | AttemptBegan
+    | StateLoaded
     | AttemptFailed
     | EpochEnded
     | SubtasksSeen

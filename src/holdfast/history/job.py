@@ -19,6 +19,7 @@ from holdfast.history.events import (
     JobBegan,
     PlanMade,
     RescaleSeen,
+    StateLoaded,
     StatusChanged,
     SubtaskFigures,
     SubtasksSeen,
@@ -132,6 +133,8 @@ class JobHistory:
                 self.attempts.append(event)
                 self.subtasks = _no_figures(event.time, self.graph)
                 self._count(attempts=1, restored=int(event.checkpoint is not None))
+            case StateLoaded():
+                self._take_loaded(event)
             case AttemptFailed():
                 self.failures.append(event)
                 self._count(failures=1)
@@ -146,6 +149,10 @@ class JobHistory:
                 self._take_rescale(event)
             case Counted():
                 self.counts = event
+
+    def _take_loaded(self, event: StateLoaded) -> None:
+        if self.attempts and self.attempts[-1].number == event.number:
+            self.attempts[-1] = msgspec.structs.replace(self.attempts[-1], loaded=event)
 
     def _count(self, **more: int) -> None:
         sums = {name: getattr(self.counts, name) + number for name, number in more.items()}

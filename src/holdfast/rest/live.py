@@ -38,11 +38,11 @@ _EPOCHS: Final = 100
 _REMEMBERED: Final = 100
 _RECENT_MS: Final = 5000
 _KINDS: Final = {
-    "checkpoints": "CheckpointSeen",
-    "exceptions": "AttemptFailed",
-    "attempts": "AttemptBegan",
-    "plan": "PlanMade",
-    "rescales": "RescaleSeen",
+    "checkpoints": ("CheckpointSeen",),
+    "exceptions": ("AttemptFailed",),
+    "attempts": ("AttemptBegan", "StateLoaded"),
+    "plan": ("PlanMade",),
+    "rescales": ("RescaleSeen",),
 }
 
 
@@ -120,5 +120,8 @@ def live_state(history: JobHistory) -> dict[str, Any]:
         "job": views.job_details(history),
         "epochs": views.epochs(history, since).epochs,
         "checkpoints": checkpoint_views.counts(history),
-        "changed": {name: history.changed.get(kind, 0) for name, kind in _KINDS.items()},
+        "changed": {
+            name: max(history.changed.get(kind, 0) for kind in kinds)
+            for name, kinds in _KINDS.items()
+        },
     }

@@ -259,7 +259,11 @@ class JobExceptions(Shape, frozen=True):
 
 
 class AttemptEntry(Kebab, frozen=True):
-    """One start of the job; Holdfast's own. ``origin`` says in words where it began."""
+    """One start of the job; Holdfast's own. ``origin`` says in words where it began.
+
+    The bytes of state that it loaded: from the checkpoint storage, and from disks of the hosts
+    themselves; null while that is not known.
+    """
 
     number: int
     start_time: int
@@ -267,6 +271,8 @@ class AttemptEntry(Kebab, frozen=True):
     path: str | None
     is_savepoint: bool
     origin: str
+    loaded_bytes: int | None
+    loaded_local_bytes: int | None
 
 
 class Attempts(Shape, frozen=True):

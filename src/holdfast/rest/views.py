@@ -356,6 +356,8 @@ def attempts(history: JobHistory) -> shapes.Attempts:
             path=begun.path,
             is_savepoint=begun.savepoint,
             origin=begun.origin,
+            loaded_bytes=None if begun.loaded is None else begun.loaded.stored,
+            loaded_local_bytes=None if begun.loaded is None else begun.loaded.local,
         )
         for begun in history.attempts
     ]

@@ -16,10 +16,14 @@ from holdfast.state.chain import Chain
 
 
 class SavedOperator(msgspec.Struct, frozen=True, array_like=True):
-    """Where the state of an operator is in a checkpoint."""
+    """Where the state of an operator is in a checkpoint.
+
+    ``union``: each subtask needs operator state of all others.
+    """
 
     level: int
     parallelism: int
+    union: bool = False
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -106,6 +110,20 @@ class Flow(msgspec.Struct, array_like=True):
     seconds: float = 0.0
 
 
+class Loaded(msgspec.Struct, frozen=True, array_like=True):
+    """The bytes of state files that a subtask needed to load its state, by where they were.
+
+    Attributes:
+        stored: in the storage of the checkpoints.
+        local: on the disk of its host.
+        damaged: how many copies on the disk of its host could not be used.
+    """
+
+    stored: int = 0
+    local: int = 0
+    damaged: int = 0
+
+
 class Acknowledgement(msgspec.Struct, frozen=True):
     """What one subtask reports at the end of an epoch.
 
@@ -129,6 +147,8 @@ class Acknowledgement(msgspec.Struct, frozen=True):
         storing: its state of the checkpoint is still being written; a `StoredState` follows.
         busy_seconds, idle_seconds, backpressured_seconds: where its time went since its last
             acknowledgement, if its engine measures that: all zero if not.
+        loaded: in the first one of an attempt, what it read to load its state, if its engine
+            measures that.
     """
 
     level: int
@@ -159,6 +179,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     busy_seconds: float = 0.0
     idle_seconds: float = 0.0
     backpressured_seconds: float = 0.0
+    loaded: Loaded | None = None
 
 
 class StoredState(msgspec.Struct, frozen=True):

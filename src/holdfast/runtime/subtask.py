@@ -29,7 +29,7 @@ from holdfast.state.backend import FileRef, StateStorage, make_backend
 from holdfast.state.catalog import SavedState, merged
 from holdfast.state.errors import StateStorageError, decoding
 from holdfast.state.key_groups import KeyGroupShare, key_group_range
-from holdfast.state.operator_state import Image, decode_image, saved_states
+from holdfast.state.operator_state import UNION, Image, decode_image, saved_states
 
 __all__ = ["LevelSubtask", "Times", "make_stamp"]
 
@@ -78,6 +78,8 @@ class LevelSubtask:
         self._access = sources
         self._ended: set[Producer] = set()
         self._closed = False
+        #: bytes of its state files that it did not have to read when it loaded its state
+        self._at_hand = 0
         #: the stamp of the state that the function objects stand for
         self._head: str | None = None
         self._make_operators()
@@ -155,7 +157,8 @@ class LevelSubtask:
         if task.origin is not None and not head.files:
             self._take_over(task.origin)
         else:
-            self._backend.restore(self._storage, head)
+            restored = self._backend.restore(self._storage, head)
+            self._at_hand = head.size - restored.bytes_read
         self._head = head.stamp
         progress = self._backend.get_blob("", _PROGRESS)
         with decoding(f"the progress of subtask {self._subtask}"):
@@ -179,12 +182,29 @@ class LevelSubtask:
         images: dict[str, Image] = {}
         if task.origin is not None:
             saved = SavedBlobs(self._origin_storage(task.origin), task.origin)
+            goes_on = bool(task.chains[self._subtask].files)
             for instance in self._chain.instances.values():
                 if takes_part(instance.function) or instance.operator.node.is_source:
-                    images[instance.operator.uid] = saved.image(instance.operator, self._subtask)
+                    uid = instance.operator.uid
+                    own = self._own_image(uid, task.origin) if goes_on else None
+                    images[uid] = (
+                        saved.image(instance.operator, self._subtask) if own is None else own
+                    )
         self._chain.initialize(task.restored, images)
         for source in self._sources:
             source.begin(task, images.get(source.operator.uid))
+
+    def _own_image(self, uid: str, origin: Origin) -> Image | None:
+        """Return the operator state that the subtask itself had saved; None if it needs more.
+
+        With as many subtasks as before each gets its own again, which is part of the state that it
+        has restored. Only union state is all that all subtasks had saved.
+        """
+        data = self._backend.get_blob(uid, OPERATOR_STATE)
+        image = {} if data is None else decode_image(data, uid)
+        saved = origin.operators.get(uid)
+        unites = saved is not None and saved.union
+        return None if unites or any(part.mode == UNION for part in image.values()) else image
 
     def _take_over(self, origin: Origin) -> None:
         """Take what is this subtask's out of the states of other subtasks."""

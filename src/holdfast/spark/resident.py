@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -17,14 +16,19 @@ from holdfast.datastream.engines import needed_slots
 from holdfast.datastream.shipment import Shipment
 from holdfast.driver.engine import PlannedJob
 from holdfast.driver.job_events import Abilities
-from holdfast.driver.outcome import AbandonedError, EpochOutcome, SlotsMissingError
+from holdfast.driver.outcome import (
+    AbandonedError,
+    EpochOutcome,
+    LostSlotError,
+    SlotsMissingError,
+)
 from holdfast.driver.slots import Slots
 from holdfast.driver.start import Start
-from holdfast.errors import InternalError, JobExecutionError
+from holdfast.errors import InternalError
 from holdfast.runtime.blocks import Block
 from holdfast.runtime.peers import listen
 from holdfast.runtime.protocol import EpochTask, StoredState
-from holdfast.runtime.sockets import own_ip
+from holdfast.runtime.sockets import ip_of, own_ip
 from holdfast.spark.barrier import BarrierJob, SlotTask
 from holdfast.spark.base import SparkEngine
 from holdfast.spark.certificate import encrypts_network, make_certificate
@@ -47,6 +51,9 @@ _PATIENCE: Final = 120.0
 #: how long a query may take, in seconds
 _QUERY_PATIENCE: Final = 30.0
 _MS: Final = 1000
+_LOOPBACK: Final = "127.0.0.1"
+_HOST: Final = "spark.driver.host"
+_BIND: Final = "spark.driver.bindAddress"
 
 
 class ResidentEngine(SparkEngine):
@@ -75,6 +82,9 @@ class ResidentEngine(SparkEngine):
         self._job: PlannedJob | None = None
         self._writers: Writers | None = None
         self._slots: Slots | None = None
+        #: the host that had each slot last, by number
+        self._hosts: tuple[str, ...] = ()
+        self._ends = False
         self._barrier: BarrierJob | None = None
 
     def prepare(self, job: PlannedJob) -> None:
@@ -92,13 +102,20 @@ class ResidentEngine(SparkEngine):
         job = self._planned
         assert self._broadcast is not None
         subtasks = sum(level.parallelism for level in job.plan.levels)
-        host = _host(self._session)
+        bind, host = _places(self._session)
         slots = Slots(
             job.name,
             attempt,
             subtasks,
             self._heartbeat,
-            partial(listen, host=host, key=self._key.hex(), certificate=self._certificate),
+            partial(
+                listen,
+                host=bind,
+                key=self._key.hex(),
+                certificate=self._certificate,
+                ports=self._ports,
+            ),
+            self._hosts,
         )
         self._slots = slots
         self._await_slots()
@@ -108,6 +125,7 @@ class ResidentEngine(SparkEngine):
             job.name,
             attempt,
             slots.address,
+            host,
             local,
             self._heartbeat,
             CheckpointConfig(self._configuration).is_checkpointing_enabled(),
@@ -116,6 +134,7 @@ class ResidentEngine(SparkEngine):
         self._barrier = BarrierJob(self._session, f"holdfast-{job.name}-{attempt}", task, width)
         self._barrier.start(slots.fail)
         slots.gather(width, _PATIENCE, self._check_start)
+        self._hosts = slots.hosts
 
     def _await_slots(self) -> None:
         """Wait for slots in the place of lost ones; Spark looks for them every 15 s only.
@@ -141,7 +160,7 @@ class ResidentEngine(SparkEngine):
         self._check_wanted()
         needed, found = promised_slots.of(self), self._facts().slots
         if found < needed:
-            raise JobExecutionError(
+            raise LostSlotError(
                 f"executors were lost while an attempt started: it needs {needed} task slots, "
                 f"and {found} are left"
             )
@@ -197,6 +216,10 @@ class ResidentEngine(SparkEngine):
             assert self._writers is not None
             self._writers.write(self._session, blocks)
 
+    def expect_end(self) -> None:
+        """Let the hosts delete what they keep of the job."""
+        self._ends = True
+
     def stop(self) -> None:
         """Tell the slots that the attempt is over, and wait until Spark has ended their tasks."""
         slots, self._slots = self._slots, None
@@ -204,8 +227,8 @@ class ResidentEngine(SparkEngine):
         if slots is None:
             return
         if barrier is None or self._jvm.lost() is not None:
-            slots.stop(False, lambda seconds: True)
-        elif not slots.stop(False, barrier.wait):
+            slots.stop(self._ends, lambda seconds: True)
+        elif not slots.stop(self._ends, barrier.wait):
             barrier.cancel()
 
     def close(self) -> None:
@@ -225,9 +248,14 @@ class ResidentEngine(SparkEngine):
         return self._slots
 
 
-def _host(session: SparkSession) -> str:
-    """Return the address at which executors find the driver."""
+def _places(session: SparkSession) -> tuple[str, str]:
+    """Return the address at which the driver listens, and the host that executors look for.
+
+    They differ where the driver is behind a port mapping, as in a container.
+    """
     if is_local(session):
-        return "127.0.0.1"
-    name = session.sparkContext.getConf().get("spark.driver.host", "")
-    return socket.gethostbyname(name) if name else own_ip()
+        return _LOOPBACK, _LOOPBACK
+    settings = session.sparkContext.getConf()
+    host = settings.get(_HOST) or own_ip()
+    bind = settings.get(_BIND)
+    return ip_of(bind or host, _BIND if bind else _HOST), host

@@ -54,7 +54,17 @@ from holdfast.state.file_header import (
 from holdfast.state.schema import Schema
 from holdfast.state.serializers import Codec, Column
 
-__all__ = ["VERSION", "BlobId", "Chunk", "Op", "Section", "StateFile", "decode_file", "encode_file"]
+__all__ = [
+    "VERSION",
+    "BlobId",
+    "Chunk",
+    "Op",
+    "Section",
+    "StateFile",
+    "check_file",
+    "decode_file",
+    "encode_file",
+]
 
 VERSION: Final = 3
 _MAGIC: Final = b"HFST"
@@ -170,15 +180,31 @@ def decode_file(data: bytes, name: str) -> StateFile:
     header_length, stored_length, body_length, compression = _check(data, name)
     end = _FIXED.size + header_length
     with decoding(f"state file {name!r}"):
-        header = decode_header(memoryview(data)[_FIXED.size : end])
-        if header.name not in ("", name):
-            problem = f"it is the file {header.name!r}, and was put in this one's place"
-            raise _damaged(name, f"{problem}; put both files back to where they were")
+        header = _header_of(data, name, end)
         if header.body_length != body_length:
             problem = f"expected a body of {header.body_length} bytes, found {body_length}"
             raise _damaged(name, problem)
         stored = memoryview(data)[end : end + stored_length]
         return _read(header, _Body(_decompress(stored, compression, body_length)))
+
+
+def check_file(data: bytes, name: str) -> None:
+    """Check that these are the bytes of the file of that name, by their checksum.
+
+    Raises:
+        StateCorruptionError: when they are not.
+    """
+    header_length, *_ = _check(data, name)
+    with decoding(f"state file {name!r}"):
+        _header_of(data, name, _FIXED.size + header_length)
+
+
+def _header_of(data: bytes, name: str, end: int) -> Header:
+    header = decode_header(memoryview(data)[_FIXED.size : end])
+    if header.name not in ("", name):
+        problem = f"it is the file {header.name!r}, and was put in this one's place"
+        raise _damaged(name, f"{problem}; put both files back to where they were")
+    return header
 
 
 def _header(file: StateFile, name: str) -> Header:

@@ -205,6 +205,12 @@ class KeyedStateBackend(ABC):
         next one that is taken; those that were taken meanwhile fail.
         """
 
+    def keep_files(self, names: Container[str]) -> None:
+        """Let go of what the host has of other state files than these; from any thread.
+
+        No file may be written meanwhile by `Capture.write`.
+        """
+
     @abstractmethod
     def discard(self) -> None:
         """Forget everything that is in memory."""

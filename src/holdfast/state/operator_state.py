@@ -49,6 +49,7 @@ from holdfast.state.serializers import Codec, Column, Serializer
 
 __all__ = [
     "MODES",
+    "UNION",
     "Image",
     "OperatorStates",
     "ReadOnlyMap",

@@ -104,6 +104,10 @@ class RocksDBKeyedStateBackend(HeapKeyedStateBackend):
             self._home.keep_tables({ref.name for ref in chain.tables})
         return restored
 
+    def keep_files(self, names: Container[str]) -> None:
+        """Delete the tables that no file of these names holds; the database keeps its own."""
+        self._home.keep_tables(names)
+
     def end_epoch(self) -> None:
         """Do what is due, and write what changed into the database if there is much of it."""
         super().end_epoch()

@@ -17,7 +17,7 @@ from holdfast.state.files import Chunk, Section, StateFile
 from holdfast.state.heap_capture import Before, HeapCapture, Placement, TakenTable
 from holdfast.state.sections import by_key_group, export_section
 from holdfast.state.storage import StateStorage
-from holdfast.state.table_files import TableIndex, with_index, write_table
+from holdfast.state.table_files import TABLE, TableIndex, with_index, write_table
 
 __all__ = ["BaseCapture", "TableDraft", "TakenRows"]
 
@@ -119,7 +119,7 @@ class TableDraft:
 
 
 def _file(stamp: str, table: str) -> str:
-    return f"{stamp}-{Path(table).stem}.table"
+    return f"{stamp}-{Path(table).stem}{TABLE}"
 
 
 class BaseCapture(HeapCapture):

@@ -1,7 +1,8 @@
 """The directory that a host keeps the state of a subtask in.
 
-    holdfast-databases-<job>/lock          held by every process with state of the job
-    holdfast-databases-<job>/<level>-<subtask>/
+    holdfast-state-<job>/lock          held by every process with state of the job
+    holdfast-state-<job>/<level>-<subtask>/
+        files/         copies of state files (`holdfast.state.local_copies`)
         tables/        tables of bases, under the names of their state files
         0/, 1/, …      databases, each used by one process at a time
         0.lock, …      locked by that process for as long as it uses the database

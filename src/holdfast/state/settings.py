@@ -22,11 +22,12 @@ class StateSettings:
     """How the subtasks of a job keep their state.
 
     Attributes:
-        rocksdb: in RocksDB; otherwise in memory, and the next three do not matter.
-        directories: of the databases, on each host; by default the user's own directory.
+        rocksdb: in RocksDB; otherwise in memory, and ``memory`` and ``threads`` do not matter.
+        directories: of what is local to a host; by default the user's own directory.
         memory: about how much memory the state of a worker process may take, in bytes.
         threads: how many tables are copied at a time.
         check_mutations: look for values of state that are changed in place; for any backend.
+        from_local: keep copies of state files on the host, and restore from them.
     """
 
     rocksdb: bool = False
@@ -34,9 +35,10 @@ class StateSettings:
     memory: int = DEFAULT_MEMORY
     threads: int = 4
     check_mutations: bool = False
+    from_local: bool = True
 
     def roots(self) -> list[Path]:
-        """Return the directories of a host that databases are in."""
+        """Return the directories of a host that databases, and copies of state files, are in."""
         return [Path(path) for path in self.directories] or [user_directory()]
 
     def home(self, key: bytes, level: int, subtask: int) -> Path:
@@ -49,7 +51,7 @@ class StateSettings:
 
     def forget(self, key: bytes) -> None:
         """Delete all that this host has of a job that has ended, and what others left there."""
-        if self.rocksdb:
+        if self.rocksdb or self.from_local:
             for root in self.roots():
                 with suppress(OSError):
                     check_private(root / _name(key))
@@ -58,4 +60,4 @@ class StateSettings:
 
 
 def _name(key: bytes) -> str:
-    return named("databases", hashlib.blake2b(key, person=b"name").digest())
+    return named("state", hashlib.blake2b(key, person=b"name").digest())

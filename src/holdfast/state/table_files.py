@@ -35,6 +35,7 @@ from holdfast.state.serializers import Loads
 from holdfast.state.storage import ReadableStorage, StateStorage
 
 __all__ = [
+    "TABLE",
     "TableIndex",
     "fetch_tables",
     "index_of",
@@ -44,9 +45,11 @@ __all__ = [
     "write_table",
 ]
 
+#: how the name of a table's state file ends
+TABLE: Final = ".table"
 #: no operator has such a uid
 _INDEX: Final[BlobId] = ("\0tables", "index")
-_TABLE: Final[BlobId] = ("\0tables", "table")
+_BLOB: Final[BlobId] = ("\0tables", "table")
 #: RocksDB's names: of a table, and of what lists all tables
 _TABLE_NAME: Final = re.compile(r"\d{1,20}\.sst", re.ASCII)
 _LIST_NAME: Final = re.compile(r"CURRENT|MANIFEST-\d{1,20}", re.ASCII)
@@ -115,14 +118,14 @@ def index_of(file: StateFile, chain: Chain) -> tuple[TableIndex, Sequence[Sectio
 
 def write_table(storage: StateStorage, name: str, table: Path, durable: bool) -> int:
     """Write a table of a database as a state file; return its size."""
-    data = encode_file(StateFile((), {_TABLE: table.read_bytes()}), name, compress=False)
+    data = encode_file(StateFile((), {_BLOB: table.read_bytes()}), name, compress=False)
     storage.write(name, data, durable=durable)
     return len(data)
 
 
 def read_table(storage: ReadableStorage, ref: FileRef) -> bytes | memoryview:
     """Return a table as the database wrote it."""
-    data = read_file(storage, ref.name, ref.size).blobs.get(_TABLE)
+    data = read_file(storage, ref.name, ref.size).blobs.get(_BLOB)
     if data is None:
         message = f"state file {ref.name!r} cannot be used: it is not the table of a database"
         raise StateCorruptionError(message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,8 @@ from holdfast.runtime.resident.outbox import Post
 from holdfast.runtime.resident.slot import Slot, SlotLostError
 from holdfast.runtime.resident.subtask import ResidentSubtask
 from holdfast.state.errors import StateStorageError
-from holdfast.state.staging import state_storage
+from holdfast.state.local_copies import copies_of
+from holdfast.state.storage import DirectoryStateStorage
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0
@@ -51,7 +52,16 @@ class ThreadEngine(Engine):
         interval_ms: int = 10,
         heartbeat: float = 10.0,
         certificate: bytes = b"",
+        copies: bool = False,
+        before: Callable[[int], None] = lambda attempt: None,
     ) -> None:
+        """Make nothing yet.
+
+        ``copies``: hosts keep copies of state files. ``before``: is called before each attempt.
+        """
+        self.copies = copies
+        self.ends = False
+        self.before = before
         self.slots: Slots | None = None
         #: those of the attempt that runs
         self.threads: list[threading.Thread] = []
@@ -81,6 +91,7 @@ class ThreadEngine(Engine):
         self._code = pack(code)
 
     def start(self, attempt: int, start: Start | None) -> None:
+        self.before(attempt)
         subtasks = sum(level.parallelism for level in self.job.plan.levels)
         self.slots = Slots(
             self.job.name,
@@ -100,17 +111,20 @@ class ThreadEngine(Engine):
 
     def _be_slot(self, attempt: int, number: int) -> None:
         job = unpack(self._code)  # every slot has a copy of its own, as processes have
-        make = partial(self._make, job, attempt, number)
+        make = partial(self._make, job, attempt)
         assert self.slots is not None
         with suppress(SlotLostError):
             Slot(job, attempt, number, make, self._heartbeat).serve(self.slots.address, HOST)
 
     def _make(
-        self, job: JobCode, attempt: int, number: int, level: int, post: Post
+        self, job: JobCode, attempt: int, level: int, number: int, post: Post
     ) -> ResidentSubtask:
         files, path = file_system_of(job.state_directory)
-        storage = state_storage(path, files, None)
-        subtask = ResidentSubtask(job, level, number, attempt, storage, wall_clock, post)
+        storage = DirectoryStateStorage(path, files)
+        copies = copies_of(job.state, job.key, level, number) if self.copies else None
+        subtask = ResidentSubtask(
+            job, level, number, attempt, storage, wall_clock, post, copies=copies
+        )
         self.subtasks[level, number] = subtask
         return subtask
 
@@ -140,10 +154,13 @@ class ThreadEngine(Engine):
             raise StateStorageError("no attempt runs")
         return self.slots.query(level, subtask, operator, state, (key, window)).result(PATIENCE)
 
+    def expect_end(self) -> None:
+        self.ends = True
+
     def stop(self) -> None:
         slots, self.slots = self.slots, None
         if slots is not None:
-            assert slots.stop(False, self._gone), "a slot did not leave"
+            assert slots.stop(self.ends, self._gone), "a slot did not leave"
 
     def _gone(self, seconds: float) -> bool:
         for thread in self.threads:

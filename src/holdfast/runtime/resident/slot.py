@@ -37,6 +37,7 @@ from holdfast.runtime.resident.messages import (
     Frame,
     Hello,
     Say,
+    Welcome,
     Wire,
     decode_credited,
     decode_query,
@@ -58,8 +59,8 @@ _MOMENT: Final = 0.3
 
 _logger = get_logger(__name__)
 
-#: makes the subtask of a level, given what carries its blocks
-Make = Callable[[int, Post], ResidentSubtask]
+#: makes the subtask of a level and a number, given what carries its blocks
+Make = Callable[[int, int, Post], ResidentSubtask]
 
 
 class SlotLostError(HoldfastError):
@@ -83,7 +84,7 @@ class Slot:
         Args:
             job: what to run.
             attempt: of which number.
-            number: of the slot.
+            number: of the slot; the driver gives it another one that suits its host.
             make: makes its subtasks.
             heartbeat: a driver that is silent for so many seconds has gone.
             tidy: called now and then, while the subtasks work.
@@ -116,13 +117,13 @@ class Slot:
             come.wait(PATIENCE)
             carriers[0].meet(line)
 
-        listener = listen(meet, host, driver.key, self._job.certificate)
+        listener = listen(meet, host, driver.key, self._job.certificate, self._job.ports)
         try:
-            carrier = self._introduce(driver, listener.address)
+            carrier, welcome = self._introduce(driver, listener.address)
             carriers.append(carrier)
             come.set()
             try:
-                self._work(carrier, driver.key)
+                self._work(carrier, welcome, driver.key)
             finally:
                 self._leave(carrier)
         except (*GONE, PeerError) as error:
@@ -130,14 +131,22 @@ class Slot:
         finally:
             listener.close()
 
-    def _introduce(self, driver: Address, own: Address) -> Carrier:
-        """Call the driver; returns what carries blocks from then on."""
+    def _introduce(self, driver: Address, own: Address) -> tuple[Carrier, Welcome]:
+        """Call the driver, and take the number that it gives; returns what carries blocks then."""
         wire = Wire(connect(driver, PATIENCE, self._job.certificate))
-        hello = self._hello(own)
-        wire.send(Say.HELLO, data=encode(hello))
-        carrier = Carrier(self._job, hello, wire)
-        self._make_subtasks(carrier)
-        return carrier
+        try:
+            wire.send(Say.HELLO, data=encode(self._hello(own)))
+            frame = wire.receive()
+            if frame.kind != Say.WELCOME:
+                raise InternalError(f"the driver sent a message of kind {frame.kind} for a welcome")
+            welcome = decode_welcome(frame.data)
+            self._number = welcome.slot
+            carrier = Carrier(self._job, self._hello(own), wire)
+            self._make_subtasks(carrier)
+        except BaseException:
+            wire.close()
+            raise
+        return carrier, welcome
 
     def _lost(self, error: BaseException) -> SlotLostError:
         return SlotLostError(f"slot {self._number} has lost the driver: {error!r}")
@@ -156,16 +165,13 @@ class Slot:
     def _make_subtasks(self, carrier: Carrier) -> None:
         for level in self._job.plan.levels:
             if self._number < level.parallelism:
-                subtask = self._make(level.index, carrier)
+                subtask = self._make(level.index, self._number, carrier)
                 self._subtasks[level.index, self._number] = subtask
                 carrier.add(level.index, subtask.put)
 
-    def _work(self, carrier: Carrier, key: str) -> None:
+    def _work(self, carrier: Carrier, welcome: Welcome, key: str) -> None:
         """Find the other slots, and do what the driver says until the attempt is over."""
-        frame = carrier.driver.receive()
-        if frame.kind != Say.WELCOME:
-            raise InternalError(f"the driver sent a message of kind {frame.kind} for a welcome")
-        missing = carrier.call(decode_welcome(frame.data), key)
+        missing = carrier.call(welcome, key)
         if missing:
             message = f"slot {self._number} was not called by slots {missing}"
             raise SlotLostError(f"{message} within {PATIENCE:g} s")
@@ -180,7 +186,7 @@ class Slot:
     def _obey(self, carrier: Carrier, frame: Frame) -> bool:
         """Do what the driver says; returns whether the attempt is over."""
         if frame.kind == Say.ROUND:
-            self._begin_round(carrier, decode_round(frame.data).tasks)
+            self._begin_round(carrier, decode_round(frame.data).unpacked())
         elif frame.kind == Say.CREDIT:
             carrier.grant_results(decode_credited(frame.data).bytes)
         elif frame.kind == Say.QUERY:
@@ -239,7 +245,7 @@ class Slot:
                 subtask.report(failure_of(place, error))
         finally:
             self._at_work.discard(threading.get_ident())
-            subtask.leave(self._ended)
+            subtask.leave()
             spill()
 
     def _leave(self, carrier: Carrier) -> None:
@@ -258,6 +264,10 @@ class Slot:
             _logger.warning("a subtask of slot %d did not end; its process does", self._number)
             spill()
             os._exit(1)
+        if self._ended:
+            # NB: when all have left, for one may have done so before it was known
+            for subtask in self._subtasks.values():
+                subtask.forget()
 
     def _join(self, seconds: float) -> bool:
         """Wait for all subtasks; returns whether they have ended."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from queue import SimpleQueue
+from typing import Final
 
 from holdfast.errors import HoldfastError
 from holdfast.runtime.protocol import StoredState
@@ -14,7 +15,10 @@ from holdfast.state.backend import StateStorage
 from holdfast.state.capture import Capture
 from holdfast.state.chain import Chain
 
-__all__ = ["StateWriter"]
+__all__ = ["StateWriter", "needed_chains"]
+
+#: stands for the checkpoint that the attempt began with, which is older than all others
+_BEGINNING: Final = -1
 
 
 class StateWriter:
@@ -25,10 +29,22 @@ class StateWriter:
     """
 
     def __init__(
-        self, storage: StateStorage, post: Post, clock: Callable[[], int], place: tuple[int, int]
+        self,
+        storage: StateStorage,
+        post: Post,
+        clock: Callable[[], int],
+        place: tuple[int, int],
+        keep: Callable[[set[str]], None],
     ) -> None:
-        """Write for the subtask at that level and of that number; the thread starts when needed."""
+        """Write for the subtask at that level and of that number; the thread starts when needed.
+
+        ``keep``: is told which state files the host should keep; it may delete all others.
+        """
         self.chain = Chain()
+        #: the chains of the checkpoints that a restart may go back to
+        self._chains: Mapping[int, Chain] = {}
+        self._completed = _BEGINNING
+        self._keep = keep
         self._storage = storage
         self._post = post
         self._clock = clock
@@ -36,6 +52,19 @@ class StateWriter:
         self._captures: SimpleQueue[tuple[int, Capture, float] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+
+    def begin(self, chain: Chain) -> None:
+        """Begin where an attempt does, before its state is loaded."""
+        self.chain = chain
+        self._chains = {_BEGINNING: chain}
+        self._keep_files()
+
+    def note_completed(self, checkpoints: Iterable[int]) -> None:
+        """Take note of checkpoints that are complete; from the thread of the subtask.
+
+        What only earlier ones needed is deleted when the next state has been written.
+        """
+        self._completed = max(self._completed, *checkpoints, _BEGINNING)
 
     def write(self, checkpoint: int, capture: Capture) -> None:
         """Write a capture, and tell the driver."""
@@ -71,3 +100,20 @@ class StateWriter:
         state = StoredState(checkpoint, *self._place, self.chain, failure, now, seconds, pickled)
         if not self._closed:
             self._post.stored(state)
+            if failure is None:
+                self._chains = needed_chains(
+                    {**self._chains, checkpoint: self.chain}, self._completed
+                )
+                self._keep_files()
+
+    def _keep_files(self) -> None:
+        self._keep({file.name for chain in self._chains.values() for file in chain.all_files})
+
+
+def needed_chains(chains: Mapping[int, Chain], completed: int) -> dict[int, Chain]:
+    """Return the chains, by checkpoint, that a restart may go back to.
+
+    It goes back to the last checkpoint that is complete, or to a later one that will be.
+    """
+    last = max((checkpoint for checkpoint in chains if checkpoint <= completed), default=_BEGINNING)
+    return {checkpoint: chain for checkpoint, chain in chains.items() if checkpoint >= last}

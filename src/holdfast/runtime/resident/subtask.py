@@ -14,6 +14,7 @@ import os
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.datastream.connectors.base import SplitRecords
@@ -25,7 +26,14 @@ from holdfast.runtime.job import JobCode
 from holdfast.runtime.logs import at_work
 from holdfast.runtime.loop_source import ThreadSources
 from holdfast.runtime.memory import resident_bytes
-from holdfast.runtime.protocol import Acknowledgement, EpochTask, Failure, Flow, encode
+from holdfast.runtime.protocol import (
+    Acknowledgement,
+    EpochTask,
+    Failure,
+    Flow,
+    Loaded,
+    encode,
+)
 from holdfast.runtime.resident.channels import TIME_MOVED, Bell, Inputs, Reached
 from holdfast.runtime.resident.messages import TIME_ONLY, Mark
 from holdfast.runtime.resident.outbox import ChannelOutbox, Post
@@ -35,6 +43,7 @@ from holdfast.runtime.sources import ReadRequest, SourceInstance
 from holdfast.runtime.stopwatch import Stopwatch
 from holdfast.runtime.subtask import LevelSubtask, Times, make_stamp
 from holdfast.state.backend import StateStorage
+from holdfast.state.local_copies import Copies, HostStorage
 
 __all__ = ["ResidentSubtask"]
 
@@ -79,20 +88,23 @@ class ResidentSubtask(LevelSubtask):
         clock: Clock,
         post: Post,
         writer: type[StateWriter] = StateWriter,
+        copies: Copies | None = None,
     ) -> None:
         """Make the operators; the first task of the driver loads their state.
 
-        ``writer``: writes the states of checkpoints.
+        ``writer``: writes the states of checkpoints. ``copies``: those that the host keeps of the
+        subtask's state files.
         """
         self.bell = Bell()
         self._loops = ThreadSources(attempt, self.bell.ring)
-        super().__init__(job, level, subtask, attempt, storage, clock, self._loops)
+        self._files = HostStorage(storage, copies)
+        super().__init__(job, level, subtask, attempt, self._files, clock, self._loops)
         self.inputs = Inputs(
             self._expected(), lambda producer, size: post.put_back(producer, (level, subtask), size)
         )
         stamp = make_stamp(0, level, subtask)
         self._outbox = ChannelOutbox(level, subtask, stamp, post)
-        self._writer = writer(self._storage, post, clock, (level, subtask))
+        self._writer = writer(self._files, post, clock, (level, subtask), self._keep_files)
         self._mail: deque[Callable[[], None]] = deque()
         #: what the driver said of epochs whose mark has not come
         self._tasks: dict[int, EpochTask] = {}
@@ -207,6 +219,7 @@ class ResidentSubtask(LevelSubtask):
         self._reach(3, task)
         with self._round.steps.timed("notify"):
             self._notify(task)
+            self._writer.note_completed(task.completed)
             self._follow(task)
         self._tasks[task.epoch] = task
         if not self._level.producers:
@@ -215,9 +228,11 @@ class ResidentSubtask(LevelSubtask):
     def _begin_attempt(self, task: EpochTask) -> None:
         self._reach(2, task)
         with self._round.steps.timed("load"):
+            self._writer.begin(task.chains[self._subtask])
             self._load(task)
             self._connect(self._outbox)
-        self._writer.chain = task.chains[self._subtask]
+        reads = self._files.reads
+        self._round.loaded = Loaded(reads.stored, reads.local + self._at_hand, reads.damaged)
         for source in self._sources:
             source.run_free()
         self._makes_time = any(
@@ -226,6 +241,12 @@ class ResidentSubtask(LevelSubtask):
         #: whether a source cannot tell by itself that there is more to read
         self._polls = any(not source.is_loop for source in self._sources)
         self._begun = True
+
+    def _keep_files(self, names: set[str]) -> None:
+        """Let go of what the host has of other state files than these."""
+        self._files.keep(names)
+        with suppress(OSError):  # what is left is tried again after the next checkpoint
+            self._backend.keep_files(names)
 
     def _follow(self, task: EpochTask) -> None:
         """Tell the sources what their planners say, if it is new."""
@@ -317,6 +338,7 @@ class ResidentSubtask(LevelSubtask):
             busy_seconds=max(0.0, elapsed - current.idle - held_up),
             idle_seconds=current.idle,
             backpressured_seconds=held_up,
+            loaded=current.loaded,
         )
         self._tell_driver(Kind.ACKNOWLEDGEMENT, encode(acknowledgement))
 
@@ -509,12 +531,18 @@ class ResidentSubtask(LevelSubtask):
 
     # Its end
 
-    def leave(self, ended: bool) -> None:
+    def leave(self) -> None:
         """Let go of everything; transactions that are open are aborted."""
         self._loops.stop()
         self._chain.abandon()
         self._writer.close()
-        self.close(ended)
+        self.close()
+        self._files.close()
+
+    def forget(self) -> None:
+        """Delete what the host keeps of a subtask that has left: the job has ended."""
+        self._backend.close(ended=True)
+        self._files.close(ended=True)
 
 
 class _Round:
@@ -526,6 +554,7 @@ class _Round:
         self.taken: defaultdict[int, Flow] = defaultdict(Flow)
         self.read: defaultdict[int, Flow] = defaultdict(Flow)
         self.steps = Stopwatch()
+        self.loaded: Loaded | None = None
         self.idle = 0.0
         self.began = time.time()
         self.began_at = time.perf_counter()
