@@ -77,7 +77,7 @@ class Jobs:
         """Start a driver."""
         program = self.hosts.temporary(1) / "job.py"
         program.write_text(JOB.format(keys=KEYS, numbers=NUMBERS, pause=pause))
-        return self._cluster.submit(1, ("spark.executor.memory=512m", *settings), ["/tmp/job.py"])
+        return self._cluster.submit(1, settings, ["/tmp/job.py"])
 
     def kill_executor(self, k: int) -> None:
         """Kill the executor of a host."""
