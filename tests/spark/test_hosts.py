@@ -15,7 +15,12 @@ import pytest
 from tests.hosts import Hosts, hosts, why_not
 from tests.spark.witness import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.engine("resident")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.engine("resident"),
+    pytest.mark.timeout(900),
+]
 
 SPARK = Path(pyspark.__file__).parent
 MASTER = "spark://h1:7077"
@@ -120,7 +125,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def result_of(driver: subprocess.Popen[str]) -> str:
     """Everything that a driver prints from here on."""
-    text, _ = driver.communicate(timeout=240)
+    text, _ = driver.communicate(timeout=600)
     return text
 
 
@@ -195,3 +200,6 @@ def test_an_executor_is_killed_and_the_job_goes_on_from_the_store(
     )
     assert loaded, text
     assert all(stored == "0" and int(local) > 0 for stored, local in loaded), text
+    asked = (tmp_path / "store.log").read_text()
+    assert re.search(r'"PUT /kept/\S+/state/\S+', asked), asked
+    assert not re.findall(r'^.*"GET /kept/\S+/state/\S+.*$', asked, re.MULTILINE)
