@@ -10,7 +10,7 @@ CHECKED := $(wildcard src examples benchmarks services tests scripts)
 TYPED := $(wildcard src examples services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench services services-stop docs dist lock clean python-ready ready
+.PHONY: help setup demo test test-matrix check format bench services services-stop cluster docs dist lock clean python-ready ready
 
 help: ## Show this list.
 	@echo "usage: make <target> [ARGS='...']"
@@ -25,6 +25,9 @@ demo: ready ## Run the order system: a failure, a kill -9, and a proof; ARGS="--
 test: ready ## Run the tests; ARGS="-m 'not spark'" leaves out those that need a JVM.
 	@scripts/setup.sh browser
 	@$(WITH_JAVA) $(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-matrix: ready ## Run a selection of the tests with each PySpark and Python; ARGS="--help" for what it can do.
+	@$(WITH_JAVA) $(PYTHON) scripts/test_matrix.py $(ARGS)
 
 check: python-ready ## Check formatting, lint and types.
 	@$(PYTHON) -m ruff format --check $(CHECKED)
@@ -43,6 +46,9 @@ services: ready ## Start a Kafka broker and an HBase on this machine; ARGS=kafka
 
 services-stop: python-ready ## Stop what make services started.
 	@$(PYTHON) -m services stop $(ARGS)
+
+cluster: ready ## Start a Spark cluster of three hosts and an S3 store to try jobs on, until Ctrl-C (Linux, root).
+	@$(WITH_JAVA) $(PYTHON) -m tests.cluster
 
 # NB: the variable keeps the theme from printing news of its makers
 docs: python-ready ## Build the documentation as a site into build/site; a broken link is an error.

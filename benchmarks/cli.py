@@ -15,6 +15,7 @@ from benchmarks.engines import command as engines
 from benchmarks.environments import ENVIRONMENTS, EnvironmentFailed, prepare
 from benchmarks.report import as_json, judge, render, write_json
 from benchmarks.runner import Result, Settings, records_for, run_program
+from benchmarks.scale import command as scale
 from benchmarks.workloads import BARS, PROGRAMS, WORKLOADS, Program, Workload
 
 __all__ = ["main", "parse", "selected"]
@@ -26,7 +27,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m benchmarks",
         description="Runs the same work on Holdfast and on its peers and compares their rates.",
         epilog="'python -m benchmarks compare' compares two checkouts of Holdfast, 'python -m "
-        "benchmarks engines' its two engines; see their --help.",
+        "benchmarks engines' its two engines, 'python -m benchmarks scale' the driver with many "
+        "slots; see their --help.",
     )
     parser.add_argument(
         "workloads",
@@ -96,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return compare.main(arguments[1:])
     if arguments and arguments[0] == "engines":
         return engines.main(arguments[1:])
+    if arguments and arguments[0] == "scale":
+        return scale.main(arguments[1:])
     options = parse(arguments)
     load = os.getloadavg()[0]
     settings = Settings(ROOT, HOME, options.quick, options.records, options.checkpoint, load)

@@ -45,6 +45,11 @@ def spark_jars() -> Path:
     return Path(pyspark.__file__).parent / "jars"
 
 
+def jars_of_spark(names: Sequence[str]) -> list[Path]:
+    """The jars that Spark brings along whose names begin with one of these."""
+    return [jar for jar in sorted(spark_jars().glob("*.jar")) if jar.name.startswith(tuple(names))]
+
+
 def java() -> str:
     """The Java to run servers with: that of Spark."""
     home = os.environ.get("JAVA_HOME")

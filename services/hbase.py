@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from xml.sax.saxutils import escape
 
-from services.artifacts import Artifact, fetched, spark_jars
+from services.artifacts import Artifact, fetched, jars_of_spark
+from services.hadoop import site_xml
 from services.process import JavaProcess, free_port, listens
 
 VERSION = "2.6.1"
@@ -118,7 +117,7 @@ class HBase:
         arguments = _java_arguments(folder)
         for name in ("server", "thrift"):
             (folder / name).mkdir(parents=True)
-        (folder / "hbase-site.xml").write_text(_xml(site))
+        (folder / "hbase-site.xml").write_text(site_xml(site))
         master = [*arguments, "org.apache.hadoop.hbase.master.HMaster", "start"]
         self._starts = 0
         #: the process that holds the data; while it is away, clients still reach the other one
@@ -174,7 +173,7 @@ class HBase:
 
 
 def _java_arguments(folder: Path) -> list[str]:
-    jars = [*fetched(HBase.name, ARTIFACTS, transitive=False), *_jars_of_spark(FROM_SPARK)]
+    jars = [*fetched(HBase.name, ARTIFACTS, transitive=False), *jars_of_spark(FROM_SPARK)]
     opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in OPENED]
     opened += ["--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]
     exported = ["--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED"]
@@ -182,18 +181,6 @@ def _java_arguments(folder: Path) -> list[str]:
     level = "-Dorg.apache.logging.log4j.level=INFO"
     class_path = os.pathsep.join(map(str, [folder, *jars]))
     return [*opened, *exported, level, "-cp", class_path]
-
-
-def _jars_of_spark(names: Sequence[str]) -> list[Path]:
-    return [jar for jar in sorted(spark_jars().glob("*.jar")) if jar.name.startswith(tuple(names))]
-
-
-def _xml(settings: dict[str, str]) -> str:
-    properties = "".join(
-        f"<property><name>{escape(key)}</name><value>{escape(value)}</value></property>\n"
-        for key, value in settings.items()
-    )
-    return f"<configuration>\n{properties}</configuration>\n"
 
 
 def _count(log: Path) -> int:

@@ -121,7 +121,7 @@ class Run:
         if kind == "executor":
             executors = (p for p in alive.values() if " --executor-id " in p.command)
             return sorted(p.pid for p in executors if belongs(p))
-        workers = (p for p in alive.values() if _is_daemon(alive.get(p.parent)) and _is_daemon(p))
+        workers = (p for p in alive.values() if is_daemon(alive.get(p.parent)) and is_daemon(p))
         return sorted(p.pid for p in workers if belongs(p))
 
 
@@ -129,7 +129,7 @@ class Run:
 _DAEMONS = ("pyspark.daemon", "holdfast.spark.daemon")
 
 
-def _is_daemon(process: Process | None) -> bool:
+def is_daemon(process: Process | None) -> bool:
     """Whether this is the process that Spark starts workers from, or one of these workers."""
     return process is not None and any(name in process.command for name in _DAEMONS)
 

@@ -19,6 +19,7 @@ from holdfast.driver.job_events import (
     AwaitTurn,
     Broken,
     CancelRequested,
+    Cause,
     ChangePlan,
     CheckpointEnded,
     EndJob,
@@ -32,9 +33,12 @@ from holdfast.driver.job_events import (
     PlanChanged,
     PlanRefused,
     ReportFailure,
+    ReportRescale,
     ReportStatus,
     RescaleRequested,
     RunEpoch,
+    SlotsMissing,
+    StartAbandoned,
     StartAttempt,
     StopAttempt,
     TakeCheckpoint,
@@ -44,7 +48,8 @@ from holdfast.driver.job_events import (
 )
 from holdfast.driver.restart import GiveUp, Restart, RestartPolicy, make_policy
 from holdfast.errors import InternalError, JobExecutionError
-from holdfast.plan.model import Defaults, Plan
+from holdfast.plan.model import Plan
+from tests.driver.plans import planned
 
 RUNNING = ReportStatus(JobStatus.RUNNING)
 RESTARTING = ReportStatus(JobStatus.RESTARTING)
@@ -55,7 +60,7 @@ CANCELLED = EndJob(Outcome.CANCELLED)
 
 BOOM = JobExecutionError("boom")
 BANG = JobExecutionError("bang")
-WIDER = Plan("wider", {}, (), (), Defaults(2))
+NARROW, WIDER = planned(1), planned(2)
 #: the delay of the restart policy in these tests
 DELAY = 50
 
@@ -85,11 +90,14 @@ class Job:
         reruns: bool = True,
         resizes: bool = True,
         policy: RestartPolicy | None = None,
+        plan: Plan = NARROW,
+        least_slots: int = 1,
     ) -> None:
         abilities = Abilities(reruns, resizes)
-        traits = JobTraits("job", checkpoints, checkpoints or listeners, abilities)
+        closes = checkpoints or listeners
+        traits = JobTraits("job", checkpoints, closes, abilities, least_slots)
         strategy = RestartStrategies.fixed_delay_restart(restarts, DELAY)
-        self.machine = JobMachine(traits, policy or make_policy(strategy, checkpoints))
+        self.machine = JobMachine(traits, policy or make_policy(strategy, checkpoints), plan)
 
     def tell(self, *events: JobEvent) -> list[JobInstruction]:
         """Tell the machine of events; returns all that it said."""
@@ -129,6 +137,12 @@ class Job:
         return self.machine.status
 
 
+def asking(request: int) -> list[JobInstruction]:
+    """What follows a request for the wider plan."""
+    told = ReportRescale(request, Cause.UPDATE_REQUIREMENT, WIDER, WIDER)
+    return [told, TakeCheckpoint(request)]
+
+
 def started(**traits: Any) -> Job:
     """A job whose first attempt runs and waits for a turn."""
     job = Job(**traits)
@@ -159,6 +173,23 @@ def waiting(restarts: int = 1, checkpoints: bool = False) -> Job:
     job.tell(TurnCame(), ActionFailed(BOOM, 0), AttemptStopped())
     assert job.machine.action == Wait(DELAY)
     return job
+
+
+# The start
+
+
+def test_a_job_whose_first_start_fails_is_not_started_again() -> None:
+    job = Job(restarts=1)
+    said = job.tell(JobStarting(), ActionFailed(BOOM, 0), AttemptStopped())
+    assert said[-1] == EndJob(Outcome.FAILED, BOOM)
+
+
+def test_a_job_that_loses_a_machine_in_its_first_start_is_started_again() -> None:
+    job = Job(restarts=1)
+    job.tell(JobStarting(), ActionFailed(BOOM, 0, lost=True), AttemptStopped())
+    assert job.machine.action == Wait(DELAY)
+    assert job.tell(TimeIsUp()) == [StartAttempt(1)]
+    assert job.tell(AttemptStarted()) == [RUNNING, AwaitTurn()]
 
 
 # The end of the input
@@ -544,7 +575,7 @@ def test_a_discarded_epoch_is_a_failure_if_the_engine_cannot_run_it_again() -> N
 def test_a_rescale_takes_a_checkpoint_and_goes_on_from_it_with_the_other_plan() -> None:
     job = started(checkpoints=True)
     job.tell(TurnCame())
-    assert job.tell(RescaleRequested(7, WIDER)) == [TakeCheckpoint(7)]
+    assert job.tell(RescaleRequested(7, WIDER)) == asking(7)
     # the epoch that runs has begun without it
     assert job.tell(EpochCommitted(0), TurnCame()) == [AwaitTurn(), RunEpoch(1)]
     assert job.tell(CheckpointEnded(7)) == []
@@ -560,7 +591,7 @@ def test_a_rescale_takes_a_checkpoint_and_goes_on_from_it_with_the_other_plan() 
 def test_a_job_can_be_rescaled_again() -> None:
     job = starting_anew()
     job.tell(AttemptStarted())
-    assert job.tell(RescaleRequested(2, WIDER)) == [TakeCheckpoint(2)]
+    assert job.tell(RescaleRequested(2, WIDER)) == asking(2)
     job.tell(TurnCame(), CheckpointEnded(2), EpochCommitted(2, complete=True))
     job.tell(TurnCame(), EpochCommitted(3))
     assert job.tell(AttemptStopped()) == [RESTARTING, ChangePlan(WIDER)]
@@ -573,7 +604,7 @@ def test_a_plan_that_is_refused_leaves_the_job_with_its_old_one() -> None:
     assert job.tell(AttemptStarted(), TurnCame()) == [RUNNING, AwaitTurn(), RunEpoch(2)]
     # it stays, and may be asked again
     assert job.tell(EpochCommitted(2), TurnCame()) == [AwaitTurn(), RunEpoch(3)]
-    assert job.tell(RescaleRequested(2, WIDER)) == [TakeCheckpoint(2)]
+    assert job.tell(RescaleRequested(2, WIDER)) == asking(2)
 
 
 def test_a_rescale_whose_checkpoint_fails_is_answered_with_that() -> None:
@@ -581,7 +612,7 @@ def test_a_rescale_whose_checkpoint_fails_is_answered_with_that() -> None:
     job.tell(RescaleRequested(1, WIDER), TurnCame())
     assert job.tell(CheckpointEnded(1, BOOM)) == [AnswerRescale(1, BOOM)]
     assert job.tell(EpochCommitted(0), TurnCame()) == [AwaitTurn(), RunEpoch(1)]
-    assert job.tell(RescaleRequested(2, WIDER)) == [TakeCheckpoint(2)]
+    assert job.tell(RescaleRequested(2, WIDER)) == asking(2)
 
 
 @pytest.mark.parametrize("failure", [None, BOOM])
@@ -598,7 +629,7 @@ def test_the_checkpoint_of_another_request_is_nothing_to_a_rescale(
 
 def test_one_rescale_at_a_time() -> None:
     job = started(checkpoints=True)
-    assert job.tell(RescaleRequested(1, WIDER)) == [TakeCheckpoint(1)]
+    assert job.tell(RescaleRequested(1, WIDER)) == asking(1)
     refused = Saying("job 'job' is being rescaled already")
     later: list[list[JobEvent]] = [
         [],
@@ -752,7 +783,7 @@ def test_statuses_are_reported_when_they_change() -> None:
 #: how to bring a job to an action, and all events that end it
 ACTIONS: list[tuple[list[JobEvent], set[type]]] = [
     ([], {JobStarting}),
-    ([JobStarting()], {AttemptStarted, ActionFailed}),
+    ([JobStarting()], {AttemptStarted, SlotsMissing, ActionFailed}),
     ([AttemptStarted()], {TurnCame, ActionFailed}),
     (
         [RescaleRequested(1, WIDER), TurnCame(), CheckpointEnded(1)],
@@ -767,6 +798,8 @@ ACTIONS: list[tuple[list[JobEvent], set[type]]] = [
 ENDINGS: list[JobEvent] = [
     JobStarting(),
     AttemptStarted(),
+    SlotsMissing(9, 2, 1, 0),
+    StartAbandoned(),  # only if it is cancelled
     TurnCame(),
     EpochCommitted(0),
     EpochDiscarded(0, BOOM, 0),

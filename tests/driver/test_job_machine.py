@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from holdfast.checkpoint.events import Outcome
 from holdfast.common.job_status import JobStatus
 from holdfast.common.restart_strategy import RestartStrategies
+from holdfast.datastream.engines import needed_slots
 from holdfast.driver.job import JobMachine
 from holdfast.driver.job_events import (
     Abilities,
@@ -22,6 +23,7 @@ from holdfast.driver.job_events import (
     AwaitTurn,
     Broken,
     CancelRequested,
+    Cause,
     ChangePlan,
     CheckpointEnded,
     EndJob,
@@ -34,9 +36,13 @@ from holdfast.driver.job_events import (
     PlanChanged,
     PlanRefused,
     ReportFailure,
+    ReportRescale,
     ReportStatus,
     RescaleRequested,
     RunEpoch,
+    SlotsCame,
+    SlotsMissing,
+    StartAbandoned,
     StartAttempt,
     StopAttempt,
     TakeCheckpoint,
@@ -44,16 +50,19 @@ from holdfast.driver.job_events import (
     TurnCame,
     Wait,
 )
+from holdfast.driver.rescaling import fitting
 from holdfast.driver.restart import make_policy
 from holdfast.errors import JobExecutionError
-from holdfast.plan.model import Defaults, Plan
+from holdfast.plan.model import Plan
+from tests.driver.plans import planned
 
 TRAITS = st.builds(
     JobTraits,
     name=st.just("job"),
-    takes_checkpoints=st.sampled_from([True, True, False]),
+    takes_checkpoints=st.sampled_from([True, True, True, False]),
     closes=st.booleans(),
     abilities=st.builds(Abilities, st.booleans(), st.sampled_from([True, True, False])),
+    least_slots=st.sampled_from([1, 1, 2, 3]),
 )
 #: mostly things go well, and mostly nothing ends
 SELDOM = st.sampled_from([False] * 14 + [True])
@@ -64,6 +73,7 @@ ENDS = {
     Outcome.CANCELLED: JobStatus.CANCELED,
     Outcome.FAILED: JobStatus.FAILED,
 }
+FOUR = planned(4, source=2)
 #: the delay before each restart
 DELAY = 10
 #: how often an epoch is run in all
@@ -89,14 +99,21 @@ class Attempt:
     permanent: bool = False
     #: the job was being cancelled when it failed
     cancelling: bool = False
+    #: the slots that it found, if they were too few
+    found: int | None = None
+    #: its start was not waited for
+    abandoned: bool = False
     stopped: bool = False
 
 
 @dataclass
 class Rescale:
-    """What happened to a request for another plan."""
+    """What happened to a change of plan: somebody asked for it, or slots have come or gone."""
 
     plan: Plan
+    cause: Cause = Cause.UPDATE_REQUIREMENT
+    #: everybody was told of it
+    told: bool = False
     #: what it was answered with
     answers: list[BaseException | None] = field(default_factory=list)
     #: a checkpoint was asked for; it is complete; an epoch ended after that; there is none
@@ -111,6 +128,13 @@ class Rescale:
     def asks(self) -> bool:
         """Whether it has yet to hear of its checkpoint."""
         return self.taken and not self.complete and not self.failed
+
+    @property
+    def is_in_the_way(self) -> bool:
+        """Whether nobody else may ask for another plan."""
+        narrowing = self.cause is Cause.RECOVERABLE_FAILOVER
+        by_user = self.cause is Cause.UPDATE_REQUIREMENT
+        return not self.answers and not narrowing and (by_user or self.complete)
 
     @property
     def may_leave(self) -> bool:
@@ -129,7 +153,8 @@ class Job(RuleBasedStateMachine):
         #: how many actions lie between two disturbances, and how many since the last
         self.patience, self.calm = patience, 0
         strategy = RestartStrategies.fixed_delay_restart(restarts, DELAY)
-        self.it = JobMachine(traits, make_policy(strategy, traits.takes_checkpoints))
+        self.it = JobMachine(traits, make_policy(strategy, traits.takes_checkpoints), FOUR)
+        self.wanted = self.plan = FOUR
         self.now = 0
         self.action: Action | None = None
         self.attempts: list[Attempt] = []
@@ -176,7 +201,11 @@ class Job(RuleBasedStateMachine):
                 self.attempts[-1].stopped = True
                 self.do(AttemptStopped())
             case ChangePlan(plan):
-                self.open_rescale(plan).in_place = True
+                change = self.open_rescale(plan)
+                change.in_place = True
+                self.plan = plan
+                if change.cause is Cause.UPDATE_REQUIREMENT:
+                    self.wanted = plan
                 self.do(PlanChanged())
             case Wait(ms):
                 self.now += ms
@@ -210,12 +239,16 @@ class Job(RuleBasedStateMachine):
     def go_wrong(self, data: st.DataObject, after: int) -> None:
         self.now += after
         match self.action:
-            case StartAttempt() | AwaitTurn():
+            case StartAttempt():
+                data.draw(st.sampled_from([self.fail, self.miss_slots]))(data)
+            case AwaitTurn():
                 self.fail(data)
             case RunEpoch():
                 data.draw(st.sampled_from([self.fail, self.discard_epoch]))(data)
             case ChangePlan(plan):
                 rescale, failure = self.open_rescale(plan), JobExecutionError("too wide")
+                if rescale.cause is Cause.RECOVERABLE_FAILOVER:
+                    self.failures.append(failure)
                 self.do(PlanRefused(failure))
                 assert rescale.answers == [failure]
             case Wait():
@@ -232,6 +265,37 @@ class Job(RuleBasedStateMachine):
         attempt.failure, attempt.permanent = failure, not data.draw(st.integers(0, 3))
         attempt.cancelling = self.cancelled
         self.do(ActionFailed(failure, self.now, attempt.permanent))
+
+    @precondition(lambda self: self.is_reading and self.traits.takes_checkpoints)
+    @rule(data=st.data())
+    def lose_a_host(self, data: st.DataObject) -> None:
+        """Its slots are lost, and the next attempt does not find others."""
+        self.attempts[-1].failure = JobExecutionError("a slot is lost")
+        self.failures.append(self.attempts[-1].failure)
+        self.do(ActionFailed(self.failures[-1], self.now))
+        while isinstance(self.action, StopAttempt | Wait):
+            self.go_well(back=1, finishes=False, completes=False, stops=False)
+        if isinstance(self.action, StartAttempt):
+            self.miss_slots(data)
+
+    @property
+    def is_reading(self) -> bool:
+        return isinstance(self.action, AwaitTurn | RunEpoch) and not self.cancelled
+
+    def miss_slots(self, data: st.DataObject) -> None:
+        attempt, needed = self.attempts[-1], needed_slots(self.plan)
+        attempt.found = data.draw(st.integers(0, needed - 1))
+        attempt.abandoned = self.cancelled
+        if attempt.abandoned and data.draw(st.booleans()):
+            self.do(StartAbandoned())
+            return
+        self.rescales.append(Rescale(self.plan, Cause.RECOVERABLE_FAILOVER))
+        number = len(self.rescales) - 1
+        attempt.failure = None if attempt.abandoned else JobExecutionError("too few slots")
+        self.do(SlotsMissing(number, needed, attempt.found, self.now))
+        if self.it._failed is not None:
+            attempt.failure = self.it._failed.failure
+            self.failures.append(attempt.failure)
 
     def discard_epoch(self, data: st.DataObject) -> None:
         for _ in range(data.draw(st.sampled_from([1, RUNS]))):
@@ -253,13 +317,31 @@ class Job(RuleBasedStateMachine):
     @rule()
     def ask_for_another_plan(self) -> None:
         self.calm = 0
-        free = all(rescale.answers for rescale in self.rescales)
+        free = not any(rescale.is_in_the_way for rescale in self.rescales)
         accepts = free and not self.ended and self.traits.abilities.resizes
-        rescale = Rescale(Plan(f"plan {len(self.rescales)}", {}, (), (), Defaults(1)))
+        number = len(self.rescales)
+        rescale = Rescale(replace(planned(1 + number % 5), name=f"plan {number}"))
         self.rescales.append(rescale)
         self.do(RescaleRequested(len(self.rescales) - 1, rescale.plan))
         assert rescale.taken == accepts
         assert bool(rescale.answers) == (not accepts)
+
+    @precondition(lambda self: self.calm >= self.patience and not self.ended)
+    @rule(slots=st.integers(0, 6))
+    def see_slots(self, slots: int) -> None:
+        """There are slots that the job does not have."""
+        free = not any(r.told and not r.answers and not r.in_place for r in self.rescales)
+        free = free and all(r.answers for r in self.rescales if r.told)
+        wider = fitting(self.wanted, slots)
+        grows = wider is not None and needed_slots(wider) > needed_slots(self.plan)
+        reduced = self.plan is not self.wanted
+        self.rescales.append(Rescale(self.wanted, Cause.NEW_RESOURCE_AVAILABLE))
+        self.do(SlotsCame(len(self.rescales) - 1, slots))
+        told = self.rescales[-1].told
+        assert not told or (reduced and grows and not self.cancelled)
+        assert told or not (reduced and grows and free and not self.cancelled)
+        if told:
+            assert needed_slots(self.rescales[-1].plan) <= slots
 
     @precondition(lambda self: any(r.asks for r in self.rescales) and not self.ended)
     @rule(fails=SELDOM)
@@ -319,7 +401,7 @@ class Job(RuleBasedStateMachine):
                 assert len(actions) == cut
             case Broken():
                 assert len(actions) == (not ended)
-            case RescaleRequested() | CheckpointEnded():
+            case RescaleRequested() | SlotsCame() | CheckpointEnded():
                 assert not actions
             case _:
                 assert len(actions) == (not ended)
@@ -329,6 +411,7 @@ class Job(RuleBasedStateMachine):
         for instruction in instructions:
             self.obey(instruction)
         assert self.it.action == self.action
+        assert (self.it.plan, self.it.wanted) == (self.plan, self.wanted)
         if isinstance(self.action, EndJob):
             assert self.it.status is ENDS[self.action.outcome]
         if isinstance(event, AttemptStopped) and isinstance(self.action, Wait):
@@ -346,9 +429,15 @@ class Job(RuleBasedStateMachine):
                 assert restart_ms in (None, DELAY)
             case TakeCheckpoint(request):
                 self.rescales[request].taken = True
+            case ReportRescale(request, cause, plan, wanted):
+                change = self.rescales[request]
+                assert cause is change.cause
+                assert wanted is (plan if cause is Cause.UPDATE_REQUIREMENT else self.wanted)
+                change.told, change.plan = True, plan
             case AnswerRescale(request, failure):
                 self.check_answer(self.rescales[request], failure)
                 self.rescales[request].answers.append(failure)
+                self.rescales[request].in_place &= failure is None
             case _:
                 self.check_action(instruction)
                 self.action = instruction
@@ -379,11 +468,14 @@ class Job(RuleBasedStateMachine):
             case ChangePlan(plan):
                 assert isinstance(self.action, StopAttempt)
                 assert self.status is JobStatus.RESTARTING
-                assert self.attempts[-1].failure is None
-                assert self.open_rescale(plan).complete
+                if self.attempts[-1].found is not None:
+                    self.check_narrowing(plan, self.attempts[-1].found)
+                else:
+                    assert self.attempts[-1].failure is None
+                    assert self.open_rescale(plan).complete
                 self.changes += 1
             case Wait(ms):
-                assert isinstance(self.action, StopAttempt)
+                assert isinstance(self.action, StopAttempt | ChangePlan)
                 assert self.attempts[-1].failure is not None
                 assert not self.attempts[-1].permanent
                 assert self.attempts[0].runs
@@ -391,6 +483,16 @@ class Job(RuleBasedStateMachine):
                 assert ms == DELAY
             case EndJob():
                 self.check_end(action)
+
+    def check_narrowing(self, plan: Plan, found: int) -> None:
+        """A job goes on with fewer slots, from its last checkpoint."""
+        assert self.traits.takes_checkpoints
+        assert self.traits.abilities.resizes
+        assert self.restarts > 0
+        assert self.attempts[0].runs
+        assert not self.cancelled
+        assert self.traits.least_slots <= found
+        assert needed_slots(plan) <= found
 
     def open_rescale(self, plan: Plan) -> Rescale:
         (found,) = [r for r in self.rescales if r.plan is plan and not r.answers]
@@ -434,13 +536,17 @@ class Job(RuleBasedStateMachine):
     def check_stop(self) -> None:
         attempt = self.attempts[-1]
         assert not attempt.stopped
-        if attempt.failure is None:
+        if attempt.abandoned:
+            assert self.cancelled
+        elif attempt.failure is None:
             assert isinstance(self.action, RunEpoch)
             at_once = attempt.finished and not self.traits.closes
             assert attempt.closing or at_once
 
     def check_end(self, order: EndJob) -> None:
-        assert all(rescale.answers for rescale in self.rescales)
+        told = [r for r in self.rescales if r.told or r.cause is Cause.UPDATE_REQUIREMENT]
+        assert all(len(rescale.answers) == 1 for rescale in told)
+        assert not any(rescale.answers for rescale in self.rescales if rescale not in told)
         attempt = self.attempts[-1]
         failed = self.broken or attempt.failure is not None
         match order.outcome:

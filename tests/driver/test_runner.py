@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.engine import PlannedJob
 from holdfast.driver.job_events import StartAttempt
+from holdfast.driver.outcome import AbandonedError, SlotsMissingError
 from holdfast.driver.reports import attempts_of, checkpoints_of, epochs_of
 from holdfast.driver.runner import JobRunner
 from holdfast.driver.start import Start
@@ -44,6 +46,7 @@ class Engine(LocalEngine):
         super().__init__(1, None, ManualClock(), None, settings)
         self.failing: dict[str, BaseException] = {}
         self.started: list[int] = []
+        self.slots: int | None = None
         self.waiting = threading.Event()
         self.may_go_on = threading.Event()
         self.may_go_on.set()
@@ -64,6 +67,9 @@ class Engine(LocalEngine):
         self.waiting.set()
         assert self.may_go_on.wait(LONGEST)
         self._perhaps_fail("await_turn")
+
+    def available_slots(self) -> int | None:
+        return self.slots
 
     def check(self) -> None:
         self._perhaps_fail("check")
@@ -267,6 +273,59 @@ def test_a_start_that_fails_later_is_tried_again(job: JobRunner, engine: Engine)
     assert job.over.wait(LONGEST)
     assert job.status is JobStatus.FAILED
     assert [attempt.failure for attempt in attempts_of(job.history)] == ["no room", "no room"]
+
+
+def test_a_job_goes_on_with_fewer_slots_and_back(
+    tmp_path: Path, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    job = make(tmp_path, engine, holdfast_slots_stable="0 s")
+    job.start()
+    job.checkpoint().result(LONGEST)
+    with held(engine):
+        engine.failing["await_turn"] = JobExecutionError("lost")
+        engine.failing["start"] = SlotsMissingError(2, 1)
+    with held(engine):
+        assert parallelism_of(job.plan, "sums") == 1
+        assert [seen.cause for seen in job.history.rescales.values()] == ["RECOVERABLE_FAILOVER"]
+        engine.slots = 2
+    until(lambda: [seen.ended is None for seen in job.history.rescales.values()] == [False, False])
+    assert parallelism_of(job.plan, "sums") == 2
+    fewer, back = job.history.rescales.values()
+    assert (fewer.reason, back.reason) == ("SUCCEEDED", "SUCCEEDED")
+    assert (fewer.slots_before, fewer.slots_after, fewer.slots_desired) == (2, 1, 2)
+    assert (back.cause, back.slots_after) == ("NEW_RESOURCE_AVAILABLE", 2)
+    # what was lost was a failure, and that there were too few slots was none
+    assert [attempt.failure for attempt in attempts_of(job.history)] == ["lost", None, None, None]
+    told = "job 'running' is to run on 1 instead of 2 task slots (2 are wanted): "
+    assert f"{told}there are fewer task slots" in caplog.messages
+    ended(job)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LONGEST
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_start_that_waits_for_slots_can_be_cancelled(
+    job: JobRunner, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(attempt: int, start: Start | None) -> None:
+        assert cancelled.wait(LONGEST)
+        raise AbandonedError("the job is cancelled")
+
+    cancelled = threading.Event()
+    job.start()
+    with held(engine):
+        monkeypatch.setattr(engine, "abandon", cancelled.set)
+        monkeypatch.setattr(engine, "start", wait)
+        engine.failing["await_turn"] = JobExecutionError("lost")
+    until(lambda: job.machine.action == StartAttempt(1))
+    job.cancel()
+    assert job.over.wait(LONGEST)
+    assert job.status is JobStatus.CANCELED
 
 
 def test_an_attempt_that_does_not_stop_well_ends_all_the_same(

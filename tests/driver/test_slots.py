@@ -17,7 +17,7 @@ from holdfast.driver.slots import Slots
 from holdfast.errors import JobExecutionError
 from holdfast.runtime.blocks import Header, Kind, encode_header
 from holdfast.runtime.peers import connect, listen
-from holdfast.runtime.protocol import Acknowledgement, EpochTask
+from holdfast.runtime.protocol import Acknowledgement, EpochTask, StoredState
 from holdfast.runtime.resident.messages import (
     Frame,
     Hello,
@@ -27,6 +27,7 @@ from holdfast.runtime.resident.messages import (
     decode_welcome,
     encode,
 )
+from holdfast.state.chain import Chain
 
 #: longer than anything here takes, in seconds
 LONG = 60.0
@@ -144,18 +145,59 @@ def test_a_slot_that_comes_back_to_its_host_has_its_number_again() -> None:
     assert slots.hosts == ("a", "b")
 
 
-def acknowledged(records: int = 0) -> Frame:
+def acknowledged(records: int = 0, storing: bool = False) -> Frame:
     """What a subtask says at the end of a round."""
-    ack = Acknowledgement(0, 0, "stamp", {}, (), False, False, records, 0, 0, {}, {})
+    ack = Acknowledgement(
+        0, 0, "stamp", {}, Chain(), False, False, records, 0, 0, {}, {}, storing=storing
+    )
     header = Header(Kind.ACKNOWLEDGEMENT, 1, 0, -1, 0, 0, 0, 0, "stamp")
     return Frame(Say.BLOCK, memoryview(encode_header(header)), memoryview(encode(ack)))
 
 
 def test_a_job_without_data_has_fewer_rounds() -> None:
-    assert Rounds.pause(0.02, idle=0.9) == 0.02
-    assert Rounds.pause(0.02, idle=2.0) == 0.2
-    assert Rounds.pause(0.02, idle=3600.0) == 1.0
-    assert Rounds.pause(5.0, idle=3600.0) == 5.0
+    rounds = Rounds("job", 0, 6)
+    assert rounds.pause(0.02, idle=0.9) == 0.02
+    assert rounds.pause(0.02, idle=2.0) == 0.2
+    assert rounds.pause(0.02, idle=3600.0) == 1.0
+    assert rounds.pause(5.0, idle=3600.0) == 5.0
+
+
+def test_a_job_of_many_subtasks_has_fewer_rounds() -> None:
+    assert Rounds("job", 0, 99).pause(0.02, idle=0.0) == 0.02
+    assert Rounds("job", 0, 1000).pause(0.02, idle=0.0) == pytest.approx(0.75)
+    assert Rounds("job", 0, 1000).pause(5.0, idle=0.0) == 5.0
+
+
+def test_a_round_begins_when_the_last_state_is_stored_not_with_each() -> None:
+    rounds = Rounds("job", 0, 2)
+    rounds.begin([EpochTask("job", 0, 1, 0, (), quota=1, checkpoint=1)])
+    rounds.take(0, stored(0))  # it may be faster than another subtask is at its barrier
+    for _ in range(2):
+        rounds.take(0, acknowledged(storing=True))
+    rounds.take_outcome()
+    assert not rounds.has_stored
+    rounds.take(1, stored(1))
+    assert rounds.has_stored
+    assert len(rounds.take_stored()) == 2
+    assert not rounds.has_stored
+
+
+def test_a_state_that_failed_is_told_at_once() -> None:
+    rounds = Rounds("job", 0, 2)
+    rounds.begin([EpochTask("job", 0, 1, 0, (), quota=1, checkpoint=1)])
+    for _ in range(2):
+        rounds.take(0, acknowledged(storing=True))
+    rounds.take_outcome()
+    rounds.take(0, stored(0, "the disk is full"))
+    assert rounds.has_stored
+    assert [state.failure for state in rounds.take_stored()] == ["the disk is full"]
+    assert not rounds.has_stored
+
+
+def stored(subtask: int, failure: str | None = None) -> Frame:
+    """What a slot says when a state is stored, or could not be."""
+    data = encode(StoredState(1, 0, subtask, Chain(), failure))
+    return Frame(Say.STORED, memoryview(b""), memoryview(data))
 
 
 def test_it_is_known_whether_a_round_carried_a_record() -> None:

@@ -20,11 +20,13 @@ from holdfast.history.events import (
     EpochEnded,
     Event,
     JobBegan,
+    RescaleSeen,
     StateLoaded,
     StatusChanged,
     SubtaskCheckpoint,
     SubtaskFigures,
     SubtasksSeen,
+    VertexRescale,
 )
 from holdfast.history.job import JobHistory
 from holdfast.history.journal import SUFFIX, Journal, open_journal, read_journal
@@ -50,6 +52,8 @@ EVENTS: list[Event] = [
         subtasks={"v": [SubtaskCheckpoint(11, 1, 2, 3, 4, 5, 6), None]},
     ),
     SubtasksSeen(5, {"v": [SubtaskFigures(records_in=3, watermark=-7)]}, {"uid": {"0": {"m": 1}}}),
+    RescaleSeen(1, "RECOVERABLE_FAILOVER", 5, 4, 4, 2, {"v": VertexRescale("Map", 4, 4, 2)}),
+    RescaleSeen(2, "UPDATE_REQUIREMENT", 5, 2, 2, 2, {}, 9, "EXCEPTION_OCCURRED", "no"),
     AttemptFailed(0, 6, "ValueError", "no", "trace\n<b>", "Map", 1),
 ]
 

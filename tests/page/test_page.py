@@ -16,6 +16,7 @@ from holdfast.history.journal import SUFFIX, Journal
 from holdfast.rest.site import Files
 from tests.page.conftest import OpenPage, expect, keep
 from tests.page.jobs import Trouble, finite, orders
+from tests.page.reverse_proxy import below
 from tests.serving import JOB_ID, LocalJob, checkpoints_in, served
 
 NAME = "<img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -176,6 +177,22 @@ def test_savepoint(open_page: OpenPage, url: str, job: LocalJob, directory: Path
     expect(page, re.compile("The savepoint is complete"), "#notes")
     said = page.locator(".note.good span").inner_text()
     assert Path(said.split(": ", 1)[1]).is_relative_to(directory / "savepoints")
+
+
+def test_below_a_path_of_a_proxy(open_page: OpenPage, url: str, job: LocalJob) -> None:
+    """The page finds its parts, its figures and its actions below any path."""
+    with below("/proxy/application_17_0001/", url) as shown:
+        page = open_page(shown)
+        page.get_by_role("link", name=NAME).click()
+        expect(page, "live", "#link")
+        page.locator(".vertex").first.wait_for()
+        page.get_by_role("button", name="Savepoint…").click()
+        page.get_by_role("button", name="Take a savepoint").click()
+        expect(page, "Taking a savepoint", "#notes")
+        job.run.epoch()
+        expect(page, re.compile("The savepoint is complete"), "#notes")
+        assert page.url.startswith(f"{shown}#/jobs/")
+        page.goto("about:blank")
 
 
 def test_a_savepoint_elsewhere_is_refused_in_words(open_page: OpenPage, url: str) -> None:

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.common import JobStatus
+from holdfast.driver.job_events import Cause
+from holdfast.driver.rescaling import rescaled
+from holdfast.errors import JobExecutionError
 from holdfast.history.journal import open_journal
 from holdfast.rest.site import Files
 from tests.rest.conftest import Serve
@@ -22,6 +25,8 @@ PATHS = [
     "/checkpoints",
     "/checkpoints/config",
     "/checkpoints/details/1",
+    "/rescales/history",
+    "/rescales/overview",
     "/resource-requirements",
 ]
 
@@ -42,6 +47,11 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalJob, 
         job.run.recover()
         job.run.epoch(checkpoint=True)
         job.run.epoch(checkpoint=True)
+        plan = job.run.plan
+        job.recorder.rescale(1, Cause.RECOVERABLE_FAILOVER, plan, rescaled(plan, 1), plan)
+        job.recorder.rescale_ended(1, None, "SUCCEEDED")
+        job.recorder.rescale(2, Cause.NEW_RESOURCE_AVAILABLE, rescaled(plan, 1), plan, plan)
+        job.recorder.rescale_ended(2, JobExecutionError("no"), "EXCEPTION_OCCURRED")
         job.fail()
         job.recorder.status(JobStatus.FAILED)
         job.recorder.close()
@@ -103,3 +113,24 @@ def test_nothing_can_be_done_to_it(ask: Client) -> None:
         assert reply.status == 409
         assert "does not run: it is FAILED" in reply.error
     assert ask.job("/state/value?operator=counts&state=count&key=1").status == 409
+
+
+def test_changes_of_parallelism_are_rows_with_the_names_of_flink(ask: Client) -> None:
+    back, fewer = ask.job("/rescales/history").json
+    assert (fewer["triggerCause"], back["triggerCause"]) == (
+        "RECOVERABLE_FAILOVER",
+        "NEW_RESOURCE_AVAILABLE",
+    )
+    assert (fewer["terminalState"], fewer["terminatedReason"]) == ("COMPLETED", "SUCCEEDED")
+    assert (back["terminalState"], back["failure"]) == ("FAILED", "no")
+    assert fewer["duration"] == fewer["endTimestampInMillis"] - fewer["startTimestampInMillis"]
+    (slots,) = fewer["slots"].values()
+    assert slots["postRescaleSlots"] == 1
+    assert slots["preRescaleSlots"] == slots["desiredSlots"] == 2
+    vertices = {one["jobVertexName"]: one for one in fewer["vertices"].values()}
+    assert all(one["postRescaleParallelism"] == 1 for one in vertices.values())
+    overview = ask.job("/rescales/overview").json
+    counts = {"ignored": 0, "inProgress": 0, "completed": 1, "failed": 1}
+    assert overview["rescalesCounts"] == counts
+    assert overview["latest"]["failed"] == back
+    assert overview["latest"]["ignored"] is None

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.datastream.engines import needed_slots
 from holdfast.driver.engine import Engine, PlannedJob
 from holdfast.driver.job_events import Abilities
-from holdfast.driver.outcome import EpochOutcome
+from holdfast.driver.outcome import EpochOutcome, SlotsMissingError
 from holdfast.driver.start import Start
 from holdfast.errors import HoldfastError, JobDefinitionError
 from holdfast.runtime.job import JobCode, make_job_code
@@ -20,6 +21,10 @@ from tests.simulation.world import Violation, World
 
 if TYPE_CHECKING:
     from tests.simulation.reign import Reign
+
+
+#: more than any plan of the job needs
+_SLOTS = 5
 
 
 class SimulatedEngine(Engine):
@@ -126,7 +131,11 @@ class EpochsEngine(SimulatedEngine):
 
 
 class ResidentEngine(SimulatedEngine):
-    """Sends marks through a stream that goes on by itself."""
+    """Sends marks through a stream that goes on by itself.
+
+    Attributes:
+        slots: how many there are now; a driver begins with slots enough.
+    """
 
     abilities = Abilities(reruns=False, resizes=True, keeps_state=True)
     _job: PlannedJob
@@ -136,6 +145,7 @@ class ResidentEngine(SimulatedEngine):
         super().__init__(world, code)
         self._cluster = cluster
         self._cuts: dict[int, Counter[Any]] = {}
+        self.slots = _SLOTS
 
     def _take_plan(self, job: PlannedJob, code: JobCode) -> None:
         self._job, self._plan_code = job, code
@@ -149,13 +159,37 @@ class ResidentEngine(SimulatedEngine):
         return self._cuts[checkpoint]
 
     def start(self, attempt: int, start: Start | None) -> None:
+        self._await_slots(attempt)
         super().start(attempt, start)
         self._cuts.clear()
         self._cluster.start(self._job, self._plan_code, attempt)
 
+    def _await_slots(self, attempt: int) -> None:
+        needed = needed_slots(self._job.plan)
+        if attempt and self._world.happens("slots are gone"):
+            self.slots = self._world.random.choice(
+                (needed - 1, self._world.random.randrange(needed))
+            )
+            self._world.tell(f"{self.slots} slots are left")
+        if self._world.calm:
+            self.slots = _SLOTS
+        if self.slots < needed:
+            self._world.clock.advance(1000)
+            self._world.step()
+            raise SlotsMissingError(needed, self.slots)
+
+    def available_slots(self) -> int:
+        if self._world.calm:
+            self.slots = _SLOTS
+        elif self._world.happens("slots come back"):
+            self.slots = self._world.random.randint(min(self.slots + 1, _SLOTS), _SLOTS)
+        return self.slots
+
     def await_turn(self, due_ms: int | None = None) -> None:
         super().await_turn(due_ms)
-        self._fleet.go_on(self._world.random.choice((0, 3, 10, 40)))
+        # NB: a job with fewer slots than it wants is to see how they come back, before its end
+        few = self.reign.runner.machine.is_reduced
+        self._fleet.go_on(self._world.random.choice((0, 3) if few else (0, 3, 10, 40)))
 
     def _execute(self, tasks: Sequence[EpochTask]) -> EpochOutcome:
         outcome = self._fleet.round(tasks)

@@ -124,6 +124,8 @@ class Life:
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.attempts": choice(("1", "2", "5")),
             "restart-strategy.fixed-delay.delay": "10ms",
+            "holdfast.slots.min": "2" if self.world.seed % 7 == 0 else "1",
+            "holdfast.slots.stable": "100ms" if self.world.seed % 5 == 0 else "0ms",
         }
 
     # Drivers
@@ -245,6 +247,10 @@ class Life:
         self.perhaps_crash()
         self._calm_after += 4
         self.world.calm = False
+
+    def go_on_with_fewer_slots(self) -> None:
+        """Let the job see how they come back."""
+        self._calm_after += 3
 
     def count_epoch(self) -> None:
         self._epochs += 1

@@ -19,12 +19,14 @@ from holdfast.driver.delivery import CollectedRecords
 from holdfast.driver.job_events import (
     ActionFailed,
     AttemptStarted,
+    ChangePlan,
     EndJob,
     EpochCommitted,
     JobEvent,
     JobStarting,
     PlanChanged,
     RunEpoch,
+    SlotsMissing,
     Wait,
 )
 from holdfast.driver.reports import attempts_of, checkpoints_of
@@ -38,6 +40,7 @@ from holdfast.errors import (
     JobExecutionError,
     UserFunctionError,
 )
+from holdfast.plan.model import Plan
 from holdfast.runtime.faults import SimulatedKill
 from holdfast.runtime.protocol import EpochTask
 from tests.simulation.cluster import ClusterGaveUp
@@ -55,6 +58,8 @@ _EXCUSES = (
     "failures in a row are tolerable",
     "the job was drained for a savepoint that failed",
     "has lost its connection to slot",
+    "task slots and found",
+    "there are not enough slots for that plan",
 )
 #: a missing file, or a snapshot that could not be taken though nobody let it fail
 _UNEXPLAINED = re.compile(
@@ -93,6 +98,9 @@ class Reign:
         #: the last epoch that read, if the job then left for another plan
         self._left_at: int | None = None
         self._restarts = 0
+        #: the parallelism that the job is to have; how many slots its last start found, if too few
+        self._wanted = self._widths()
+        self._found: int | None = None
         #: completed, and not told to listeners in an accepted epoch yet
         self._untold: set[int] = set()
         self._asked: list[_Asked] = []
@@ -138,10 +146,12 @@ class Reign:
                 self._look(event)
             case ActionFailed():
                 self._fail(event)
+            case SlotsMissing():
+                self._found = event.found
+                self._world.tell(f"an attempt needs {event.needed} slots, and finds {event.found}")
             case PlanChanged():
-                self._left_at = self._read_epoch
-                self._world.counts["the job runs with another plan"] += 1
-                self._watch_book()
+                assert isinstance(action, ChangePlan)
+                self._change_plan(action.plan)
         self._take_answers()
         return event
 
@@ -184,6 +194,30 @@ class Reign:
         if self._accepted_epoch == self._last_epoch and self._engine.tasks:
             self._untold -= set(self._engine.tasks[0].completed)
         self._world.make_space()
+
+    def _change_plan(self, plan: Plan) -> None:
+        """The job has another plan: somebody asked for it, or slots have come or gone."""
+        world, found = self._world, _widths(plan)
+        fewer, self._found = self._found, None
+        asked = [asked for asked in self._asked if asked.what == "rescaling"]
+        if fewer is not None:
+            world.counts["the job goes on with fewer slots"] += 1
+            self._life.go_on_with_fewer_slots()
+            world.tell(f"the job goes on with {fewer} slots: {found}")
+            if found != {uid: min(width, fewer) for uid, width in self._wanted.items()}:
+                raise Violation(f"{self._wanted} is wanted, {fewer} slots are left: {found}")
+        elif asked:
+            self._wanted = found
+        else:
+            world.counts["the job goes back to more slots"] += 1
+            world.tell(f"the job goes back to {found}")
+            width = max(found.values())
+            if found != {uid: min(wanted, width) for uid, wanted in self._wanted.items()}:
+                raise Violation(f"{self._wanted} is wanted, and the job goes back to {found}")
+        if fewer is None:
+            self._left_at = self._read_epoch
+        world.counts["the job runs with another plan"] += 1
+        self._watch_book()
 
     # Epochs
 
@@ -254,6 +288,9 @@ class Reign:
         """Look at what an accepted epoch left: on the disk, and with listeners."""
         world, task = self._world, self._engine.tasks[0]
         self._check_told(task)
+        reduced, found = self.runner.machine.is_reduced, self._widths()
+        if reduced != (found != self._wanted):
+            raise Violation(f"{self._wanted} is wanted, and the job is content with {found}")
         if not task.closing:
             self._read_epoch = task.epoch
         world.tell(f"epoch {task.epoch} is accepted")
@@ -295,7 +332,7 @@ class Reign:
         return self._widths()["totals"]
 
     def _widths(self) -> dict[str, int]:
-        return {op.uid: op.parallelism for op in self.runner.plan.operators.values()}
+        return _widths(self.runner.plan)
 
     def _perhaps_check(self, checkpoint: int) -> None:
         # NB: one that was complete may be superfluous by now
@@ -451,10 +488,17 @@ class Reign:
         numbers = [attempt.number for attempt in attempts_of(history)]
         if numbers != list(range(len(numbers))):
             raise Violation(f"people are told of attempts {numbers}")
+        open_ones = [seen for seen in history.rescales.values() if seen.ended is None]
+        if open_ones:
+            raise Violation(f"nobody is told what became of {open_ones}")
         if self._restarts > self._life.restarts_allowed:
             raise Violation(f"the job was restarted {self._restarts} times")
         if history.status != self.runner.status.name:
             raise Violation(f"the history says {history.status}: {self.runner.status}")
+
+
+def _widths(plan: Plan) -> dict[str, int]:
+    return {op.uid: op.parallelism for op in plan.operators.values()}
 
 
 def _is_unexplained(problem: str) -> bool:

@@ -29,8 +29,10 @@ from holdfast.driver.job_events import (
     StopAttempt,
     Wait,
 )
+from holdfast.driver.rescaling import rescaled
 from holdfast.driver.restart import Restart
 from holdfast.driver.runner import JobRunner
+from holdfast.plan.model import Plan
 from tests.simulation.test_planted_bugs import assert_found
 
 
@@ -164,13 +166,13 @@ def test_a_cancelled_job_changes_its_plan_first(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_second_request_takes_the_place_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the first is never answered."""
-    problem = JobMachine._rescale_problem
+    requested = JobMachine._rescale_requested
 
-    def polite(self: JobMachine) -> str | None:
-        found = problem(self)
-        return None if found == "is being rescaled already" else found
+    def polite(self: JobMachine, event: RescaleRequested) -> list[JobInstruction]:
+        self._rescaling = None
+        return requested(self, event)
 
-    monkeypatch.setattr(JobMachine, "_rescale_problem", polite)
+    monkeypatch.setattr(JobMachine, "_rescale_requested", polite)
     assert_found(among=200)
 
 
@@ -279,3 +281,37 @@ def test_a_cancelled_job_reads_once_more(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(JobMachine, "_handle", slow)
     monkeypatch.setattr(JobMachine, "_next_epoch", next_epoch)
     assert_found(among=200)
+
+
+# Fewer slots than before
+
+
+def test_what_is_wanted_is_forgotten_with_the_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = JobMachine._narrow
+
+    def content(self: JobMachine, plan: Plan) -> list[JobInstruction]:
+        told = narrow(self, plan)
+        self.wanted = plan
+        return told
+
+    monkeypatch.setattr(JobMachine, "_narrow", content)
+    assert_found(among=100, resident=True)
+
+
+def test_operators_that_have_few_subtasks_get_as_many_as_there_are_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def alike(plan: Plan, slots: int) -> Plan | None:
+        return rescaled(plan, {op.uid: slots for op in plan.operators.values()}) if slots else None
+
+    monkeypatch.setattr(job_module, "fitting", alike)
+    assert_found(among=100, resident=True)
+
+
+def test_nobody_is_told_that_the_job_runs_with_fewer_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(self: JobMachine, failure: BaseException | None) -> list[JobInstruction]:
+        self._narrowing = None
+        return []
+
+    monkeypatch.setattr(JobMachine, "_answer_narrowing", silent)
+    assert_found(among=100, resident=True)

@@ -47,6 +47,8 @@ CONSEQUENCES = (
     "the job ended: failed",
     "the job ended: finished",
     "the job ended: stopped",
+    "the job goes back to more slots",
+    "the job goes on with fewer slots",
     "the job runs with another plan",
     "something was asked for while the job ended",
     "two checkpoints were under way at once",

@@ -56,10 +56,22 @@ ODDS = {
     "messages are late": 0.5,
     "a writer is slow": 0.5,
     "a state cannot be written": 0.05,
+    "slots are gone": 0.5,
+    "slots come back": 1.0,
 }
 
 #: those that nothing fails of
-DELAYS = ("a writer is slow", "messages are late", "a slot stalls", "a zombie goes on")
+DELAYS = (
+    "a writer is slow",
+    "messages are late",
+    "a slot stalls",
+    "a zombie goes on",
+    "slots are gone",
+    "slots come back",
+)
+
+#: what came later than the others comes after them, so that seeds keep their climate
+_LATER = ("slots are gone", "slots come back")
 
 #: how often somebody might ask for something while the driver is at a file
 _REQUESTS = 0.03
@@ -128,7 +140,7 @@ class World:
         mildness = self.random.choice((0.15, 0.4, 1)) if self.begins_resident else 1
         return {
             what: odds * self.random.choice((0, 0, 1, 1, 2)) * (1 if what in DELAYS else mildness)
-            for what, odds in sorted(ODDS.items())
+            for what, odds in sorted(ODDS.items(), key=lambda odds: (odds[0] in _LATER, odds[0]))
         }
 
     # Chance

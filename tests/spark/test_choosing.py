@@ -17,6 +17,7 @@ from holdfast.common.engine_options import EngineSetting, engine_setting
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.engines import engine_note, needed_slots
+from holdfast.driver.outcome import AbandonedError
 from holdfast.errors import JobDefinitionError
 from holdfast.plan.model import Plan
 from holdfast.spark.choosing import Facts, await_slots, choose_engine, engine_for, session_facts
@@ -180,7 +181,7 @@ class Waiting:
         self.now += seconds
 
     def wait(self, needed: int) -> Facts:
-        return await_slots(self.read, needed, lambda: self.now, self.sleep)
+        return await_slots(self.read, needed, clock=lambda: self.now, sleep=self.sleep)
 
 
 def test_executors_that_are_on_their_way_are_waited_for() -> None:
@@ -206,6 +207,25 @@ def test_tasks_that_end_are_waited_for_a_moment() -> None:
     busy = Waiting(TIGHT)
     assert busy.wait(4) == TIGHT
     assert 2 < busy.now < 4
+
+
+def test_a_job_that_has_lost_slots_waits_for_others_as_long_as_it_is_told() -> None:
+    session = Waiting(replace(ON_A_CLUSTER, settles_in=-1))
+    found = await_slots(session.read, 5, 60.0, clock=lambda: session.now, sleep=session.sleep)
+    assert found.free < 5
+    assert 59 < session.now < 61
+
+
+def test_a_wait_for_slots_can_be_given_up() -> None:
+    session = Waiting(replace(ON_A_CLUSTER, settles_in=-1))
+
+    def check() -> None:
+        if session.now > 5:
+            raise AbandonedError("the job is cancelled")
+
+    with pytest.raises(AbandonedError):
+        await_slots(session.read, 5, 60.0, check, lambda: session.now, session.sleep)
+    assert session.now < 6
 
 
 @pytest.mark.parametrize("facts", [TIGHT, replace(ON_A_CLUSTER, dynamic=True, settles_in=20)])

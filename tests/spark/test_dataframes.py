@@ -20,7 +20,7 @@ from holdfast.datastream.connectors.file_system import (
 )
 from holdfast.errors import JobDefinitionError, JobExecutionError, UserFunctionError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.matrix]
 
 COUNTS = Types.ROW_NAMED(["word", "count"], [Types.STRING(), Types.LONG()])
 

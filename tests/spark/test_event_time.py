@@ -27,7 +27,7 @@ from holdfast.datastream.window import EventTimeSessionWindows, TumblingEventTim
 from holdfast.testing import EndOfEpoch, ScriptedSource
 from tests.gates import After, Completed, Exists, GatedScript
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("engine")]
+pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.usefixtures("engine")]
 
 LATE = OutputTag("late")
 

@@ -12,7 +12,7 @@ import pytest
 from holdfast.state.errors import StateMigrationError
 from tests.spark.witness import until
 
-pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.spark]
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.spark, pytest.mark.matrix]
 
 #: much longer than a savepoint
 WAIT = 120.0

@@ -20,7 +20,7 @@ from holdfast.rest.client import JobHandle, find_job, jobs_of, servers
 from holdfast.rest.site import Files
 from holdfast.spark.client import SparkJobClient
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("engine")]
+pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.usefixtures("engine")]
 
 KEYS = 10
 #: much longer than anything here takes

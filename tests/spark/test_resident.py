@@ -20,7 +20,7 @@ from tests.recovery import verifying
 from tests.recovery.verifying import Settings, make_job, verify
 from tests.spark.witness import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.engine("resident")]
+pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.engine("resident")]
 
 #: much longer than anything here takes, in seconds
 WAIT = 120.0

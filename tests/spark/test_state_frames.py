@@ -19,7 +19,7 @@ from holdfast.testing import LocalExecutor
 from tests.golden.make import GOLDEN
 from tests.savepoint.jobs import configuration, descriptors, everything, model
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.matrix]
 
 RECORDS = [(f"k{n % 50}", n) for n in range(1, 400)]
 CUT = 300

@@ -174,8 +174,8 @@ def completed_of(client: Any) -> list[CheckpointRecord]:
     ]
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+def until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
+    deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.01)

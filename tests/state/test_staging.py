@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.filesystem import FileStatus
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.state.errors import StateStorageError
 from holdfast.state.staging import StagedStateStorage, state_storage
@@ -26,6 +27,14 @@ class Far(MemoryFileSystem):
     def read(self, path: str) -> bytes:
         self.asked.append(f"read {path}")
         return super().read(path)
+
+    def list_directory(self, path: str) -> list[FileStatus]:
+        self.asked.append(f"list {path}")
+        return super().list_directory(path)
+
+    def exists(self, path: str) -> bool:
+        self.asked.append(f"exists {path}")
+        return super().exists(path)
 
 
 @pytest.fixture
@@ -70,6 +79,19 @@ def test_what_was_brought_there_survives(far: Far, staged: StagedStateStorage) -
     staged.upload(["a"])
     far.crash()
     assert far.files == {"/far/a": b"1"}
+
+
+def test_files_that_others_have_brought_are_looked_up_with_one_call(
+    far: Far, staged: StagedStateStorage
+) -> None:
+    names = [f"state-{number}" for number in range(100)]
+    for name in names:
+        DirectoryStateStorage("/far", far).write(name, b"1")
+    far.asked.clear()
+    staged.sync(names)
+    assert far.asked == ["list /far"]
+    with pytest.raises(StateStorageError, match="cannot sync state file 'x': it is neither in"):
+        staged.sync([*names, "x"])
 
 
 def test_the_driver_brings_what_nobody_has_brought(far: Far, staged: StagedStateStorage) -> None:

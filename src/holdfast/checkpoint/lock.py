@@ -53,9 +53,9 @@ class DirectoryLock:
         """
         if self._lock is not None and self._lock.is_lost:
             raise DirectoryInUseError(
-                f"this job has not renewed its lock of the checkpoint directory '{self._where}' "
-                "in time, and another one may have taken it; this one must not go on. Start it "
-                "again when the file system can be written to"
+                f"this job has lost its lock of the checkpoint directory '{self._where}', and "
+                "another one may have taken it; this one must not go on. Start it again if no "
+                "other job uses the directory"
             )
         with disk.errors(self._files, "lock checkpoint directory", self._directory):
             if ask and self._lock is not None and not self._lock.is_held():

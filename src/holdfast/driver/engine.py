@@ -82,8 +82,17 @@ class Engine(ABC):
         """Start an attempt; ``start`` is the checkpoint that it begins with.
 
         Raises:
+            SlotsMissingError: when there are too few task slots.
+            AbandonedError: when it was given up.
             HoldfastError: when it does not start.
         """
+
+    def available_slots(self) -> int | None:
+        """Return how many task slots the job could have now, with those that it has.
+
+        Called between turns. None: the engine does not count them.
+        """
+        return None
 
     @abstractmethod
     def await_turn(self, due_ms: int | None = None) -> None:
@@ -101,7 +110,9 @@ class Engine(ABC):
         """Let `await_turn` return now; if nobody waits, the next call of it. From any thread."""
 
     def abandon(self) -> None:
-        """Let `execute` give up if it takes long: the job is cancelled. From any thread.
+        """Let `start` and `execute` give up if they take long: the job is cancelled.
+
+        From any thread.
 
         An engine that cannot leave functions alone which do not come back waits for them.
         """

@@ -11,6 +11,9 @@ says (`holdfast.driver.runner`), with an engine that runs the epochs (`holdfast.
 An attempt reads until it has a goal: to finish, to stop with a savepoint, to leave for another
 plan, or to be cancelled. Then a closing epoch follows, and the attempt is stopped. A failure stops
 it as well; the restart policy decides what comes then.
+
+An attempt that finds too few task slots is no failure if the job can go on with fewer: it gets the
+plan that fits, and goes back to the wanted one when there are slots again, by way of a checkpoint.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ from typing import Final, assert_never
 
 from holdfast.checkpoint.events import Outcome
 from holdfast.common.job_status import JobStatus
+from holdfast.datastream.engines import needed_slots
 from holdfast.driver.job_events import (
-    FALLIBLE,
+    ENDS,
+    EPOCH_ENDS,
     REQUESTS,
     Action,
     ActionFailed,
@@ -33,6 +38,7 @@ from holdfast.driver.job_events import (
     AwaitTurn,
     Broken,
     CancelRequested,
+    Cause,
     ChangePlan,
     CheckpointEnded,
     Effect,
@@ -47,9 +53,13 @@ from holdfast.driver.job_events import (
     PlanChanged,
     PlanRefused,
     ReportFailure,
+    ReportRescale,
     ReportStatus,
     RescaleRequested,
     RunEpoch,
+    SlotsCame,
+    SlotsMissing,
+    StartAbandoned,
     StartAttempt,
     StopAttempt,
     TakeCheckpoint,
@@ -57,6 +67,7 @@ from holdfast.driver.job_events import (
     TurnCame,
     Wait,
 )
+from holdfast.driver.rescaling import fitting, too_few
 from holdfast.driver.restart import GiveUp, RestartPolicy
 from holdfast.errors import InternalError, JobExecutionError
 from holdfast.plan.model import Plan
@@ -71,21 +82,6 @@ _TITLE: Final = "What happened to the job, and what it was told to do:"
 #: characters of each that are shown
 _LONGEST: Final = 500
 
-#: the actions that each event may end
-_ENDS: Final[dict[type, tuple[type, ...]]] = {
-    AttemptStarted: (StartAttempt,),
-    TurnCame: (AwaitTurn,),
-    EpochCommitted: (RunEpoch,),
-    EpochDiscarded: (RunEpoch,),
-    EpochAbandoned: (RunEpoch,),
-    ActionFailed: FALLIBLE,
-    AttemptStopped: (StopAttempt,),
-    PlanChanged: (ChangePlan,),
-    PlanRefused: (ChangePlan,),
-    TimeIsUp: (Wait,),
-}
-_EPOCH_ENDS: Final = (EpochCommitted, EpochDiscarded, EpochAbandoned)
-
 
 class Goal(Enum):
     """What an attempt is heading for."""
@@ -99,15 +95,17 @@ class Goal(Enum):
 
 @dataclass(slots=True)
 class _Rescaling:
-    """A change of plan that was asked for.
+    """A change of plan.
 
     Attributes:
+        by_user: somebody asked for it, so that is what is wanted from now on.
         covered: the checkpoint is complete from which the job will go on.
         changed: the other plan is in place.
     """
 
     request: int
     plan: Plan
+    by_user: bool = True
     covered: bool = False
     changed: bool = False
 
@@ -124,24 +122,34 @@ class JobMachine:
 
     Invariant: a job that takes checkpoints finishes only when one covers all that it has read.
 
-    Invariant: whoever asks for another plan is answered once, at the latest when the job ends.
+    Invariant: whoever asks for another plan is answered once, at the latest when the job ends. So
+    is every change of plan that the machine itself decides on.
+
+    Invariant: a plan with fewer subtasks than are wanted is made from the wanted one. Consequence:
+    a job that had to give up slots more than once goes back to what it had before the first time.
 
     Attributes:
         status: what people are told.
         action: what is being done.
         attempt: the number of the attempt.
+        plan: what runs, or will run with the next attempt.
+        wanted: what would run if there were task slots enough.
     """
 
-    def __init__(self, traits: JobTraits, policy: RestartPolicy) -> None:
+    def __init__(self, traits: JobTraits, policy: RestartPolicy, plan: Plan) -> None:
         """Begin with a job that is made and not started; ``policy`` lasts as long as the job."""
         self._traits = traits
         self._policy = policy
+        self.plan = self.wanted = plan
         self.status = JobStatus.CREATED
         self.action: Action | None = None
         self.attempt = 0
         self._goal = Goal.READ
         self._cancelled = False
         self._rescaling: _Rescaling | None = None
+        #: what the last start was short of; and the change to what fits, until it runs
+        self._missing: SlotsMissing | None = None
+        self._narrowing: _Rescaling | None = None
         #: why the attempt is being stopped, if it failed; and whether it was to be cancelled then
         self._failed: ActionFailed | None = None
         self._failed_cancelling = False
@@ -157,6 +165,11 @@ class JobMachine:
     def ended(self) -> bool:
         """Return whether only the end is left to be carried out."""
         return isinstance(self.action, EndJob)
+
+    @property
+    def is_reduced(self) -> bool:
+        """Return whether the job has fewer subtasks than are wanted."""
+        return self.plan is not self.wanted
 
     @property
     def is_closing(self) -> bool:
@@ -201,11 +214,11 @@ class JobMachine:
             return
         if self._cut_short and isinstance(event, TimeIsUp | ActionFailed):
             return
-        expected = _ENDS.get(type(event))
+        expected = ENDS.get(type(event))
         fits = self.action is None if expected is None else isinstance(self.action, expected)
-        if isinstance(event, _EPOCH_ENDS) and isinstance(self.action, RunEpoch):
+        if isinstance(event, EPOCH_ENDS) and isinstance(self.action, RunEpoch):
             fits = event.epoch == self.action.epoch
-        if isinstance(event, EpochAbandoned):
+        if isinstance(event, EpochAbandoned | StartAbandoned):
             fits = fits and self._cancelled
         if not fits:
             raise InternalError(f"{event} while {self.action} is carried out")
@@ -224,8 +237,10 @@ class JobMachine:
                 return [self._epoch_committed(event)]
             case EpochDiscarded():
                 return self._epoch_discarded(event)
-            case EpochAbandoned():
-                return [self._epoch_abandoned()]
+            case EpochAbandoned() | StartAbandoned():
+                return [self._abandoned()]
+            case SlotsMissing():
+                return [self._slots_missing(event)]
             case ActionFailed():
                 return self._action_failed(event)
             case AttemptStopped():
@@ -233,13 +248,15 @@ class JobMachine:
             case PlanChanged():
                 return self._plan_changed()
             case PlanRefused():
-                return [*self._answer(event.failure), *self._go_on()]
+                return self._plan_refused(event)
             case TimeIsUp():
                 return [self._next_attempt()]
             case CancelRequested():
                 return self._cancel_requested()
             case RescaleRequested():
                 return self._rescale_requested(event)
+            case SlotsCame():
+                return self._slots_came(event)
             case CheckpointEnded():
                 return self._checkpoint_ended(event)
             case Broken():
@@ -251,12 +268,14 @@ class JobMachine:
 
     def _attempt_started(self, event: AttemptStarted) -> list[JobInstruction]:
         self._epoch = max(self._epoch, event.epoch)
-        answers = self._answer(None) if self._plan_is_changed else []
+        answers = self._answer_narrowing(None)
+        answers += self._answer(None) if self._plan_is_changed else []
         return [*self._report(JobStatus.RUNNING), *answers, AwaitTurn()]
 
     def _next_attempt(self) -> StartAttempt:
         self.attempt += 1
         self._goal, self._failed, self._finished = Goal.READ, None, False
+        self._missing = None
         return StartAttempt(self.attempt)
 
     def _go_on(self) -> list[JobInstruction]:
@@ -264,6 +283,9 @@ class JobMachine:
         return self._end(Outcome.CANCELLED) if self._cancelled else [self._next_attempt()]
 
     def _attempt_stopped(self) -> list[JobInstruction]:
+        narrower = self._narrower()
+        if narrower is not None:
+            return self._narrow(narrower)
         if self._failed is not None:
             return self._after_failure(self._failed)
         if self._goal is Goal.LEAVE and not self._cancelled:
@@ -305,7 +327,7 @@ class JobMachine:
             return [RunEpoch(event.epoch, self.action.last, self.action.closing, again=True)]
         return self._action_failed(ActionFailed(event.failure, event.now))
 
-    def _epoch_abandoned(self) -> StopAttempt:
+    def _abandoned(self) -> StopAttempt:
         """A job that is cancelled leaves without the epoch in which its functions are closed."""
         if self._goal is Goal.READ:
             self._goal = Goal.CANCEL
@@ -336,16 +358,61 @@ class JobMachine:
     def _may_restart(self, event: ActionFailed) -> bool:
         """Return whether the restart policy is asked at all.
 
-        A job that never ran is not started again: its caller gets the failure. Nor is one that is
-        cancelled: it has failed if it did so while it was being cancelled.
+        A job that never ran is not started again: its caller gets the failure, unless a machine was
+        lost just then. Nor is one that is cancelled: it has failed if it did so while it was being
+        cancelled.
         """
-        started = self.status is not JobStatus.CREATED
+        started = self.status is not JobStatus.CREATED or event.lost
         return started and not event.permanent and not self._cancelled
 
     def _answer_if_covered(self, failure: BaseException) -> list[Effect]:
         """Give up a change of plan whose checkpoint is taken, before the plan is in place."""
         leaving = self._rescaling is not None and self._rescaling.covered
         return self._answer(failure) if leaving and not self._plan_is_changed else []
+
+    # Fewer task slots than before
+
+    def _slots_missing(self, event: SlotsMissing) -> StopAttempt:
+        if self._cancelled:
+            return self._abandoned()
+        self._missing = event
+        self._failed = ActionFailed(too_few(self._traits, self.wanted, event), event.now)
+        self._failed_cancelling = False
+        return StopAttempt()
+
+    def _may_narrow(self) -> bool:
+        """Return whether the job may go on with fewer slots at all."""
+        able = self._traits.takes_checkpoints and self._traits.abilities.resizes
+        return able and self._policy.restarts and self.status is not JobStatus.CREATED
+
+    def _narrower(self) -> Plan | None:
+        """Return the plan that fits into the slots that there are, if the job is to have it."""
+        missing = self._missing
+        if missing is None or self._cancelled or not self._may_narrow():
+            return None
+        enough = missing.found >= self._traits.least_slots
+        return fitting(self.wanted, missing.found) if enough else None
+
+    def _narrow(self, plan: Plan) -> list[JobInstruction]:
+        assert self._missing is not None
+        assert self._failed is not None
+        request, failure = self._missing.request, self._failed.failure
+        answers = self._answer_narrowing(failure)
+        answers += self._answer(failure) if self._plan_is_changed else []
+        self._narrowing = _Rescaling(request, plan, by_user=False)
+        told = ReportRescale(request, Cause.RECOVERABLE_FAILOVER, plan, self.wanted)
+        return [*answers, told, *self._report(JobStatus.RESTARTING), ChangePlan(plan)]
+
+    def _slots_came(self, event: SlotsCame) -> list[JobInstruction]:
+        busy = self.ended or self._cancelled or self._rescaling is not None
+        if busy or not self.is_reduced:
+            return []
+        wider = fitting(self.wanted, event.slots)
+        if wider is None or needed_slots(wider) <= needed_slots(self.plan):
+            return []
+        self._rescaling = _Rescaling(event.request, wider, by_user=False)
+        told = ReportRescale(event.request, Cause.NEW_RESOURCE_AVAILABLE, wider, self.wanted)
+        return [told, TakeCheckpoint(event.request)]
 
     # Requests
 
@@ -362,13 +429,15 @@ class JobMachine:
         if problem is not None:
             refused = JobExecutionError(f"job '{self._traits.name}' {problem}")
             return [AnswerRescale(event.request, refused)]
+        superseded = self._answer(_SUPERSEDED, superseded=True)
         self._rescaling = _Rescaling(event.request, event.plan)
-        return [TakeCheckpoint(event.request)]
+        told = ReportRescale(event.request, Cause.UPDATE_REQUIREMENT, event.plan, event.plan)
+        return [*superseded, told, TakeCheckpoint(event.request)]
 
     def _rescale_problem(self) -> str | None:
         if self.ended:
             return "has ended"
-        if self._rescaling is not None:
+        if self._rescaling is not None and (self._rescaling.by_user or self._rescaling.covered):
             return "is being rescaled already"
         if not self._traits.abilities.resizes:
             return "cannot be rescaled while it runs; stop it with a savepoint and start it again"
@@ -390,14 +459,30 @@ class JobMachine:
         return self._rescaling is not None and self._rescaling.changed
 
     def _plan_changed(self) -> list[JobInstruction]:
-        assert self._rescaling is not None
-        self._rescaling.changed = True
+        change = self._narrowing or self._rescaling
+        assert change is not None
+        change.changed = True
+        self.plan = change.plan
+        if change.by_user:
+            self.wanted = change.plan
         return self._go_on()
 
-    def _answer(self, failure: BaseException | None) -> list[Effect]:
+    def _plan_refused(self, event: PlanRefused) -> list[JobInstruction]:
+        if self._narrowing is None:
+            return [*self._answer(event.failure), *self._go_on()]
+        assert self._failed is not None
+        answers = self._answer_narrowing(event.failure)
+        return [*answers, *self._after_failure(ActionFailed(event.failure, self._failed.now))]
+
+    def _answer(self, failure: BaseException | None, superseded: bool = False) -> list[Effect]:
         """Answer who asked for another plan, if anybody did."""
         rescaling, self._rescaling = self._rescaling, None
-        return [] if rescaling is None else [AnswerRescale(rescaling.request, failure)]
+        return [] if rescaling is None else [AnswerRescale(rescaling.request, failure, superseded)]
+
+    def _answer_narrowing(self, failure: BaseException | None) -> list[Effect]:
+        """Tell what came of going on with fewer slots, if the job was about to."""
+        narrowing, self._narrowing = self._narrowing, None
+        return [] if narrowing is None else [AnswerRescale(narrowing.request, failure)]
 
     # The end
 
@@ -418,7 +503,7 @@ class JobMachine:
             f"job '{self._traits.name}' has ended before it had another parallelism"
         )
         self.status = STATUSES[outcome]
-        return [*self._answer(ended), EndJob(outcome, failure)]
+        return [*self._answer_narrowing(ended), *self._answer(ended), EndJob(outcome, failure)]
 
     def _report(self, status: JobStatus) -> list[JobInstruction]:
         """Report a status; a job that is cancelled stays CANCELLING until it ends."""
@@ -437,10 +522,12 @@ class JobMachine:
                 raise InternalError(f"{rule}: {self.action}, {self.status}, {self._goal}")
 
     def _rules(self) -> dict[str, bool]:
-        action, rescaling = self.action, self._rescaling
+        action, rescaling, narrowing = self.action, self._rescaling, self._narrowing
         epoch = action if isinstance(action, RunEpoch) else None
         return {
-            "a job that has ended has answered everybody": not (self.ended and rescaling),
+            "a job that has ended has answered everybody": (
+                not (self.ended and (rescaling or narrowing))
+            ),
             "a job has ended if its status says so": (
                 self.ended == self.status.is_globally_terminal_state()
             ),
@@ -457,7 +544,9 @@ class JobMachine:
                 epoch is None or not epoch.again or self._traits.abilities.reruns
             ),
             "an attempt that has failed is stopped": (
-                self._failed is None or isinstance(action, StopAttempt | Wait | EndJob)
+                self._failed is None
+                or isinstance(action, StopAttempt | Wait | EndJob)
+                or (narrowing is not None and isinstance(action, ChangePlan))
             ),
             "an attempt is stopped for a reason": (
                 not isinstance(action, StopAttempt)
@@ -471,11 +560,17 @@ class JobMachine:
                 or self.ended
             ),
             "the plan changes only when a checkpoint is complete": (
-                not isinstance(action, ChangePlan) or (rescaling is not None and rescaling.covered)
+                not isinstance(action, ChangePlan)
+                or narrowing is not None
+                or (rescaling is not None and rescaling.covered)
+            ),
+            "a job goes on with fewer slots only from a checkpoint": (
+                narrowing is None or self._may_narrow()
             ),
         }
 
 
+_SUPERSEDED: Final = JobExecutionError("another parallelism was asked for in the meantime")
 _OUTCOMES: Final = {
     Goal.FINISH: Outcome.FINISHED,
     Goal.STOP: Outcome.STOPPED,

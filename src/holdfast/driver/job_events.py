@@ -5,7 +5,7 @@ time, and it ends with exactly one event. Requests may come at any moment; they 
 and only the wait before a restart is cut short by them.
 
     action          ends with
-    StartAttempt    AttemptStarted, or ActionFailed
+    StartAttempt    AttemptStarted, SlotsMissing, StartAbandoned, or ActionFailed
     AwaitTurn       TurnCame, or ActionFailed
     RunEpoch        EpochCommitted, EpochDiscarded, or ActionFailed
     StopAttempt     AttemptStopped
@@ -17,6 +17,7 @@ and only the wait before a restart is cut short by them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, TypeAlias
 
 from holdfast.checkpoint.events import Outcome
@@ -24,6 +25,8 @@ from holdfast.common.job_status import JobStatus
 from holdfast.plan.model import Plan
 
 __all__ = [
+    "ENDS",
+    "EPOCH_ENDS",
     "FALLIBLE",
     "REQUESTS",
     "Abilities",
@@ -35,6 +38,7 @@ __all__ = [
     "AwaitTurn",
     "Broken",
     "CancelRequested",
+    "Cause",
     "ChangePlan",
     "CheckpointEnded",
     "Effect",
@@ -49,9 +53,13 @@ __all__ = [
     "PlanChanged",
     "PlanRefused",
     "ReportFailure",
+    "ReportRescale",
     "ReportStatus",
     "RescaleRequested",
     "RunEpoch",
+    "SlotsCame",
+    "SlotsMissing",
+    "StartAbandoned",
     "StartAttempt",
     "StopAttempt",
     "TakeCheckpoint",
@@ -86,12 +94,25 @@ class JobTraits:
         takes_checkpoints: the job ends only when a checkpoint covers all that was read.
         closes: an epoch that reads nothing follows the last one, in which listeners hear of the
             last checkpoint, transactions are committed and functions closed.
+        least_slots: with fewer task slots than that the job does not go on.
     """
 
     name: str
     takes_checkpoints: bool
     closes: bool
     abilities: Abilities
+    least_slots: int = 1
+
+
+class Cause(Enum):
+    """Why a job gets another parallelism, in the words of Flink's ``triggerCause``."""
+
+    #: somebody asked for it
+    UPDATE_REQUIREMENT = "somebody asked for it"
+    #: an attempt has found fewer task slots than it needs
+    RECOVERABLE_FAILOVER = "there are fewer task slots"
+    #: the job runs with fewer subtasks than are wanted, and there are slots for more
+    NEW_RESOURCE_AVAILABLE = "there are more task slots"
 
 
 # Events that end an action
@@ -107,6 +128,24 @@ class AttemptStarted:
     """An attempt runs. ``epoch``: that of the checkpoint that it began with; -1 without one."""
 
     epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsMissing:
+    """An attempt did not start: there are fewer task slots than it needs, and it has waited.
+
+    ``request`` tells the change of plan that may follow from others.
+    """
+
+    request: int
+    needed: int
+    found: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartAbandoned:
+    """The job is cancelled, and the start of an attempt was not waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +189,14 @@ class EpochAbandoned:
 class ActionFailed:
     """What was to be done failed: an epoch, a start, or the engine while nothing ran.
 
-    ``permanent``: no restart can help.
+    ``permanent``: no restart can help. ``lost``: the fault is that of a machine or a network, not
+    of the job.
     """
 
     failure: BaseException
     now: int
     permanent: bool = False
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +238,14 @@ class RescaleRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotsCame:
+    """So many task slots are there for the job, with those that it has, and not just since now."""
+
+    request: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointEnded:
     """The checkpoint that a request needs is complete, or there is none, for that reason."""
 
@@ -212,11 +261,13 @@ class Broken:
 
 
 #: what does not end an action
-REQUESTS: Final = (CancelRequested, RescaleRequested, CheckpointEnded, Broken)
+REQUESTS: Final = (CancelRequested, RescaleRequested, SlotsCame, CheckpointEnded, Broken)
 
 JobEvent: TypeAlias = (
     JobStarting
     | AttemptStarted
+    | SlotsMissing
+    | StartAbandoned
     | TurnCame
     | EpochCommitted
     | EpochDiscarded
@@ -228,6 +279,7 @@ JobEvent: TypeAlias = (
     | TimeIsUp
     | CancelRequested
     | RescaleRequested
+    | SlotsCame
     | CheckpointEnded
     | Broken
 )
@@ -263,11 +315,28 @@ class TakeCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportRescale:
+    """Let everybody know that the job is to get another plan, and why; an answer follows.
+
+    ``wanted``: the plan that the job would have if there were slots enough.
+    """
+
+    request: int
+    cause: Cause
+    plan: Plan = field(repr=False)
+    wanted: Plan = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerRescale:
-    """Tell who asked: the job runs with the other plan; or why it does not."""
+    """Tell who asked, and everybody: the job runs with the other plan; or why it does not.
+
+    ``superseded``: another plan was asked for in the meantime.
+    """
 
     request: int
     failure: BaseException | None = None
+    superseded: bool = False
 
 
 # Actions
@@ -328,9 +397,25 @@ class EndJob:
     failure: BaseException | None = None
 
 
-Effect: TypeAlias = ReportStatus | ReportFailure | TakeCheckpoint | AnswerRescale
+Effect: TypeAlias = ReportStatus | ReportFailure | ReportRescale | TakeCheckpoint | AnswerRescale
 Action: TypeAlias = StartAttempt | AwaitTurn | RunEpoch | StopAttempt | ChangePlan | Wait | EndJob
 JobInstruction: TypeAlias = Effect | Action
 
 #: the actions that may end with `ActionFailed`
 FALLIBLE: Final = (StartAttempt, AwaitTurn, RunEpoch, Wait)
+#: the actions that each event may end
+ENDS: Final[dict[type, tuple[type, ...]]] = {
+    AttemptStarted: (StartAttempt,),
+    SlotsMissing: (StartAttempt,),
+    StartAbandoned: (StartAttempt,),
+    TurnCame: (AwaitTurn,),
+    EpochCommitted: (RunEpoch,),
+    EpochDiscarded: (RunEpoch,),
+    EpochAbandoned: (RunEpoch,),
+    ActionFailed: FALLIBLE,
+    AttemptStopped: (StopAttempt,),
+    PlanChanged: (ChangePlan,),
+    PlanRefused: (ChangePlan,),
+    TimeIsUp: (Wait,),
+}
+EPOCH_ENDS: Final = (EpochCommitted, EpochDiscarded, EpochAbandoned)

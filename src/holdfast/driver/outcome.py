@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, JobExecutionError
 from holdfast.runtime.blocks import Block, Kind
 from holdfast.runtime.log_lines import LogLine, decode_line
 from holdfast.runtime.protocol import (
@@ -19,7 +19,20 @@ from holdfast.runtime.protocol import (
 
 
 class AbandonedError(HoldfastError):
-    """Nobody waits for the end of an epoch any more: the job is cancelled."""
+    """Nobody waits for the end of an epoch or of a start any more: the job is cancelled."""
+
+
+class SlotsMissingError(JobExecutionError):
+    """An attempt finds fewer task slots than it needs, and has waited for more."""
+
+    def __init__(self, needed: int, found: int) -> None:
+        """Say how many there are, and how many there should be."""
+        super().__init__(f"the attempt needs {needed} task slots and found {found}")
+        self.needed, self.found = needed, found
+
+
+class LostSlotError(JobExecutionError):
+    """A slot, or what it ran on, is gone; the next attempt may find another one."""
 
 
 @dataclass

@@ -22,10 +22,12 @@ from holdfast.common import Configuration
 from holdfast.common.job_status import JobStatus
 from holdfast.common.secrets import masked
 from holdfast.datastream.checkpoint_config import CheckpointConfig
+from holdfast.datastream.engines import needed_slots
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.book import Barrier, EpochBook, EpochReport
 from holdfast.driver.engine import EngineChoice
+from holdfast.driver.job_events import Cause
 from holdfast.driver.start import Start
 from holdfast.errors import UserFunctionError, first_line
 from holdfast.history.events import (
@@ -37,9 +39,11 @@ from holdfast.history.events import (
     JobBegan,
     Parts,
     PlanMade,
+    RescaleSeen,
     StateLoaded,
     StatusChanged,
     SubtasksSeen,
+    VertexRescale,
 )
 from holdfast.history.figures import (
     Epoch,
@@ -182,6 +186,43 @@ class Recorder:
                 restart_from,
             )
 
+    def rescale(self, number: int, cause: Cause, before: Plan, after: Plan, wanted: Plan) -> None:
+        """The job is to get another parallelism."""
+        fewer = cause is Cause.RECOVERABLE_FAILOVER
+        # NB: that one began when the attempt did that has waited for slots
+        started = self.history.attempts[-1].time if fewer else _now()
+        seen = RescaleSeen(
+            id=number,
+            cause=cause.name,
+            started=started,
+            slots_desired=needed_slots(wanted),
+            slots_before=needed_slots(before),
+            slots_after=needed_slots(after),
+            vertices=dict(_vertex_rescales(before, after, wanted)),
+        )
+        self._tell(seen)
+        log = _logger.warning if fewer else _logger.info
+        log(
+            "job '%s' is to run on %d instead of %d task slots (%d are wanted): %s",
+            self.history.name,
+            seen.slots_after,
+            seen.slots_before,
+            seen.slots_desired,
+            cause.value,
+        )
+
+    def rescale_ended(self, number: int, failure: BaseException | None, reason: str) -> None:
+        """The job has another parallelism, or does not get it; one that was refused is no news."""
+        seen = self.history.rescales.get(number)
+        if seen is None:
+            return
+        problem = None if failure is None else first_line(failure)
+        ended = msgspec.structs.replace(seen, ended=_now(), reason=reason, failure=problem)
+        self._tell(ended)
+        what = "runs on" if problem is None else "does not run on"
+        why = "" if problem is None else f": {problem}"
+        _logger.info("job '%s' %s %d task slots%s", self.history.name, what, seen.slots_after, why)
+
     def epoch(
         self, report: EpochReport, acks: list[Acknowledgement], book: EpochBook, barrier: Barrier
     ) -> None:
@@ -322,6 +363,21 @@ def _loaded(attempt: int, acks: Iterable[Acknowledgement]) -> StateLoaded:
         damaged=sum(loaded.damaged for loaded in found.values()),
         subtasks=list(levels.values()),
     )
+
+
+def _vertex_rescales(
+    before: Plan, after: Plan, wanted: Plan
+) -> Iterator[tuple[str, VertexRescale]]:
+    """Yield what becomes of the vertices of a plan."""
+    old, desired = _parallelism(before), _parallelism(wanted)
+    for vertex in job_graph(after).vertices:
+        head = vertex.heads[0]
+        row = VertexRescale(vertex.name, desired[head], old[head], vertex.parallelism)
+        yield vertex.id, row
+
+
+def _parallelism(plan: Plan) -> dict[str, int]:
+    return {op.uid: op.parallelism for op in plan.operators.values()}
 
 
 def _epoch(report: EpochReport, checkpoint: int | None) -> EpochEnded:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from holdfast.common.engine_options import SLOTS_MIN, SLOTS_WAIT
+from holdfast.datastream.engines import needed_slots
+from holdfast.driver.job_events import JobTraits, SlotsMissing
 from holdfast.driver.start import is_fixed, is_keyed
-from holdfast.errors import JobDefinitionError
+from holdfast.errors import JobDefinitionError, JobExecutionError
 from holdfast.graph.nodes import SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.plan.planner import plan_again
 
-__all__ = ["rescaled"]
+__all__ = ["fitting", "rescaled", "too_few"]
 
 
 def rescaled(plan: Plan, parallelism: int | Mapping[str, int]) -> Plan:
@@ -36,6 +39,36 @@ def rescaled(plan: Plan, parallelism: int | Mapping[str, int]) -> Plan:
         {op.id: op.node.max_parallelism for op in operators if not is_keyed(op)},
         defaults,
     )
+
+
+def fitting(plan: Plan, slots: int) -> Plan | None:
+    """Return the plan as it fits into so many task slots; None if it cannot.
+
+    Operators that are wider than that get fewer subtasks, and the others keep theirs.
+    """
+    needed = needed_slots(plan)
+    if needed <= slots:
+        return plan
+    width = plan.widest_level.parallelism - (needed - slots)
+    wide = {op.uid: width for op in plan.operators.values() if op.parallelism > width}
+    try:
+        return rescaled(plan, wide) if width > 0 else None
+    except JobDefinitionError:
+        return None
+
+
+def too_few(traits: JobTraits, wanted: Plan, missing: SlotsMissing) -> JobExecutionError:
+    """Return what to tell of a job that does not find the task slots that it needs."""
+    found = f"needs {missing.needed} task slots and found {missing.found} ('{SLOTS_WAIT}')"
+    remedy = "start more executors"
+    if not traits.takes_checkpoints:
+        remedy += ", or take checkpoints, with which a job can go on with fewer"
+    elif missing.found < traits.least_slots:
+        found += f"; it goes on with {traits.least_slots} or more ('{SLOTS_MIN}')"
+        remedy += ", or lower that number"
+    elif fitting(wanted, missing.found) is None:
+        found += ", and cannot run with fewer subtasks"
+    return JobExecutionError(f"job '{traits.name}' {found}; {remedy}")
 
 
 def _wanted(plan: Plan, parallelism: int | Mapping[str, int]) -> dict[str, int]:

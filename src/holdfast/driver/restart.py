@@ -67,7 +67,13 @@ class GiveUp:
 
 
 class RestartPolicy(ABC):
-    """Decides about failures of one job, one after another."""
+    """Decides about failures of one job, one after another.
+
+    Attributes:
+        restarts: whether a failure is ever followed by a restart.
+    """
+
+    restarts: bool = True
 
     @abstractmethod
     def on_failure(self, now_ms: int) -> Restart | GiveUp:
@@ -78,6 +84,8 @@ class RestartPolicy(ABC):
 
 
 class _NoRestart(RestartPolicy):
+    restarts = False
+
     def on_failure(self, now_ms: int) -> GiveUp:
         return GiveUp("no restart strategy is set, or it is 'none'")
 
@@ -85,6 +93,7 @@ class _NoRestart(RestartPolicy):
 class _FixedDelay(RestartPolicy):
     def __init__(self, strategy: FixedDelayRestartStrategyConfiguration) -> None:
         self._attempts = strategy.restart_attempts
+        self.restarts = self._attempts > 0
         self._delay = to_millis(strategy.delay_between_attempts_interval)
         self._restarts = 0
 

@@ -10,13 +10,12 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.driver.outcome import EpochOutcome, sort_out
-from holdfast.errors import JobExecutionError
+from holdfast.driver.outcome import EpochOutcome, LostSlotError, sort_out
 from holdfast.runtime.blocks import Block, Kind, decode_header
 from holdfast.runtime.failures import to_exception
 from holdfast.runtime.log_lines import LogLine
 from holdfast.runtime.protocol import EpochTask, StoredState, decode_failure, decode_stored_state
-from holdfast.runtime.resident.messages import Frame, Hello, Round, Say
+from holdfast.runtime.resident.messages import Frame, Hello, Round, Say, pack_round
 
 __all__ = ["Results", "Rounds"]
 
@@ -25,6 +24,10 @@ _IDLE: Final = 1.0
 #: this part of the time without a record, but at most so many seconds
 _PART: Final = 0.1
 _LONGEST_PAUSE: Final = 1.0
+#: In a round each subtask sends a mark to all subtasks of the next level. From so many subtasks on,
+#: rounds are so far apart, in seconds per subtask, that marks take about a fifth of a slot's time.
+_MANY_SUBTASKS: Final = 100
+_PAUSE_OF_MARKS: Final = 0.00075
 
 
 class Results(NamedTuple):
@@ -60,6 +63,9 @@ class Rounds:
         self._results: list[tuple[int, Block]] = []
         self._log: list[Block] = []
         self._stored: list[StoredState] = []
+        #: how many states are being stored, and whether one of those that came has failed
+        self._storing = 0
+        self._storing_failed = False
         self._rounds = 0
         self.carried = True
         #: sources wait for what the driver says of their event time
@@ -78,7 +84,7 @@ class Rounds:
         self._rounds += 1
         self._aligns_sources = any(task.ceilings for task in tasks)
         self._blocks, self._acknowledged = [], 0
-        return Round(tuple(tasks))
+        return pack_round(tasks)
 
     @property
     def ended(self) -> bool:
@@ -87,8 +93,11 @@ class Rounds:
 
     @property
     def has_stored(self) -> bool:
-        """Return whether states were stored that nobody has taken."""
-        return bool(self._stored)
+        """Return whether all states have come that are being stored, or one has failed.
+
+        That is when a checkpoint can end. Not with each of them, since a round would begin then.
+        """
+        return bool(self._stored) and (self._storing <= 0 or self._storing_failed)
 
     def take_news(self) -> bool:
         """Return, once, whether the next round should begin now.
@@ -104,17 +113,20 @@ class Rounds:
         blocks, self._blocks = self._blocks, []
         self._news = self._news or self._rounds == 1
         outcome = sort_out(blocks)
+        self._storing += sum(ack.storing for ack in outcome.acks)
         self.carried = self._aligns_sources or any(
             ack.records_read or ack.records_in or ack.records_out for ack in outcome.acks
         )
         return outcome
 
-    @staticmethod
-    def pause(interval: float, idle: float) -> float:
-        """Return how long to wait for the next round, in seconds: longer in a job without data.
+    def pause(self, interval: float, idle: float) -> float:
+        """Return how long to wait for the next round, in seconds.
 
-        ``interval``: how long it is in a job that has some; ``idle``: the time without a record.
+        It is longer in a job without data, and in one of many subtasks. ``interval``: how long it
+        is in any other one; ``idle``: the time without a record.
         """
+        if self._subtasks >= _MANY_SUBTASKS:
+            interval = max(interval, _PAUSE_OF_MARKS * self._subtasks)
         return interval if idle < _IDLE else max(interval, min(_LONGEST_PAUSE, _PART * idle))
 
     def take_results(self) -> Results:
@@ -133,6 +145,7 @@ class Rounds:
     def take_stored(self) -> list[StoredState]:
         """Return the states that were stored."""
         stored, self._stored = self._stored, []
+        self._storing_failed = False
         return stored
 
     def take(self, number: int, message: Frame | BaseException) -> None:
@@ -142,11 +155,16 @@ class Rounds:
         elif message.kind == Say.BLOCK:
             self._take_block(number, Block(decode_header(message.head), message.data))
         elif message.kind == Say.STORED:
-            self._stored.append(decode_stored_state(message.data))
+            self._take_state(decode_stored_state(message.data))
         elif message.kind == Say.READY:
             self.ready.add(number)
         elif message.kind == Say.LOST:
-            self._fail(JobExecutionError(bytes(message.data).decode()))
+            self._fail(LostSlotError(bytes(message.data).decode()))
+
+    def _take_state(self, state: StoredState) -> None:
+        self._stored.append(state)
+        self._storing -= 1
+        self._storing_failed = self._storing_failed or state.failure is not None
 
     def _take_block(self, number: int, block: Block) -> None:
         kind = block.header.kind

@@ -17,6 +17,7 @@ from typing import Any, Final
 from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.events import Outcome
 from holdfast.common import CompletableFuture, Configuration
+from holdfast.common.engine_options import slot_settings
 from holdfast.common.job_status import JobStatus
 from holdfast.common.restart_options import restart_strategy
 from holdfast.common.time import wall_clock
@@ -49,9 +50,13 @@ from holdfast.driver.job_events import (
     PlanChanged,
     PlanRefused,
     ReportFailure,
+    ReportRescale,
     ReportStatus,
     RescaleRequested,
     RunEpoch,
+    SlotsCame,
+    SlotsMissing,
+    StartAbandoned,
     StartAttempt,
     StopAttempt,
     TakeCheckpoint,
@@ -59,11 +64,12 @@ from holdfast.driver.job_events import (
     TurnCame,
     Wait,
 )
-from holdfast.driver.outcome import AbandonedError
+from holdfast.driver.outcome import AbandonedError, LostSlotError, SlotsMissingError
 from holdfast.driver.queries import ask_subtask, query_state
 from holdfast.driver.recording import Recorder
 from holdfast.driver.rescaling import rescaled
 from holdfast.driver.restart import RestartPolicy, is_permanent, make_policy
+from holdfast.driver.steady import Steady
 from holdfast.driver.supervisor import Steps, supervise
 from holdfast.errors import (
     DisagreementError,
@@ -88,6 +94,8 @@ _LARGEST_EPOCH: Final = "holdfast.epoch.max-records"
 _DEFAULT_LARGEST_EPOCH: Final = 4_000_000
 #: between two looks at the engine while nothing runs, in seconds
 _LOOK: Final = 0.1
+#: between two looks for task slots at most, in milliseconds
+_LOOK_FOR_SLOTS: Final = 1000
 
 
 class JobRunner:
@@ -164,6 +172,11 @@ class JobRunner:
         self._disagreement: DisagreementError | None = None
         #: the last attempt failed with state that could not be read
         self._suspects = False
+        slots = slot_settings(configuration)
+        stable = round(slots.stable * 1000)
+        self._steady_slots = Steady(stable)
+        #: how often slots are looked for, and when they last were
+        self._look_every, self._looked = min(stable, _LOOK_FOR_SLOTS), 0
         self.checkpoints = JobCheckpoints(
             configuration,
             plan,
@@ -186,8 +199,10 @@ class JobRunner:
                 takes_checkpoints=self.checkpoints.enabled,
                 closes=self.checkpoints.enabled or has_listeners(plan),
                 abilities=engine.abilities,
+                least_slots=slots.least,
             ),
             policy or make_policy(restart_strategy(configuration), self.checkpoints.enabled),
+            self.checkpoints.plan,
         )
 
     def _prepare(self, plan: Plan, name: str) -> Epochs:
@@ -301,7 +316,7 @@ class JobRunner:
             JobDefinitionError: when the job cannot run like that.
             JobExecutionError: when it does not run, or is being rescaled.
         """
-        plan = rescaled(self.plan, parallelism)
+        plan = rescaled(self.machine.wanted, parallelism)
         done: CompletableFuture[None] = CompletableFuture()
         request = next(self._requests)
         self._rescales[request] = done
@@ -340,8 +355,21 @@ class JobRunner:
                 # the epoch is committed, for then the job may leave
                 asked = self.checkpoints.ask_checkpoint(halts=True)
                 asked.add_done_callback(partial(self._taken, request))
-            case AnswerRescale(request, problem):
-                answers.append(partial(_answer, self._rescales.pop(request), problem))
+            case ReportRescale(request, cause, plan, wanted):
+                self.recorder.rescale(request, cause, self.plan, plan, wanted)
+            case AnswerRescale(request, problem, superseded):
+                self.recorder.rescale_ended(request, problem, self._reason(problem, superseded))
+                # NB: nobody waits for what the machine has decided by itself
+                if request in self._rescales:
+                    answers.append(partial(_answer, self._rescales.pop(request), problem))
+
+    def _reason(self, problem: BaseException | None, superseded: bool) -> str:
+        """Return why a change of plan has ended, in the words of Flink's ``terminatedReason``."""
+        if problem is None:
+            return "SUCCEEDED"
+        if superseded:
+            return "RESOURCE_REQUIREMENTS_UPDATED"
+        return _REASONS.get(self.machine.status, "EXCEPTION_OCCURRED")
 
     def _taken(self, request: int, checkpoint: CompletableFuture[int]) -> None:
         self.tell(CheckpointEnded(request, checkpoint.exception()))
@@ -405,15 +433,22 @@ class JobRunner:
             self._disagreement = error
             return EpochDiscarded(action.epoch, error, self._clock())
         except AbandonedError as error:
-            assert isinstance(action, RunEpoch)
             self.epochs.give_up(str(error))
+            if isinstance(action, StartAttempt):
+                return StartAbandoned()
+            assert isinstance(action, RunEpoch)
             return EpochAbandoned(action.epoch)
+        except SlotsMissingError as error:
+            assert isinstance(action, StartAttempt)
+            self.epochs.give_up(str(error))
+            return SlotsMissing(next(self._requests), error.needed, error.found, self._clock())
         except Exception as error:
             if not isinstance(action, FALLIBLE):
                 raise
             failure = self._explained(error)
             self.epochs.give_up(str(failure))
-            return ActionFailed(failure, self._clock(), is_permanent(failure))
+            lost = isinstance(failure, LostSlotError)
+            return ActionFailed(failure, self._clock(), is_permanent(failure), lost)
 
     def _explained(self, error: BaseException, *what: str) -> BaseException:
         failure = self._engine.explain(error, *what)
@@ -427,6 +462,7 @@ class JobRunner:
                 return self._start_attempt(number)
             case AwaitTurn():
                 self._engine.await_turn(self._due_in())
+                self._look_for_slots()
                 return TurnCame()
             case RunEpoch():
                 return self._run_epoch(action, checkpoint)
@@ -452,6 +488,18 @@ class JobRunner:
         if self.machine.is_closing or self.book.unproven:
             return 0
         return self.checkpoints.due_in(self.book.finished)
+
+    def _look_for_slots(self) -> None:
+        """Tell the machine of task slots for more subtasks, if the job has fewer than wanted."""
+        now = self._clock()
+        if not self.machine.is_reduced:
+            self._steady_slots.forget()
+        elif now - self._looked >= self._look_every:
+            self._looked = now
+            slots = self._engine.available_slots()
+            if slots is not None and self._steady_slots.see(slots, now):
+                self._steady_slots.forget()
+                self.tell(SlotsCame(next(self._requests), slots))
 
     def _is_cancelled(self) -> bool:
         return self.machine.status is JobStatus.CANCELLING
@@ -524,6 +572,14 @@ class JobRunner:
             steps.take(what, do)
         for collected in self._collected.values():
             steps.take("end its results", partial(collected.end, self.error))
+
+
+#: why a change of plan came to nothing, if the job has ended
+_REASONS: Final = {
+    JobStatus.FINISHED: "JOB_FINISHED",
+    JobStatus.CANCELED: "JOB_CANCELING",
+    JobStatus.FAILED: "JOB_FAILING",
+}
 
 
 def _refused(what: str) -> CompletableFuture[Any]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from holdfast.common import CompletableFuture
 from holdfast.common.engine_options import HEARTBEAT
 from holdfast.driver.logs import hand_over
-from holdfast.driver.outcome import AbandonedError, EpochOutcome
+from holdfast.driver.outcome import AbandonedError, EpochOutcome, LostSlotError
 from holdfast.driver.rounds import Rounds
 from holdfast.driver.slot_numbers import assign_numbers
 from holdfast.errors import JobExecutionError
@@ -39,6 +39,7 @@ from holdfast.runtime.resident.messages import (
     decode_hello,
     encode,
 )
+from holdfast.runtime.sockets import check_room
 from holdfast.state.errors import StateStorageError
 
 __all__ = ["Slots"]
@@ -114,6 +115,8 @@ class Slots:
         #: what a slot has said of another one, and when it counts if that one says nothing itself
         self._suspicion: tuple[float, int, Frame] | None = None
         self._gathered = False
+        #: when to look next whether all slots live
+        self._look_at = 0.0
         #: when a round is given up that has not ended
         self._abandon_by: float | None = None
         self._silent = False
@@ -128,8 +131,10 @@ class Slots:
         """Wait until so many slots have called, and know each other.
 
         Raises:
-            JobExecutionError: when they do not come in time.
+            JobExecutionError: when they do not come in time, one is lost, or they are more than
+                the driver may have connections to.
         """
+        check_room(number, f"the driver of {number} slots")
         deadline = time.monotonic() + patience
         self._await(lambda: len(self._slots) == number, deadline, check, "called")
         self._number_slots()
@@ -183,7 +188,7 @@ class Slots:
                     self._messages.put((slot.number, message))
         except GONE:
             why = "look for what ended it, such as a lack of memory"
-            self._messages.put((slot.number, JobExecutionError(f"{slot} has ended; {why}")))
+            self._messages.put((slot.number, LostSlotError(f"{slot} has ended; {why}")))
         except Exception as error:
             self._messages.put((slot.number, JobExecutionError(f"{slot}: {error}")))
 
@@ -293,12 +298,16 @@ class Slots:
             self._check_alive()
 
     def _check_alive(self) -> None:
+        """Look whether all slots live; not with each message, for there are as many as slots."""
         now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + min(_LOOK, self._heartbeat / 5)
         for slot in self._slots.values():
             if now - slot.heard > self._heartbeat:
                 self._silent = True
                 silent = f"{slot} was silent for more than {self._heartbeat:g} s"
-                raise JobExecutionError(f"{silent} ('{HEARTBEAT}')")
+                raise LostSlotError(f"{silent} ('{HEARTBEAT}')")
 
     def _take(self, number: int, message: Frame | BaseException) -> None:
         if isinstance(message, Frame) and message.kind == Say.ANSWER:

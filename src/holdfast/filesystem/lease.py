@@ -99,7 +99,7 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was not renewed in time, or was found in another's name."""
+        """Whether it was found in another's name, or nobody renews it any more."""
         return self._lost
 
     def is_held(self) -> bool:
@@ -128,21 +128,29 @@ class Lease:
                 self._write()
 
     def _keep(self) -> None:
-        """Renew until it is over; a file system that does not answer may do so the next time.
+        """Renew until it is over, or another's; a file system that does not answer is asked again.
 
-        Whatever goes wrong here: a lease that nobody renews is lost.
+        However long that takes: as long as the file is in this one's name, nobody has taken it.
+        If this thread is ended, the lease is lost.
         """
-        renewed = time.monotonic()
+        renewed = told = time.monotonic()
         while not self._over.wait(self._pace.renewal) and not self._lost:
             try:
                 self.renew()
-                renewed = time.monotonic()
+                renewed = told = time.monotonic()
+            except Exception as error:
+                if time.monotonic() - told > self._pace.lease:
+                    told = time.monotonic()
+                    self._warn(
+                        f"could not be renewed for {told - renewed:.0f} s, and may be taken "
+                        f"over by another job: {error!r}; it is tried again"
+                    )
             except BaseException as error:
-                late = time.monotonic() - renewed > self._pace.lease
-                self._lost = late or not isinstance(error, Exception)
-                if self._lost:
-                    where = self._files.uri(self._path)
-                    _logger.warning("the lock '%s' is lost: cannot renew it: %r", where, error)
+                self._lost = True
+                self._warn(f"is lost: cannot renew it: {error!r}")
+
+    def _warn(self, what: str) -> None:
+        _logger.warning("the lock '%s' %s", self._files.uri(self._path), what)
 
     def _wait_for_others(self, sleep: Callable[[float], None]) -> None:
         first = self._read()

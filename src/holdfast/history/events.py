@@ -22,10 +22,12 @@ __all__ = [
     "JobBegan",
     "Parts",
     "PlanMade",
+    "RescaleSeen",
     "StatusChanged",
     "SubtaskCheckpoint",
     "SubtaskFigures",
     "SubtasksSeen",
+    "VertexRescale",
     "origin_of",
 ]
 
@@ -244,6 +246,44 @@ class CheckpointSeen(_Event, frozen=True, tag="checkpoint"):
     retained: tuple[int, ...] = ()
 
 
+class VertexRescale(msgspec.Struct, frozen=True):
+    """What a change of plan means for a vertex.
+
+    Attributes:
+        desired: the parallelism that it would have with slots enough.
+        before: the one that it had.
+        after: the one that it gets.
+    """
+
+    name: str
+    desired: int
+    before: int
+    after: int
+
+
+class RescaleSeen(_Event, frozen=True, tag="rescale"):
+    """A change of parallelism, as it stands now; replaces what was seen of it before.
+
+    Attributes:
+        cause: Flink's word: UPDATE_REQUIREMENT, RECOVERABLE_FAILOVER or NEW_RESOURCE_AVAILABLE.
+        reason: why it has ended, likewise; None while it is in progress.
+        failure: what went wrong, in a line.
+        slots_desired, slots_before, slots_after: the task slots of these plans.
+        vertices: by id.
+    """
+
+    id: int
+    cause: str
+    started: int
+    slots_desired: int
+    slots_before: int
+    slots_after: int
+    vertices: dict[str, VertexRescale]
+    ended: int | None = None
+    reason: str | None = None
+    failure: str | None = None
+
+
 class Counted(_Event, frozen=True, tag="counts"):
     """How many there were of what is no longer told one by one."""
 
@@ -255,6 +295,7 @@ class Counted(_Event, frozen=True, tag="counts"):
     attempts: int = 0
     epochs: int = 0
     read: int = 0
+    rescales: int = 0
 
 
 Event = (
@@ -267,5 +308,6 @@ Event = (
     | EpochEnded
     | SubtasksSeen
     | CheckpointSeen
+    | RescaleSeen
     | Counted
 )

@@ -18,6 +18,7 @@ from holdfast.history.events import (
     Event,
     JobBegan,
     PlanMade,
+    RescaleSeen,
     StateLoaded,
     StatusChanged,
     SubtaskFigures,
@@ -34,6 +35,7 @@ _CHECKPOINTS: Final = 100
 #: checkpoints whose subtasks are remembered
 _DETAILED: Final = 20
 _ATTEMPTS: Final = 100
+_RESCALES: Final = 100
 
 T = TypeVar("T")
 
@@ -50,7 +52,7 @@ class JobHistory:
         version: counts the events.
         changed: the version at which something of a kind was last told, by the name of its class.
         timestamps: when the job came to each status.
-        epochs, failures, attempts, checkpoints: the last of them, oldest first.
+        epochs, failures, attempts, checkpoints, rescales: the last of them, oldest first.
         counts: how many there were, with those that are forgotten.
     """
 
@@ -67,6 +69,7 @@ class JobHistory:
         self.failures: deque[AttemptFailed] = deque(maxlen=_ATTEMPTS)
         self.epochs: deque[EpochEnded] = deque(maxlen=_EPOCHS)
         self.checkpoints: dict[int, CheckpointSeen] = {}
+        self.rescales: dict[int, RescaleSeen] = {}
         self.retained: tuple[int, ...] = ()
         self.subtasks = SubtasksSeen(0, {})
         self.counts = Counted()
@@ -142,6 +145,8 @@ class JobHistory:
                 self.subtasks = event
             case CheckpointSeen():
                 self._take_checkpoint(event)
+            case RescaleSeen():
+                self._take_rescale(event)
             case Counted():
                 self.counts = event
 
@@ -173,6 +178,12 @@ class JobHistory:
             if seen.subtasks:
                 self.checkpoints[seen.id] = msgspec.structs.replace(seen, subtasks={})
 
+    def _take_rescale(self, event: RescaleSeen) -> None:
+        self._count(rescales=int(event.id not in self.rescales))
+        self.rescales[event.id] = event
+        for forgotten in list(self.rescales)[:-_RESCALES]:
+            del self.rescales[forgotten]
+
     def remembered(self) -> list[Event]:
         """The events that make a history equal to this one."""
         return self.look(lambda history: list(history._events()))
@@ -185,6 +196,7 @@ class JobHistory:
         yield from self.failures
         yield from self.epochs
         yield from self.checkpoints.values()
+        yield from self.rescales.values()
         yield self.subtasks
         for status, time in sorted(self.timestamps.items(), key=lambda item: item[1]):
             if status != self.status:

@@ -20,6 +20,8 @@ from holdfast.rest import (
     checkpoint_shapes,
     checkpoint_views,
     metrics,
+    rescale_shapes,
+    rescale_views,
     shapes,
     state_shapes,
     state_views,
@@ -437,6 +439,18 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         action_shapes.RescalingOperation,
         "What became of a change of parallelism.",
         lambda c: c.operations.rescaling(c.job, c.path["trigger_id"]),
+    ),
+    _job(
+        "/rescales/history",
+        list[rescale_shapes.JobRescaleDetails],
+        "The changes of a job's parallelism, newest first.",
+        rescale_views.rescales_history,
+    ),
+    _job(
+        "/rescales/overview",
+        rescale_shapes.JobRescalesOverview,
+        "How many changes of a job's parallelism ended how.",
+        rescale_views.rescales_overview,
     ),
     _job(
         "/resource-requirements",

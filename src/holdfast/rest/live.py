@@ -8,8 +8,8 @@ seconds have passed. The data of each is a JSON object:
     epochs       those of the last seconds, as GET /jobs/:id/epochs has them; a page that knows an
                  epoch already passes over it
     checkpoints  the counts of GET /jobs/:id/checkpoints
-    changed      for "checkpoints", "exceptions", "attempts" and "plan": the version of the last
-                 change; a page asks for these again when the number is another one
+    changed      for "checkpoints", "exceptions", "attempts", "plan" and "rescales": the version of
+                 the last change; a page asks for these again when the number is another one
 
 All clients of a job get the same bytes, which are made once. A browser's ``EventSource`` sends no
 token; with one, a page reads the stream of ``fetch``. With ``?events=N`` the stream ends after N.
@@ -42,6 +42,7 @@ _KINDS: Final = {
     "exceptions": ("AttemptFailed",),
     "attempts": ("AttemptBegan", "StateLoaded"),
     "plan": ("PlanMade",),
+    "rescales": ("RescaleSeen",),
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import cloudpickle
 
 from holdfast.common._cloudpickle import dumps
+from holdfast.common.port_options import ANY_PORT, Ports
 from holdfast.errors import PickleError
 from holdfast.filesystem import configure
 from holdfast.graph.nodes import FunctionOperation, SourceOperation
@@ -53,6 +54,7 @@ class JobCode:
         aligns: a checkpoint waits at each input for the others: every record counts once in it.
         certificate: with what its processes encrypt their connections, if they do; in PEM.
         functions_stay: whether a function object lives as long as its attempt, in one process.
+        ports: at which its processes listen.
     """
 
     id: str
@@ -73,6 +75,7 @@ class JobCode:
     aligns: bool = True
     functions_stay: bool = False
     certificate: bytes = field(default=b"", repr=False)
+    ports: Ports = ANY_PORT
 
     def new_function(self, operator: int) -> Any:
         """A function object of its own for one subtask."""
@@ -108,6 +111,7 @@ def make_job_code(
     aligns: bool = True,
     functions_stay: bool = False,
     certificate: bytes = b"",
+    ports: Ports = ANY_PORT,
 ) -> JobCode:
     """Take the functions out of the plan and pickle them.
 
@@ -144,6 +148,7 @@ def make_job_code(
         aligns,
         functions_stay,
         certificate,
+        ports,
     )
 
 

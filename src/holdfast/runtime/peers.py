@@ -22,13 +22,14 @@ from contextlib import closing, suppress
 from typing import Any, Final, NamedTuple
 
 from holdfast.common.leftovers import OwnDirectory
+from holdfast.common.port_options import ANY_PORT, Ports
 from holdfast.printable import get_logger
 from holdfast.runtime.addresses import Address
 from holdfast.runtime.handshake import PeerError, admit, fail, introduce, left
 from holdfast.runtime.sockets import listen_at, listen_here, socket_path
 from holdfast.runtime.tls import Encrypted, encrypt
 
-__all__ = ["GONE", "Line", "Listener", "PeerError", "connect", "listen"]
+__all__ = ["GONE", "Line", "Listener", "PeerError", "connect", "listen", "listen_on"]
 
 #: what is wrong with a connection whose other end has gone
 GONE: Final = (EOFError, OSError)
@@ -224,7 +225,11 @@ class Listener:
 
 
 def listen(
-    serve: Callable[[Line], None], host: str = "", key: str = "", certificate: bytes = b""
+    serve: Callable[[Line], None],
+    host: str = "",
+    key: str = "",
+    certificate: bytes = b"",
+    ports: Ports = ANY_PORT,
 ) -> Listener:
     """Let other processes of the job connect.
 
@@ -233,14 +238,28 @@ def listen(
         host: the IP address to listen at; empty for a Unix socket.
         key: what peers prove to have, in hexadecimal digits; a new one unless they know it already.
         certificate: with what the connection is encrypted, if it is.
+        ports: of which the first free one is taken.
+
+    Raises:
+        CannotListenError: when none is free, or the address is not one of this host.
     """
-    key = key or secrets.token_hex(32)
     if host:
-        listener = listen_at(host)
-        port = listener.getsockname()[1]
-        return Listener(listener, Address(key, host=host, port=port), serve, None, certificate)
+        return listen_on(listen_at(host, ports), serve, key, certificate)
     listener, directory = listen_here()
-    return Listener(listener, Address(key, socket=directory.path.name), serve, directory)
+    address = Address(key or secrets.token_hex(32), socket=directory.path.name)
+    return Listener(listener, address, serve, directory)
+
+
+def listen_on(
+    listener: socket.socket,
+    serve: Callable[[Line], None],
+    key: str = "",
+    certificate: bytes = b"",
+) -> Listener:
+    """Let other processes connect to a socket that listens at an IP address; see `listen`."""
+    host, port = listener.getsockname()[:2]
+    address = Address(key or secrets.token_hex(32), host=host, port=port)
+    return Listener(listener, address, serve, None, certificate)
 
 
 def connect(address: Address, patience: float, certificate: bytes = b"") -> Line:

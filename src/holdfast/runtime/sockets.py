@@ -8,8 +8,10 @@ connect to it. An IP socket listens at one address of this host, not at all of t
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,9 +19,19 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.common.leftovers import OwnDirectory, named
+from holdfast.common.port_options import ANY_PORT, PORT_RANGE, Ports
 from holdfast.common.private import NotPrivateError, make_private, user_directory
+from holdfast.errors import JobExecutionError
 
-__all__ = ["listen_at", "listen_here", "own_ip", "socket_path"]
+__all__ = [
+    "CannotListenError",
+    "check_room",
+    "ip_of",
+    "listen_at",
+    "listen_here",
+    "own_ip",
+    "socket_path",
+]
 
 _KIND: Final = "socket"
 _FILE: Final = "s"
@@ -28,6 +40,28 @@ _LONGEST: Final = 103
 _LONGEST_BASE: Final = _LONGEST - len(f"/{named(_KIND, bytes(99))}/{_FILE}")
 #: an address of no host, to which packets would leave through the interface to other hosts
 _ELSEWHERE: Final = ("192.0.2.1", 9)
+
+#: open files of a process besides its connections: modules, state files, pipes to Spark
+_OTHER_FILES: Final = 200
+
+
+def check_room(connections: int, who: str) -> None:
+    """Let this process have so many connections.
+
+    Raises:
+        JobExecutionError: when the system's limit of open files does not allow that.
+    """
+    needed = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise JobExecutionError(
+            f"{who} needs {needed} open files on host '{socket.gethostname()}' for its "
+            f"connections, and may have {hard}; raise the limit ('ulimit -n'), or lower the "
+            "parallelism ('parallelism.default')"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def listen_here() -> tuple[socket.socket, OwnDirectory]:
@@ -50,10 +84,35 @@ def listen_here() -> tuple[socket.socket, OwnDirectory]:
     return listener, directory
 
 
-def listen_at(host: str) -> socket.socket:
-    """Return a socket that listens at an IP address of this host, at a free port."""
+class CannotListenError(JobExecutionError):
+    """This process cannot listen at an address."""
+
+
+def listen_at(host: str, ports: Ports = ANY_PORT) -> socket.socket:
+    """Return a socket that listens at an IP address of this host, at the first port that is free.
+
+    Raises:
+        CannotListenError: when no port is free, or the address is not one of this host.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, 0), family=family, backlog=socket.SOMAXCONN)
+    for port in ports:
+        try:
+            return socket.create_server((host, port), family=family, backlog=socket.SOMAXCONN)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise _not_here(host, error) from error
+    raise CannotListenError(
+        f"no port from {ports.first} to {ports.last} is free at {host} (host "
+        f"'{socket.gethostname()}'): set '{PORT_RANGE}' to a larger range"
+    )
+
+
+def _not_here(host: str, error: OSError) -> CannotListenError:
+    return CannotListenError(
+        f"cannot listen at {host} on host '{socket.gethostname()}': {error.strerror or error}; set "
+        "'spark.driver.bindAddress' for the driver, or SPARK_LOCAL_IP for an executor, to an "
+        "address of its host"
+    )
 
 
 def socket_path(name: str) -> Path:
@@ -80,6 +139,25 @@ def own_ip() -> str:
         probe.connect(_ELSEWHERE)  # sends nothing
         return str(probe.getsockname()[0])
     return "127.0.0.1"
+
+
+def ip_of(host: str, setting: str, v6: bool | None = None) -> str:
+    """Return the IP address of a host, whose name or address a setting of Spark's gives.
+
+    ``v6``: whether it has to be an address of IPv6; either will do by default.
+
+    Raises:
+        JobExecutionError: when the name is not known here.
+    """
+    family = socket.AF_UNSPEC if v6 is None else socket.AF_INET6 if v6 else socket.AF_INET
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), None, family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise JobExecutionError(
+            f"host '{socket.gethostname()}' cannot resolve '{host}', which is '{setting}': "
+            f"{error.strerror or error}; set it to a name or an address that is known there"
+        ) from error
+    return str(found[0][4][0])
 
 
 def _base() -> Path:

@@ -13,11 +13,12 @@ import atexit
 import contextlib
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
@@ -35,9 +36,9 @@ from holdfast.runtime.event_time import Watermark
 from holdfast.runtime.failures import FailureReporter, OperatorFailed
 from holdfast.runtime.job import JobCode
 from holdfast.runtime.logs import capture, pass_on, set_levels, spill, take
-from holdfast.runtime.peers import GONE, Line, PeerError, connect, listen
+from holdfast.runtime.peers import GONE, Line, Listener, PeerError, connect, listen, listen_on
 from holdfast.runtime.protocol import Failure, decode_failure, encode
-from holdfast.runtime.sockets import own_ip
+from holdfast.runtime.sockets import listen_at, own_ip
 from holdfast.runtime.source_thread import SourceThread
 from holdfast.runtime.sources import (
     Beginning,
@@ -145,21 +146,24 @@ def _start(
     order = dumps(
         (operator, subtask, attempt, dict(job.parameters), beginning, dict(job.log_levels))
     )
-    # a socket that only this user can connect to, if no task will run on another host
-    host = "" if job.one_host else own_ip()
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "holdfast.runtime.source_host",
-            str(registration),
-            str(os.getppid()),
-            host,
-        ],
-        stdin=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        start_new_session=True,
-    )
+    with contextlib.ExitStack() as until_started:
+        # a socket that only this user can connect to, if no task will run on another host
+        listeners = [] if job.one_host else [listen_at(own_ip(), job.ports)]
+        sockets = [until_started.enter_context(listener).fileno() for listener in listeners]
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "holdfast.runtime.source_host",
+                str(registration),
+                str(os.getppid()),
+                *map(str, sockets),
+            ],
+            stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            start_new_session=True,
+            pass_fds=sockets,
+        )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(pickle.dumps((job.main_classes_pickled(), order)))
@@ -233,15 +237,21 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
+def _listen(serve: Callable[[Line], None]) -> Listener:
+    """Listen at the socket that this process was started with, or else at one of its own."""
+    given = [socket.socket(fileno=int(number)) for number in sys.argv[3:]]
+    return listen_on(given[0], serve) if given else listen(serve)
+
+
 def main() -> None:
     """Run the loop that standard input describes until the job is over."""
-    registration, anchor, host_ip = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    registration, anchor = Path(sys.argv[1]), int(sys.argv[2])
     capture()
     atexit.register(spill)
     classes, order = pickle.loads(sys.stdin.buffer.read())
     vars(sys.modules["__main__"]).update(cloudpickle.loads(classes))
     host: Future[_Host] = Future()
-    with closing(listen(lambda line: host.result().serve(line), host_ip)) as listener:
+    with closing(_listen(lambda line: host.result().serve(line))) as listener:
         if not write_address(registration, listener.address, replace=False):
             return  # another process is the source of this subtask
         host.set_result(_Host(order))

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from holdfast.common.time import wall_clock
 from holdfast.datastream.checkpoint_storage import DIRECTORY as CHECKPOINTS
 from holdfast.datastream.engines import writes_rows
+from holdfast.driver.outcome import LostSlotError
 from holdfast.errors import JobExecutionError
 from holdfast.filesystem import file_system_of
 from holdfast.printable import get_logger
@@ -22,8 +23,9 @@ from holdfast.runtime.job import JobCode
 from holdfast.runtime.resident.outbox import Post
 from holdfast.runtime.resident.slot import Make, Slot
 from holdfast.runtime.resident.subtask import ResidentSubtask
-from holdfast.runtime.sockets import own_ip
+from holdfast.runtime.sockets import ip_of, own_ip
 from holdfast.spark.directory import DIRECTORY
+from holdfast.spark.lacking import lacking
 from holdfast.state.local_copies import copies_of
 from holdfast.state.storage import DirectoryStateStorage
 
@@ -35,6 +37,9 @@ _SWITCH: Final = 0.002
 
 #: how long tasks may take to end that are cancelled, in seconds
 _CANCEL: Final = 30.0
+
+#: Spark's words for an executor that is gone, and for a task whose process is
+_LOST: Final = re.compile(r"ExecutorLostFailure .*|Python worker exited unexpectedly.*")
 
 #: the last line of a Python traceback
 _RAISED: Final = re.compile(r"(?!py4j|org\.|java\.|at )[A-Za-z_][\w.]*(Error|Exception|Exit): ")
@@ -51,15 +56,28 @@ class SlotTask:
         job_id: str,
         attempt: int,
         driver: Address,
+        driver_host: str,
         local: bool,
         heartbeat: float,
         takes_checkpoints: bool,
     ) -> None:
-        """Work for the driver at that address; ``local``: all slots are on the driver's machine."""
+        """Work for a driver.
+
+        Args:
+            job: what to run.
+            job_id: the name of its plan.
+            attempt: its number.
+            driver: where the driver listens.
+            driver_host: the name or address of the driver's host, for executors.
+            local: all slots are on the driver's machine.
+            heartbeat: whoever is silent for so many seconds is lost.
+            takes_checkpoints: whether slots write to the directory of checkpoints.
+        """
         self._job = job
         self._job_id = job_id
         self._attempt = attempt
         self._driver = driver
+        self._driver_host = driver_host
         self._local = local
         self._heartbeat = heartbeat
         self._takes_checkpoints = takes_checkpoints
@@ -75,8 +93,14 @@ class SlotTask:
         garbage.expect_state()
         make = self._maker(job)
         slot = Slot(job, self._attempt, number, make, self._heartbeat, garbage.spare_beside)
-        slot.serve(self._driver, self._driver.host if self._local else own_ip())
+        driver = self._find_driver()
+        slot.serve(driver, driver.host if self._local else own_ip())
         yield number
+
+    def _find_driver(self) -> Address:
+        """Return where the driver is, as this host sees it."""
+        host = ip_of(self._driver_host, "spark.driver.host", ":" in self._driver.host)
+        return Address(self._driver.key, host=host, port=self._driver.port)
 
     def _check_directories(self, job: JobCode) -> None:
         """Check that this host has what the slot writes to, where that is a mounted directory."""
@@ -133,7 +157,7 @@ class BarrierJob:
             rows.barrier().mapPartitions(self._task).collect()
         except BaseException as error:
             _logger.debug("the barrier job has failed: %s", error)
-            failed(JobExecutionError(_explanation(error)))
+            failed(_failure(error))
         finally:
             self._ended.set()
 
@@ -147,9 +171,14 @@ class BarrierJob:
         self._ended.wait(_CANCEL)
 
 
-def _explanation(error: BaseException) -> str:
+def _failure(error: BaseException) -> JobExecutionError:
     """Return what went wrong in a task, without the stacks of Java and Python around it."""
+    missing = lacking(str(error))
+    if missing is not None:
+        return JobExecutionError(missing)
     lines = [line.strip() for line in str(error).splitlines()]
+    lost = _LOST.findall(str(error))
     raised = [line for line in lines if _RAISED.match(line)]
-    told = raised[-1] if raised else lines[0] if lines else type(error).__name__
-    return f"Spark has ended the slots: {told[:500]}"
+    told = [*lost[:1], *raised[-1:], *lines[:1], type(error).__name__][0]
+    kind = LostSlotError if lost else JobExecutionError
+    return kind(f"Spark has ended the slots: {told[:500]}")

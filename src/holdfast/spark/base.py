@@ -8,6 +8,7 @@ from pyspark import Broadcast
 from pyspark.sql import SparkSession
 
 from holdfast.common import Configuration, ExecutionConfig
+from holdfast.common.port_options import port_range
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.checkpointing_mode import CheckpointingMode
 from holdfast.datastream.shipment import Shipment
@@ -48,6 +49,7 @@ class SparkEngine(Engine):
         self._interval_ms = interval_ms
         self._state = state_settings(configuration)
         self._key = new_key()
+        self._ports = port_range(configuration)
         self._jvm = DriverJvm(session.sparkContext)
         self._name = ""
         self._broadcast: Broadcast[bytes] | None = None
@@ -91,6 +93,7 @@ class SparkEngine(Engine):
             aligns=mode is CheckpointingMode.EXACTLY_ONCE,
             functions_stay=self.abilities.keeps_state,
             certificate=self._certificate,
+            ports=self._ports,
         )
         before = self._broadcast
         self._broadcast = self._session.sparkContext.broadcast(pack(code, self._paths))

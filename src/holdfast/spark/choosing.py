@@ -18,7 +18,15 @@ from holdfast.printable import get_logger
 from holdfast.spark.promised_slots import promised_slots
 from holdfast.spark.session import has_executors
 
-__all__ = ["Facts", "await_slots", "check_width", "choose_engine", "engine_for", "session_facts"]
+__all__ = [
+    "Facts",
+    "await_slots",
+    "check_width",
+    "choose_engine",
+    "engine_for",
+    "session_facts",
+    "slots_for",
+]
 
 _logger = get_logger(__name__)
 
@@ -139,31 +147,53 @@ def engine_for(
     return choice
 
 
-def check_width(session: SparkSession, job: object, plan: Plan) -> None:
+def check_width(session: SparkSession, job: object, plan: Plan, check: Callable[[], None]) -> None:
     """Check that a resident job which has been stopped finds slots for another plan.
+
+    ``check`` may raise an error meanwhile.
 
     Raises:
         JobDefinitionError: when there are too few.
     """
-    facts = await_slots(lambda: session_facts(session, job=job), needed_slots(plan))
+    facts = await_slots(lambda: session_facts(session, job=job), needed_slots(plan), check=check)
     _check_resident(plan, facts)
 
 
-def session_facts(session: SparkSession, batch: bool = False, job: object = None) -> Facts:
-    """Return what a session has at this moment, for a job that does not run."""
+def session_facts(
+    session: SparkSession, batch: bool = False, job: object = None, again: bool = False
+) -> Facts:
+    """Return what a session has at this moment, for a job that does not run.
+
+    ``again``: the job had its slots already, and has lost some. Then the executors of the session
+    have long come; and what other jobs count on is free unless they run, for they may have lost
+    slots as well.
+    """
     context = session.sparkContext
     spark = context._jsc.sc()
-    # the number that Spark itself compares the tasks of a barrier stage with
-    slots = spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile())
+    slots = _slots(spark)
     local = not has_executors(session)
+    others = 0 if again else promised_slots.to_others(job)
     return Facts(
         local=local,
         dynamic=not local and context.getConf().get(_DYNAMIC, "false") == "true",
         slots=slots,
-        free=max(0, slots - max(_running(spark), promised_slots.to_others(job))),
+        free=max(0, slots - max(_running(spark), others)),
         batch=batch,
-        settles_in=0.0 if local else _settles_in(spark),
+        settles_in=0.0 if local or again else _settles_in(spark),
     )
+
+
+def slots_for(session: SparkSession, job: object) -> int:
+    """Return how many slots a job that runs could have: its own, and those that are free."""
+    spark = session.sparkContext._jsc.sc()
+    others = max(_running(spark) - promised_slots.of(job), promised_slots.to_others(job))
+    return max(0, _slots(spark) - others)
+
+
+def _slots(spark: Any) -> int:
+    """The number that Spark itself compares the tasks of a barrier stage with."""
+    profile = spark.resourceProfileManager().defaultResourceProfile()
+    return int(spark.maxNumConcurrentTasks(profile))
 
 
 def _running(spark: Any) -> int:
@@ -180,18 +210,27 @@ def _settles_in(spark: Any) -> float:
     return float(spark.startTime() + allowed) / _MS - time.time()
 
 
+def _no_check() -> None:
+    """Nothing ends the wait."""
+
+
 def await_slots(
     read: Callable[[], Facts],
     needed: int,
+    patience: float = _PATIENCE,
+    check: Callable[[], None] = _no_check,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Facts:
     """Return the facts as soon as there are slots enough, or none are to be expected any more.
 
     Executors of a new session are still on their way, and what ends takes a moment to end.
+
+    ``patience``: how long to wait, in seconds; ``check`` may raise an error meanwhile.
     """
-    end = clock() + _PATIENCE
+    end = clock() + patience
     while True:
+        check()
         facts = read()
         patient = clock() < end and (not facts.local or facts.slots >= needed)
         if facts.free >= needed or facts.dynamic or not (patient or facts.settles_in > 0):

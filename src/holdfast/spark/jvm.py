@@ -24,6 +24,7 @@ from pyspark.errors import PySparkException
 
 from holdfast.errors import HoldfastError, JobExecutionError, SparkLostError, UserFunctionError
 from holdfast.printable import get_logger
+from holdfast.spark.lacking import lacking
 
 __all__ = ["DriverJvm", "death_named"]
 
@@ -170,6 +171,9 @@ def _text(error: BaseException) -> str:
         return f"the process has {_no_descriptors()}"
     text = str(error) or type(error).__name__
     if isinstance(error, PySparkException) or _is_of_bridge(error):
+        missing = lacking(text)
+        if missing is not None:
+            return missing
         text = text.split("\n\tat ")[0].strip()
     return text[:_LONGEST]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import time
+import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -11,24 +10,35 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from holdfast.common import Configuration
-from holdfast.common.engine_options import heartbeat_timeout
+from holdfast.common.engine_options import heartbeat_timeout, slot_settings
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.engines import needed_slots
 from holdfast.datastream.shipment import Shipment
 from holdfast.driver.engine import PlannedJob
 from holdfast.driver.job_events import Abilities
-from holdfast.driver.outcome import EpochOutcome
+from holdfast.driver.outcome import (
+    AbandonedError,
+    EpochOutcome,
+    LostSlotError,
+    SlotsMissingError,
+)
 from holdfast.driver.slots import Slots
 from holdfast.driver.start import Start
 from holdfast.errors import InternalError
 from holdfast.runtime.blocks import Block
 from holdfast.runtime.peers import listen
 from holdfast.runtime.protocol import EpochTask, StoredState
-from holdfast.runtime.sockets import own_ip
+from holdfast.runtime.sockets import ip_of, own_ip
 from holdfast.spark.barrier import BarrierJob, SlotTask
 from holdfast.spark.base import SparkEngine
 from holdfast.spark.certificate import encrypts_network, make_certificate
-from holdfast.spark.choosing import check_width, session_facts
+from holdfast.spark.choosing import (
+    Facts,
+    await_slots,
+    check_width,
+    session_facts,
+    slots_for,
+)
 from holdfast.spark.promised_slots import promised_slots
 from holdfast.spark.session import is_local
 from holdfast.spark.writer import Writers
@@ -36,14 +46,14 @@ from holdfast.state.errors import StateStorageError
 
 __all__ = ["ResidentEngine"]
 
-#: how long slots may take to come, in seconds
+#: how long the tasks of slots may take to call the driver, in seconds
 _PATIENCE: Final = 120.0
 #: how long a query may take, in seconds
 _QUERY_PATIENCE: Final = 30.0
-#: how long executors that replace lost ones may take to come, in seconds, and how often to look
-_REPLACING: Final = 30.0
-_LOOK: Final = 0.1
 _MS: Final = 1000
+_LOOPBACK: Final = "127.0.0.1"
+_HOST: Final = "spark.driver.host"
+_BIND: Final = "spark.driver.bindAddress"
 
 
 class ResidentEngine(SparkEngine):
@@ -64,6 +74,9 @@ class ResidentEngine(SparkEngine):
         """Prepare what does not depend on the plan; see `SparkEngine`."""
         super().__init__(session, configuration, interval_ms, shipment)
         self._heartbeat = heartbeat_timeout(configuration)
+        self._patience = slot_settings(configuration).wait
+        #: set when nobody waits for a start any more
+        self._given_up = threading.Event()
         if encrypts_network(session.sparkContext):
             self._certificate = make_certificate(session.sparkContext)
         self._job: PlannedJob | None = None
@@ -79,7 +92,7 @@ class ResidentEngine(SparkEngine):
         writers = Writers(job.plan)
         with promised_slots.lock:
             if needed_slots(job.plan) > promised_slots.of(self):
-                check_width(self._session, self, job.plan)
+                check_width(self._session, self, job.plan, self._check_wanted)
             self._ship(job, writers.plan)
             promised_slots.promise(self, needed_slots(job.plan))
         self._job, self._writers = job, writers
@@ -89,23 +102,30 @@ class ResidentEngine(SparkEngine):
         job = self._planned
         assert self._broadcast is not None
         subtasks = sum(level.parallelism for level in job.plan.levels)
-        host = _host(self._session)
+        bind, host = _places(self._session)
         slots = Slots(
             job.name,
             attempt,
             subtasks,
             self._heartbeat,
-            partial(listen, host=host, key=self._key.hex(), certificate=self._certificate),
+            partial(
+                listen,
+                host=bind,
+                key=self._key.hex(),
+                certificate=self._certificate,
+                ports=self._ports,
+            ),
             self._hosts,
         )
         self._slots = slots
-        self._await_executors()
+        self._await_slots()
         local = is_local(self._session)
         task = SlotTask(
             self._broadcast,
             job.name,
             attempt,
             slots.address,
+            host,
             local,
             self._heartbeat,
             CheckpointConfig(self._configuration).is_checkpointing_enabled(),
@@ -113,15 +133,41 @@ class ResidentEngine(SparkEngine):
         width = job.plan.widest_level.parallelism
         self._barrier = BarrierJob(self._session, f"holdfast-{job.name}-{attempt}", task, width)
         self._barrier.start(slots.fail)
-        slots.gather(width, _PATIENCE, self._jvm.check)
+        slots.gather(width, _PATIENCE, self._check_start)
         self._hosts = slots.hosts
 
-    def _await_executors(self) -> None:
-        """Wait for executors in the place of lost ones; Spark looks for them every 15 s only."""
-        needed, end = promised_slots.of(self), time.monotonic() + _REPLACING
-        while session_facts(self._session, job=self).slots < needed and time.monotonic() < end:
-            self._jvm.check()
-            time.sleep(_LOOK)
+    def _await_slots(self) -> None:
+        """Wait for slots in the place of lost ones; Spark looks for them every 15 s only.
+
+        Raises:
+            SlotsMissingError: when there are still too few.
+            AbandonedError: when the job is cancelled.
+        """
+        needed = promised_slots.of(self)
+        facts = await_slots(self._facts, needed, self._patience, self._check_wanted)
+        if facts.free < needed:
+            raise SlotsMissingError(needed, facts.free)
+
+    def _facts(self) -> Facts:
+        return session_facts(self._session, job=self, again=True)
+
+    def _check_wanted(self) -> None:
+        self._jvm.check()
+        if self._given_up.is_set():
+            raise AbandonedError("the job is cancelled while an attempt starts")
+
+    def _check_start(self) -> None:
+        self._check_wanted()
+        needed, found = promised_slots.of(self), self._facts().slots
+        if found < needed:
+            raise LostSlotError(
+                f"executors were lost while an attempt started: it needs {needed} task slots, "
+                f"and {found} are left"
+            )
+
+    def available_slots(self) -> int:
+        """Return the slots that the job has, and those that are free."""
+        return slots_for(self._session, self)
 
     def await_turn(self, due_ms: int | None = None) -> None:
         """Let the stream go on for the interval of epochs, or until one is due."""
@@ -135,7 +181,8 @@ class ResidentEngine(SparkEngine):
             self._slots.wake()
 
     def abandon(self) -> None:
-        """Let a round not be waited for that takes long; from any thread."""
+        """Let a round, or a start, not be waited for that takes long; from any thread."""
+        self._given_up.set()
         if self._slots is not None:
             self._slots.abandon()
 
@@ -201,9 +248,14 @@ class ResidentEngine(SparkEngine):
         return self._slots
 
 
-def _host(session: SparkSession) -> str:
-    """Return the address at which executors find the driver."""
+def _places(session: SparkSession) -> tuple[str, str]:
+    """Return the address at which the driver listens, and the host that executors look for.
+
+    They differ where the driver is behind a port mapping, as in a container.
+    """
     if is_local(session):
-        return "127.0.0.1"
-    name = session.sparkContext.getConf().get("spark.driver.host", "")
-    return socket.gethostbyname(name) if name else own_ip()
+        return _LOOPBACK, _LOOPBACK
+    settings = session.sparkContext.getConf()
+    host = settings.get(_HOST) or own_ip()
+    bind = settings.get(_BIND)
+    return ip_of(bind or host, _BIND if bind else _HOST), host

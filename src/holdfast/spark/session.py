@@ -13,16 +13,24 @@ import weakref
 import zipfile
 from pathlib import Path
 
-from pyspark import SparkContext
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 import holdfast
 from holdfast.common.leftovers import OwnDirectory
 from holdfast.common.private import user_directory
+from holdfast.errors import JobDefinitionError, JobExecutionError
 from holdfast.spark.jvm import death_named
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _MASTER = "spark.master"
+#: the variable in which spark-submit tells a program where its JVM is
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+_REMOTE = "spark.remote"
+_API_MODE = "spark.api.mode"
 _LOCAL_ATTEMPTS = 4
 _LOOPBACK = "127.0.0.1"
 #: settings of a session whose executors are on the driver's machine
@@ -79,8 +87,44 @@ def _quieten_bridge() -> None:
         bridge.setLevel(logging.WARNING)
 
 
+def check_classic(session: SparkSession) -> None:
+    """Refuse a session of Spark Connect, whose driver is elsewhere.
+
+    Raises:
+        JobDefinitionError: when it is one.
+    """
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        raise _no_connect("the session is one of Spark Connect")
+
+
+def _no_connect(found: str) -> JobDefinitionError:
+    return JobDefinitionError(
+        f"{found}, and Holdfast runs in the process of Spark's driver: make a classic session, "
+        "without SparkSession.builder.remote(), SPARK_REMOTE and 'spark.api.mode'='connect'"
+    )
+
+
+def _refuse_connect(settings: dict[str, str]) -> None:
+    """Refuse to make a session that would be one of Spark Connect.
+
+    Raises:
+        JobDefinitionError: when it would.
+    """
+    variables = os.environ
+    if settings.get(_REMOTE) or variables.get("SPARK_REMOTE"):
+        raise _no_connect(f"'{_REMOTE}' or SPARK_REMOTE asks for a session of Spark Connect")
+    if settings.get(_API_MODE, variables.get("SPARK_API_MODE", "")).lower() == "connect":
+        raise _no_connect(f"'{_API_MODE}' or SPARK_API_MODE asks for a session of Spark Connect")
+
+
 def _existing() -> SparkSession | None:
-    """The session of this thread, or the one that the program made in another thread."""
+    """The session of this thread, or the one that the program made in another thread.
+
+    Raises:
+        JobDefinitionError: when the program uses Spark Connect.
+    """
+    if is_remote():
+        raise _no_connect("this program uses Spark Connect")
     with death_named():
         known = SparkSession.getActiveSession() or SparkSession._instantiatedSession
         stopped = known is not None and known.sparkContext._jsc is None
@@ -102,39 +146,64 @@ def local_settings(cores: int, slots: int) -> dict[str, str]:
 
 
 def _make_session(app_name: str, settings: dict[str, str], slots: int) -> SparkSession:
+    _refuse_connect(settings)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     quiet = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} -Dlog4j2.disableJmx=true"
     # blocks are large and short-lived: the default collector would let the heap grow to its limit
     steady = "-XX:+UseParallelGC -XX:-UseAdaptiveSizePolicy"
-    builder = (
-        SparkSession.builder.master(f"local[*,{_LOCAL_ATTEMPTS}]")
-        .appName(app_name)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", f"{quiet} {steady}")
-        .config("spark.driver.memory", "2g")
-        .config("spark.sql.session.timeZone", "UTC")
+    defaults = {
+        _MASTER: f"local[*,{_LOCAL_ATTEMPTS}]",
+        "spark.app.name": app_name,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"{quiet} {steady}",
+        "spark.driver.memory": "2g",
+        "spark.sql.session.timeZone": "UTC",
         # every epoch is a job: keep the history of a few of them
-        .config("spark.ui.retainedJobs", "100")
-        .config("spark.ui.retainedStages", "100")
-        .config("spark.ui.retainedTasks", "1000")
-        .config("spark.sql.ui.retainedExecutions", "20")
-    )
+        "spark.ui.retainedJobs": "100",
+        "spark.ui.retainedStages": "100",
+        "spark.ui.retainedTasks": "1000",
+        "spark.sql.ui.retainedExecutions": "20",
+    }
+    settings = _submitted() | settings
     if slots and _MASTER not in settings:
         settings = local_settings(os.cpu_count() or 1, slots) | settings
     if settings.get(_MASTER, "local").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
         settings = _ON_ONE_MACHINE | settings
-    for key, value in settings.items():
+    builder = SparkSession.builder
+    for key, value in (defaults | settings).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except (Py4JJavaError, PySparkRuntimeError) as error:
+        java = getattr(error, "java_exception", None)
+        cause = java.getMessage() if java is not None else f"{error} See the lines above"
+        where = settings.get(_MASTER, "local")
+        raise JobExecutionError(f"Spark could not start on '{where}': {cause}") from error
+
+
+def _submitted() -> dict[str, str]:
+    """Return the settings that ``spark-submit`` was given, if it has started this program."""
+    if _SUBMITTED not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    given = dict(SparkConf().getAll())
+    # NB: what spark-submit says when nobody has said anything
+    if given.get(_MASTER) == "local[*]":
+        del given[_MASTER]
+    return given
 
 
 def prepare_workers(session: SparkSession) -> None:
-    """Let the workers have the driver's interpreter, and find this package."""
+    """Let the workers have the driver's interpreter, and find this package.
+
+    Raises:
+        JobDefinitionError: when it is a session of Spark Connect.
+    """
+    check_classic(session)
     context = session.sparkContext
-    if _uses_default_python(context):
-        context.pythonExec = sys.executable
+    context.pythonExec = _python_of_workers(context)
     package_root = str(Path(holdfast.__file__).resolve().parent.parent)
     known = context.environment.get("PYTHONPATH", "").split(os.pathsep)
     if package_root not in known:
@@ -145,10 +214,14 @@ def prepare_workers(session: SparkSession) -> None:
         context.addPyFile(_zip_package(context, package_root))
 
 
-def _uses_default_python(context: SparkContext) -> bool:
-    """Whether nobody has chosen the workers' interpreter; it must be the driver's then."""
-    chosen = context.getConf().get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
-    return chosen is None or context.pythonExec == "python3"
+def _python_of_workers(context: SparkContext) -> str:
+    """The workers' interpreter: the driver's, unless somebody has chosen another one."""
+    # NB: PySpark itself reads the setting only in programs that spark-submit has started
+    setting = context.getConf().get("spark.pyspark.python")
+    if setting:
+        return setting
+    chosen = os.environ.get("PYSPARK_PYTHON") is not None and context.pythonExec != "python3"
+    return context.pythonExec if chosen else sys.executable
 
 
 def _zip_package(context: SparkContext, package_root: str) -> str:

@@ -17,7 +17,7 @@ from holdfast.savepoint.made_states import KeyedLayout, PartWriter, WrittenPart
 from holdfast.savepoint.readers import Part, Reader, batches_of
 from holdfast.savepoint.sources import KeyedState, Timers
 from holdfast.spark.hadoop import hadoop_settings
-from holdfast.spark.session import prepare_workers
+from holdfast.spark.session import check_classic, prepare_workers
 from holdfast.state.storage import DirectoryStateStorage
 
 __all__ = ["number_of_parts", "read_frame", "write_frame"]
@@ -41,6 +41,7 @@ def read_frame(
 
 def number_of_parts(frame: DataFrame, max_parallelism: int) -> int:
     """Return in how many parts a state is written that is made of a DataFrame."""
+    check_classic(frame.sparkSession)
     cores = frame.sparkSession.sparkContext.defaultParallelism
     return min(_PARTS_PER_CORE * cores, max_parallelism)
 

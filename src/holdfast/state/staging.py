@@ -66,8 +66,11 @@ class StagedStateStorage:
         """Bring those to the storage that are not there yet; raise if one is nowhere."""
         wanted = list(names)
         self.upload(wanted)
-        for name in wanted:
-            if not self._kept.exists(name) and not self._storage.exists(name):
+        far = [name for name in wanted if not self._kept.exists(name)]
+        # NB: one listing, since a call for each file takes too long in a job of many slots
+        there = {file.name for file in self._storage.list()} if far else set()
+        for name in far:
+            if name not in there:
                 where = f"neither in '{self._new.address}' nor in '{self._storage.address}'"
                 raise StateStorageError(f"cannot sync state file {name!r}: it is {where}")
 

@@ -313,3 +313,23 @@ def test_a_slot_that_others_hear_nothing_of_is_lost(
     job = start(stream, tmp_path, heartbeat=1.0, interval_ms=600_000)
     with pytest.raises(JobExecutionError, match="has lost its connection to slot"):
         job.wait()
+
+
+def test_slots_without_a_channel_between_them_do_not_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: dict[int, set[int]] = {}
+    call = Carrier.call
+
+    def noted(self: Carrier, *given: Any) -> list[int]:
+        missing = call(self, *given)
+        called[self._hello.slot] = set(self._peers)
+        return missing
+
+    monkeypatch.setattr(Carrier, "call", noted)
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(4)
+    source = env.from_source(NumberSequenceSource(0, 99), None, "numbers").set_parallelism(1)
+    job = start(source.key_by(lambda value: value % KEYS).process(Count()), tmp_path)
+    job.wait()
+    assert called == {0: {1, 2, 3}, 1: {0}, 2: {0}, 3: {0}}
+    assert len(list(job.records)) == 100

@@ -1,15 +1,15 @@
-/* The starts of a job, and why they failed. */
+/* The starts of a job, why they failed, and its changes of parallelism. */
 
 import { h } from "./dom.js";
-import { count, time } from "./format.js";
-import { empty, problem, section, table } from "./parts.js";
+import { count, duration, time } from "./format.js";
+import { empty, problem, section, status, table } from "./parts.js";
 
 export function refresh(job) {
   job.keep("exceptions");
 }
 
 export function view(job) {
-  const { exceptions, attempts } = job.answers;
+  const { exceptions, attempts, rescales } = job.answers;
   if (!exceptions || !attempts) return problem(job.answers["exceptions problem"]) ?? empty("Asking the server …");
   const { entries, truncated } = exceptions.exceptionHistory;
   return [
@@ -17,6 +17,9 @@ export function view(job) {
       entries.length ? entries.map(exception) : empty("Nothing has failed."),
       truncated && h("p", { class: "hint" }, `${count(attempts.failures)} in all; older ones are forgotten.`)),
     section("Starts", table("Starts", COLUMNS, [...attempts.attempts].reverse(), { key: (one) => one.number })),
+    section("Rescales",
+      rescales?.length ? table("Rescales", RESCALES, rescales, { key: (one) => one.rescaleAttemptId })
+        : empty("The parallelism has not changed.")),
   ];
 }
 
@@ -31,6 +34,27 @@ function exception(entry) {
       h("span", { class: "hint" }, `${time(entry.timestamp)}, start ${entry.attempt + 1}`)),
     h("pre", { tabindex: lines.length > 20 ? 0 : undefined }, entry.stacktrace));
 }
+
+/** The task slots of a rescale: all operators share them. */
+export function slots(rescale) {
+  return Object.values(rescale.slots)[0];
+}
+
+const CAUSES = {
+  UPDATE_REQUIREMENT: "somebody asked for it",
+  RECOVERABLE_FAILOVER: "fewer task slots",
+  NEW_RESOURCE_AVAILABLE: "more task slots",
+};
+
+const RESCALES = [
+  ["At", (one) => time(one.startTimestampInMillis), "when"],
+  ["Reason", (one) => CAUSES[one.triggerCause] ?? one.triggerCause],
+  ["Slots", (one) => `${slots(one).preRescaleSlots} → ${slots(one).postRescaleSlots}`],
+  ["Wanted", (one) => slots(one).desiredSlots, "number"],
+  ["Took", (one) => duration(one.duration), "number"],
+  ["Result", (one) => status(one.terminalState ?? "IN_PROGRESS")],
+  ["", (one) => one.failure ?? ""],
+];
 
 const COLUMNS = [
   ["Start", (one) => one.number + 1],

@@ -65,10 +65,10 @@ class Job {
   }
 
   /** Ask for something, unless nothing has happened to it since it was asked for. */
-  keep(name, version = this.versions[name]) {
+  keep(name, version = this.versions[name], path = name) {
     if (this.asked[name] === version) return;
     this.asked[name] = version;
-    this.load(name);
+    this.load(name, path);
   }
 
   /** Ask for something, and remember the answer, or why there is none. */
@@ -123,6 +123,7 @@ export function openJob(frame, site, id, firstTab) {
   /** Ask for what is shown and has changed. */
   function refresh() {
     if (!job.details) return;
+    job.keep("rescales", job.versions.rescales, "rescales/history");
     job.keep("attempts", `${job.versions.attempts} ${job.versions.exceptions}`);
     TABS[tab].refresh?.(job);
   }
@@ -211,7 +212,16 @@ function header(job) {
       fact("Checkpoints", count(counts.completed), counts.failed ? `${counts.failed} failed` : undefined),
       fact("State", bytes(last?.["state-bytes"] ?? 0)),
       fact("Worker memory", bytes(last?.["memory-bytes"] ?? 0)),
-      restarts ? fact("Failures", count(restarts)) : null));
+      restarts ? fact("Failures", count(restarts)) : null,
+      reduced(job)));
+}
+
+/** The task slots of a job that has fewer than it wants. */
+function reduced(job) {
+  const last = job.answers.rescales?.find((one) => one.terminalState === "COMPLETED");
+  const { desiredSlots, postRescaleSlots } = last ? exceptions.slots(last) : {};
+  if (job.ended || !last || postRescaleSlots >= desiredSlots) return null;
+  return fact("Task slots", count(postRescaleSlots), `of ${desiredSlots}`, "There are fewer task slots than the job wants.");
 }
 
 function tabs(job, id, current) {

@@ -1,7 +1,8 @@
 """Carries the blocks of a slot: to other slots, to the driver, and between its own subtasks.
 
 A block for a subtask of the same slot goes to its inputs at once. Every other one goes over a
-connection, of which there is one between any two slots, in the order in which it was sent.
+connection, in the order in which it was sent. There is one connection between any two slots that
+have a channel between them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from holdfast.runtime.resident.messages import (
     encode,
 )
 from holdfast.runtime.resident.pace import SMALLEST_WINDOW
+from holdfast.runtime.sockets import check_room
 
 __all__ = ["PATIENCE", "Carrier", "Place"]
 
@@ -88,9 +90,16 @@ class Carrier:
         """Call the slots of lower numbers; those of higher ones call here.
 
         Returns the numbers of those that did not.
+
+        Raises:
+            JobExecutionError: when this process may not have so many connections.
         """
         own = self._hello.slot
-        for number, (host, port) in enumerate(welcome.slots[:own]):
+        others = self._neighbours()
+        check_room(len(others), f"slot {own} of {len(welcome.slots)}")
+        # NB: not all slots call slot 0 first
+        for number in sorted((other for other in others if other < own), reverse=True):
+            host, port = welcome.slots[number]
             address = Address(key, host=host, port=port)
             wire = Wire(connect(address, PATIENCE, self._certificate))
             wire.send(Say.HELLO, data=encode(self._hello))
@@ -99,12 +108,22 @@ class Carrier:
             threading.Thread(
                 target=self._listen, args=(number, wire), name=name, daemon=True
             ).start()
-        others = set(range(len(welcome.slots))) - {own}
         deadline = time.monotonic() + PATIENCE
         with self._peer_came:
             while not others <= self._peers.keys() and time.monotonic() < deadline:
                 self._peer_came.wait(deadline - time.monotonic())
             return sorted(others - self._peers.keys())
+
+    def _neighbours(self) -> set[int]:
+        """Return the slots with which this one shares a channel, in either direction."""
+        own, levels = self._hello.slot, self._plan.levels
+        found: set[int] = set()
+        for level in levels:
+            for target in self._plan.targets(level.index):
+                senders, takers = level.parallelism, levels[target].parallelism
+                found.update(range(takers) if own < senders else ())
+                found.update(range(senders) if own < takers else ())
+        return found - {own}
 
     def know(self, number: int, wire: Wire) -> None:
         """Reach another slot over this connection."""

@@ -13,13 +13,15 @@ first one.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.runtime.peers import Line
-from holdfast.runtime.protocol import EpochTask
+from holdfast.runtime.protocol import EpochTask, Origin
 
 __all__ = [
     "TIME_ONLY",
@@ -43,6 +45,7 @@ __all__ = [
     "decode_stop",
     "decode_welcome",
     "encode",
+    "pack_round",
 ]
 
 #: the epoch of a mark that ends none
@@ -92,10 +95,45 @@ class Welcome(msgspec.Struct, frozen=True):
     slots: tuple[tuple[str, int], ...]
 
 
-class Round(msgspec.Struct, frozen=True):
-    """An epoch begins: what the subtasks of each level are told."""
+class Round(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An epoch begins: what the subtasks of each level are told.
+
+    All slots are sent the chains of all subtasks in the first round of an attempt, so these grow
+    with the square of the number of slots. Each is in the message once only: see `pack_round`.
+
+    Attributes:
+        origin: that of all tasks. A task without chains has those that are in it.
+    """
 
     tasks: tuple[EpochTask, ...]
+    origin: Origin | None = None
+
+    def unpacked(self) -> tuple[EpochTask, ...]:
+        """Return the tasks as they were."""
+        if self.origin is None:
+            return self.tasks
+        return tuple(
+            replace(task, origin=self.origin, chains=task.chains or self.origin.levels[task.level])
+            for task in self.tasks
+        )
+
+
+def pack_round(tasks: Sequence[EpochTask]) -> Round:
+    """Return the message for tasks of one epoch, which have one origin."""
+    origin = tasks[0].origin if tasks else None
+    if origin is None:
+        return Round(tuple(tasks))
+    return Round(
+        tuple(
+            replace(
+                task,
+                origin=None,
+                chains=() if task.chains in origin.levels[task.level :][:1] else task.chains,
+            )
+            for task in tasks
+        ),
+        origin,
+    )
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):

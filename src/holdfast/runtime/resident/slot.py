@@ -117,7 +117,7 @@ class Slot:
             come.wait(PATIENCE)
             carriers[0].meet(line)
 
-        listener = listen(meet, host, driver.key, self._job.certificate)
+        listener = listen(meet, host, driver.key, self._job.certificate, self._job.ports)
         try:
             carrier, welcome = self._introduce(driver, listener.address)
             carriers.append(carrier)
@@ -186,7 +186,7 @@ class Slot:
     def _obey(self, carrier: Carrier, frame: Frame) -> bool:
         """Do what the driver says; returns whether the attempt is over."""
         if frame.kind == Say.ROUND:
-            self._begin_round(carrier, decode_round(frame.data).tasks)
+            self._begin_round(carrier, decode_round(frame.data).unpacked())
         elif frame.kind == Say.CREDIT:
             carrier.grant_results(decode_credited(frame.data).bytes)
         elif frame.kind == Say.QUERY:

@@ -1,0 +1,1 @@
+"""The driver with many slots: ``python -m benchmarks scale``; see `benchmarks.scale.command`."""

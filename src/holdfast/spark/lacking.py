@@ -1,0 +1,29 @@
+"""What an executor lacks, from what Spark says of a task that has failed for it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["lacking"]
+
+_MODULE: Final = re.compile(r"^\s*ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
+_PROGRAM: Final = re.compile(r"Cannot run program \"([^\"\n]+)\".*(?:error=2|No such file)")
+
+
+def lacking(text: str) -> str | None:
+    """Return what is missing on an executor, and how to send it; None if it is something else."""
+    module = _MODULE.findall(text)
+    if module:
+        return (
+            f"the executors' Python has no module '{module[-1]}': send packages as an archive "
+            "('spark.archives' and 'spark.pyspark.python') or with env.set_python_requirements(), "
+            "and modules of your own with env.add_python_file()"
+        )
+    program = _PROGRAM.search(text)
+    if program:
+        return (
+            f"an executor's host has no Python at '{program[1]}': set 'spark.pyspark.python' to "
+            "where it is, or to one in an archive of 'spark.archives'"
+        )
+    return None

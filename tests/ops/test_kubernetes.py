@@ -1,0 +1,171 @@
+"""The manifests for Kubernetes: their parts fit together, and they are what the schemas say.
+
+No API server can be had from a package registry, so nothing is run here. The schemas of Kubernetes
+are in the package ``kubernetes-validate``. That of the operator's resource is in its repository,
+``charts/spark-operator-chart/crds/sparkoperator.k8s.io_sparkapplications.yaml``; the environment
+variable HOLDFAST_SPARK_OPERATOR_CRD names a copy of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+FOLDER: Final = Path(__file__).parent.parent.parent / "ops" / "kubernetes"
+CRD: Final = "HOLDFAST_SPARK_OPERATOR_CRD"
+#: a version of Kubernetes whose schemas are used
+KUBERNETES: Final = "1.31"
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    """Return the resources of a file."""
+    return list(yaml.safe_load_all((FOLDER / name).read_text("utf-8")))
+
+
+@pytest.fixture
+def resources() -> dict[str, dict[str, Any]]:
+    """Those of the Job, by kind."""
+    found = {each["kind"]: each for each in documents("job.yaml")}
+    assert list(found) == ["ServiceAccount", "Role", "RoleBinding", "Service", "Job"]
+    return found
+
+
+@pytest.fixture
+def application() -> dict[str, Any]:
+    (found,) = documents("spark-application.yaml")
+    return found
+
+
+@pytest.fixture
+def pod(resources: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    template: dict[str, Any] = resources["Job"]["spec"]["template"]
+    return template
+
+
+@pytest.fixture
+def settings(pod: dict[str, Any]) -> dict[str, str]:
+    """What the driver is given with ``-D``."""
+    arguments = pod["spec"]["containers"][0]["args"]
+    pairs = (each.removeprefix("-D").split("=", 1) for each in arguments if each.startswith("-D"))
+    return dict(pairs)
+
+
+def test_the_service_leads_to_the_driver_itself(
+    resources: dict[str, dict[str, Any]], pod: dict[str, Any], settings: dict[str, str]
+) -> None:
+    service = resources["Service"]
+    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
+    assert settings["spark.driver.host"] == f"{name}.{namespace}.svc"
+    # NB: the driver binds to what the name stands for, which only a headless service allows
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    ports = {each["port"] for each in service["spec"]["ports"]}
+    assert ports == {each["containerPort"] for each in pod["spec"]["containers"][0]["ports"]}
+    first = settings["holdfast.port.range"].partition("-")[0]
+    fixed = (settings["spark.driver.port"], settings["spark.driver.blockManager.port"], first)
+    assert ports == set(map(int, fixed))
+
+
+def test_the_driver_may_make_its_executors(
+    resources: dict[str, dict[str, Any]], pod: dict[str, Any], settings: dict[str, str]
+) -> None:
+    account, binding = resources["ServiceAccount"]["metadata"], resources["RoleBinding"]
+    assert pod["spec"]["serviceAccountName"] == account["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+    assert binding["roleRef"]["name"] == resources["Role"]["metadata"]["name"]
+    assert {each["metadata"]["namespace"] for each in resources.values()} == {
+        settings["spark.kubernetes.namespace"]
+    }
+    container = pod["spec"]["containers"][0]
+    assert settings["spark.kubernetes.container.image"] == container["image"]
+
+
+def test_executors_have_the_credentials_of_the_driver(
+    pod: dict[str, Any], settings: dict[str, str]
+) -> None:
+    variables = pod["spec"]["containers"][0]["env"]
+    secrets = {
+        each["name"]: each["valueFrom"]["secretKeyRef"]
+        for each in variables
+        if "secretKeyRef" in each["valueFrom"]
+    }
+    assert secrets
+    for name, reference in secrets.items():
+        given = settings[f"spark.kubernetes.executor.secretKeyRef.{name}"]
+        assert given == f"{reference['name']}:{reference['key']}"
+
+
+def test_there_are_as_many_cores_as_subtasks(
+    pod: dict[str, Any], settings: dict[str, str], application: dict[str, Any]
+) -> None:
+    cores = int(settings["spark.executor.instances"]) * int(settings["spark.executor.cores"])
+    assert f"--parallelism={cores}" in pod["spec"]["containers"][0]["args"]
+    executor = application["spec"]["executor"]
+    assert executor["instances"] * executor["cores"] == cores
+
+
+def test_image_and_application_have_one_version_of_spark(application: dict[str, Any]) -> None:
+    dockerfile = (FOLDER / "Dockerfile").read_text("utf-8")
+    version = application["spec"]["sparkVersion"]
+    assert re.findall(r"^ARG SPARK_VERSION=(\S+)$", dockerfile, re.M) == [version]
+    program = application["spec"]["mainApplicationFile"].removeprefix("local://")
+    assert f" {program}\n" in dockerfile
+    assert documents("job.yaml")[-1]["spec"]["template"]["spec"]["containers"][0]["args"][-1] == (
+        program
+    )
+
+
+def test_resources_are_what_the_schemas_of_kubernetes_say(
+    resources: dict[str, dict[str, Any]],
+) -> None:
+    reason = "kubernetes-validate is not installed: pip install kubernetes-validate"
+    validate = pytest.importorskip("kubernetes_validate", reason=reason)
+    for resource in resources.values():
+        validate.validate(resource, KUBERNETES, strict=True)
+    resources["Job"]["spec"]["template"]["spec"]["containers"][0]["img"] = "a field of no schema"
+    with pytest.raises(validate.ValidationError):
+        validate.validate(resources["Job"], KUBERNETES, strict=True)
+
+
+def test_the_application_is_what_the_operator_defines(application: dict[str, Any]) -> None:
+    path = os.environ.get(CRD)
+    if not path:
+        pytest.skip(f"{CRD} is not set; it names a copy of the operator's resource definition")
+    definition = yaml.safe_load(Path(path).read_text("utf-8"))
+    (version,) = (each for each in definition["spec"]["versions"] if each["name"] == "v1beta2")
+    schema = version["schema"]["openAPIV3Schema"]
+    assert application["apiVersion"] == f"{definition['spec']['group']}/{version['name']}"
+    assert unknown(application, schema) == []
+    application["spec"]["drivers"] = {}
+    assert unknown(application, schema) == ["spec.drivers"]
+
+
+#: by type of a schema
+TYPES: Final = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list}
+
+
+def unknown(value: Any, schema: dict[str, Any], where: str = "") -> list[str]:
+    """Return what a schema of a resource definition has not, or not like this."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return [] if isinstance(value, int | str) else [where]
+    if not isinstance(value, TYPES[schema["type"]]):
+        return [where]
+    if isinstance(value, list):
+        return [bad for each in value for bad in unknown(each, schema["items"], where)]
+    if not isinstance(value, dict):
+        return [] if value in schema.get("enum", [value]) else [where]
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+    missing = [f"{where}.{name}" for name in schema.get("required", ()) if name not in value]
+    if not properties and others is None:  # such as metadata, which is Kubernetes' own
+        return missing
+    found = missing
+    for name, part in value.items():
+        place = f"{where}.{name}".lstrip(".")
+        own = properties.get(name, others)
+        found = [*found, *(unknown(part, own, place) if own else [place])]
+    return found

@@ -1,0 +1,274 @@
+"""What a cluster's executors need to find the driver, each other and the program's packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from holdfast.common import Configuration
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.errors import JobExecutionError
+from tests.standalone import Standalone, standalone
+
+pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.slow]
+
+#: prints the ports at which the process of a source function listens
+LISTENERS = """
+import json, os
+
+from holdfast.datastream import SourceFunction, StreamExecutionEnvironment
+
+
+def listening():
+    files = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    own = {os.path.basename(file) for file in files}
+    with open("/proc/net/tcp") as table:
+        rows = [line.split() for line in table][1:]
+    listeners = [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]
+    return [int(row[1].split(":")[1], 16) for row in listeners]
+
+
+class Ports(SourceFunction):
+    def run(self, ctx):
+        ctx.collect(listening())
+
+    def cancel(self):
+        pass
+
+
+env = StreamExecutionEnvironment.get_execution_environment()
+ports = env.add_source(Ports(), "ports").key_by(lambda each: each[0]).map(lambda each: each)
+print(json.dumps(list(ports.execute_and_collect())))
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with standalone(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+def some_ports(number: int) -> range:
+    """Ports from which the system deals none out by itself."""
+    first = random.randrange(12_000, 30_000)
+    return range(first, first + number)
+
+
+def setting(ports: range) -> str:
+    return f"holdfast.port.range={ports[0]}-{ports[-1]}"
+
+
+@contextmanager
+def relay(gate: str, target: str, ports: range) -> Iterator[list[int]]:
+    """Pass connections on from one address to another, at the same ports; yields those used."""
+    used: list[int] = []
+
+    def carry(source: socket.socket, sink: socket.socket) -> None:
+        with closing(source), closing(sink), suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+
+    def accept(listener: socket.socket, port: int) -> None:
+        with suppress(OSError):
+            while True:
+                came, _ = listener.accept()
+                used.append(port)
+                onward = socket.create_connection((target, port))
+                for pair in ((came, onward), (onward.dup(), came.dup())):
+                    threading.Thread(target=carry, args=pair, daemon=True).start()
+
+    with ExitStack() as listeners:
+        for port in ports:
+            listener = listeners.enter_context(socket.create_server((gate, port)))
+            listeners.callback(listener.shutdown, socket.SHUT_RDWR)
+            threading.Thread(target=accept, args=(listener, port), daemon=True).start()
+        yield used
+
+
+def test_source_processes_listen_in_the_range(cluster: Standalone) -> None:
+    ports = some_ports(100)
+    settings = ("holdfast.engine=epochs", f"holdfast.directory={cluster.folder / 'shared'}")
+    done = cluster.run(LISTENERS, setting(ports), *settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ((port,),) = json.loads(done.stdout)
+    assert port in ports
+
+
+@pytest.mark.engine("resident")
+def test_slots_listen_in_the_range_and_look_for_the_driver_at_its_host(
+    cluster: Standalone,
+) -> None:
+    ports = some_ports(100)
+    of_spark, of_holdfast = ports[:2], ports[2:]
+    with relay("127.0.0.3", "127.0.0.1", ports) as used:
+        done = cluster.run(
+            LISTENERS,
+            setting(of_holdfast),
+            f"spark.driver.port={of_spark[0]}",
+            f"spark.driver.blockManager.port={of_spark[1]}",
+            "spark.driver.bindAddress=127.0.0.1",
+            "spark.driver.host=127.0.0.3",
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    ((port,),) = json.loads(done.stdout)
+    assert port in of_holdfast
+    # the driver has the first port of the range, at the address that it was told to bind to
+    assert used.count(of_holdfast[0]) == 2
+    assert of_spark[0] in used
+
+
+def run_here(ports: range) -> str:
+    """Run a job with two slots in the session of the tests; returns the error that it ends with."""
+    configuration = Configuration({"holdfast.port.range": f"{ports[0]}-{ports[-1]}"})
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(2)
+    env.from_collection([1, 2]).key_by(abs).map(abs).print()
+    with pytest.raises(JobExecutionError) as failed:
+        env.execute()
+    return str(failed.value)
+
+
+def no_port(ports: range) -> str:
+    return (
+        rf"no port from {ports[0]} to {ports[-1]} is free at 127.0.0.1 \(host '.*'\): set "
+        r"'holdfast.port.range' to a larger range$"
+    )
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.engine("resident")
+def test_a_driver_without_a_free_port_names_the_setting() -> None:
+    ports = some_ports(1)
+    with socket.create_server(("0.0.0.0", ports[0])):
+        assert re.match(no_port(ports), run_here(ports))
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.engine("resident")
+def test_a_slot_without_a_free_port_names_the_setting() -> None:
+    ports = some_ports(2)  # for the driver, and one of the two slots
+    message = run_here(ports)
+    assert re.search(no_port(ports), message)
+    assert len(message.splitlines()) == 1
+
+
+# Executors that have nothing but Python and Java
+
+#: what workers import; PySpark is Spark's own there
+NEEDED = ("pyarrow", "pandas", "numpy", "msgspec", "cloudpickle", "rocksdict")
+OF_PANDAS = ("python-dateutil", "six", "pytz", "tzdata")
+
+#: uses a module, an archive, a package that pip installs, and a file
+PROGRAM = """
+from holdfast.datastream import MapFunction, StreamExecutionEnvironment
+
+
+class Uses(MapFunction):
+    def open(self, context):
+        import from_a_file, from_a_package
+        with open("data/value") as file:
+            self.words = [from_a_file.WORD, from_a_package.WORD, file.read()]
+
+    def map(self, value):
+        import sys
+        return [*self.words, sys.executable.split("/")[-3]]
+
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.add_python_file("from_a_file.py")
+env.add_python_archive("data.zip", "data")
+env.set_python_requirements("requirements.txt", "wheels")
+words = env.from_collection([1, 2]).key_by(lambda each: each).map(Uses())
+print(sorted(words.execute_and_collect()))
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A cluster whose executors have no package, and a folder with what a program sends along."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("to hide packages from executors takes root and unshare (Linux)")
+    folder = tmp_path_factory.mktemp("bare")
+    (folder / "from_a_file.py").write_text("WORD = 'a module'")
+    with zipfile.ZipFile(folder / "data.zip", "w") as archive:
+        archive.writestr("value", "an archive")
+    (folder / "requirements.txt").write_text("from-a-package==1.0")
+    (folder / "wheels").mkdir()
+    with zipfile.ZipFile(folder / "wheels/from_a_package-1.0-py3-none-any.whl", "w") as wheel:
+        about = "from_a_package-1.0.dist-info"
+        wheel.writestr("from_a_package.py", "WORD = 'a package'")
+        wheel.writestr(
+            f"{about}/METADATA", "Metadata-Version: 2.1\nName: from-a-package\nVersion: 1.0\n"
+        )
+        wheel.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{about}/RECORD", "")
+    with standalone(folder, bare=True) as made:
+        yield made
+
+
+def packed(folder: Path) -> Path:
+    """An archive of a virtual environment with what workers need."""
+    place = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    packages = next(place.glob("lib/python*/site-packages")).relative_to(place)
+    with tarfile.open(folder / "environment.tar.gz", "w:gz", compresslevel=1) as archive:
+        archive.add(place, ".")
+        for name in (*NEEDED, *OF_PANDAS):
+            for file in metadata.distribution(name).files or ():
+                if ".." not in file.parts and "tests" not in file.parts:
+                    archive.add(file.locate(), str(packages / file))
+    return folder / "environment.tar.gz"
+
+
+@pytest.mark.parametrize("engine", ["resident", "epochs"])
+def test_packages_reach_executors_in_an_archive(bare: Standalone, engine: str) -> None:
+    archive = bare.folder / "environment.tar.gz"
+    if not archive.exists():
+        packed(bare.folder)
+    done = bare.run(
+        PROGRAM,
+        f"holdfast.engine={engine}",
+        f"holdfast.directory={bare.folder / 'shared'}",
+        f"spark.archives={archive}#environment",
+        "spark.pyspark.python=./environment/bin/python",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == f"{[['a module', 'a package', 'an archive', 'environment']] * 2}\n"
+
+
+@pytest.mark.parametrize("engine", ["resident", "epochs"])
+def test_an_executor_without_packages_is_told_in_one_line(bare: Standalone, engine: str) -> None:
+    done = bare.run(
+        PROGRAM,
+        f"holdfast.engine={engine}",
+        f"holdfast.directory={bare.folder / 'shared'}",
+    )
+    assert done.returncode == 1, done.stdout
+    last = done.stderr.strip().splitlines()[-1]
+    assert re.search(r"the executors' Python has no module '\w+': send packages as an", last), last
+    assert "Py4J" not in done.stderr
+    assert "\tat " not in done.stderr
+
+
+def test_a_python_that_is_not_there_is_told_in_one_line(bare: Standalone) -> None:
+    done = bare.run(PROGRAM, "spark.pyspark.python=/nowhere/python", "holdfast.engine=resident")
+    assert done.returncode == 1, done.stdout
+    last = done.stderr.strip().splitlines()[-1]
+    assert "an executor's host has no Python at '/nowhere/python': set 'spark.pyspark" in last, last

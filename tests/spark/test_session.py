@@ -1,0 +1,58 @@
+"""The session that a program gets which makes none itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+JOB = """
+from holdfast.datastream import StreamExecutionEnvironment
+from pyspark.sql import SparkSession
+
+env = StreamExecutionEnvironment.get_execution_environment()
+print(sorted(env.from_collection([1, 2, 3]).map(lambda n: n + 1).execute_and_collect()))
+session = SparkSession.getActiveSession()
+print(session.sparkContext.master, session.conf.get("spark.sql.session.timeZone"))
+"""
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    (folder / "job.py").write_text(JOB)
+    own = {"PYSPARK_PYTHON": sys.executable, "HOLDFAST_RUNTIME_DIR": str(folder / "user")}
+    return subprocess.run(
+        [*command, "job.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=os.environ | own,
+    )
+
+
+def test_it_has_the_master_and_the_settings_of_spark_submit(tmp_path: Path) -> None:
+    settings = ("--master", "local[3]", "--conf", "spark.sql.session.timeZone=Asia/Tokyo")
+    done = run(tmp_path, SUBMIT, *settings)
+    assert done.stdout == "[2, 3, 4]\nlocal[3] Asia/Tokyo\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("master", "reason"),
+    [
+        ("local[0]", "Asked to run locally with 0 threads"),
+        ("moon:7077", "[JAVA_GATEWAY_EXITED] Java gateway process exited"),
+    ],
+)
+def test_why_spark_cannot_start_is_told_in_a_line(tmp_path: Path, master: str, reason: str) -> None:
+    done = run(tmp_path, sys.executable, "-m", "holdfast", "run", "--master", master)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert f"Spark could not start on '{master}': {reason}" in last, done.stderr
+    assert "Traceback" not in done.stderr

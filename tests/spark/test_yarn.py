@@ -1,0 +1,168 @@
+"""Hadoop on three hosts that share no directory: YARN runs the jobs, HDFS keeps their checkpoints.
+
+The NameNode, a DataNode and the ResourceManager are on the first host, a NodeManager on each of the
+others.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast.__main__
+from services.artifacts import UnavailableError
+from services.hadoop import Hadoop
+from tests.cluster import SPARK
+from tests.hosts import Hosts, hosts, why_not
+from tests.spark.test_hosts import (
+    CHECKPOINTED,
+    DISTURBED,
+    PATIENCE,
+    PAUSE,
+    WAITING,
+    Jobs,
+    check_exact,
+    kill_an_executor,
+    let_go,
+    result_of,
+    write_job,
+)
+from tests.spark.witness import until
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.engine("resident"),
+    pytest.mark.timeout(900),
+]
+
+DATA = "/tmp/hadoop"
+#: the command line of an application master; in cluster mode it is the driver's JVM, too
+MASTER = r"^\S*java .*deploy\.yarn\.ApplicationMaster "
+#: room for one executor and one application master on each host, and not for two executors
+SETTINGS = {"yarn.nodemanager.resource.memory-mb": "1500"}
+#: what a JVM starts sooner with
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SIZES = (
+    "spark.executor.instances=2",
+    "spark.executor.memory=512m",
+    "spark.executor.memoryOverhead=256m",
+    "spark.driver.memory=512m",
+    "spark.driver.memoryOverhead=128m",
+    "spark.yarn.am.memory=512m",
+    "spark.yarn.am.memoryOverhead=128m",
+    f"spark.executor.extraJavaOptions={QUICK}",
+    f"spark.driver.extraJavaOptions={QUICK}",
+    f"spark.yarn.am.extraJavaOptions={QUICK}",
+    # all hosts have the jars of this environment: they need not be uploaded
+    f"spark.yarn.jars=local:{SPARK}/jars/*",
+    WAITING,
+)
+#: where other hosts find the driver's page, and what asks it there
+PAGE = ("-D", "rest.address=0.0.0.0", "-D", "rest.port=8081", "-D", "rest.token=secret")
+ASK = """
+import sys, urllib.request
+question = urllib.request.Request(sys.argv[1], headers={"Authorization": "Bearer secret"})
+print(urllib.request.urlopen(question, timeout=60).read().decode())
+"""
+
+
+class Yarn:
+    """The cluster, and clients on its first host."""
+
+    def __init__(self, made: Hosts, logs: Path) -> None:
+        self.hosts = made
+        self._logs = logs
+        self._settings = made.common / "hadoop"
+        self._hadoop = Hadoop(self._settings, "h1", DATA, SETTINGS)
+        formatted = self._start(1, "namenode", "-format", "-nonInteractive")
+        self._start(1, "resourcemanager")
+        for k in (2, 3):
+            self._start(k, "nodemanager")
+        assert formatted.wait(PATIENCE) == 0, self._log(1, "namenode").read_text()
+        self._start(1, "namenode")
+        self._start(1, "datanode")
+        manager = self._log(1, "resourcemanager")
+        until(lambda: manager.read_text().count(" registered with capability") == 2, PATIENCE)
+        until(lambda: "registerDatanode" in self._log(1, "namenode").read_text(), PATIENCE)
+
+    def _start(self, k: int, part: str, *arguments: str) -> subprocess.Popen[str]:
+        return self.hosts.start(k, self._hadoop.command(part, *arguments), self._log(k, part))
+
+    def _log(self, k: int, part: str) -> Path:
+        return self._logs / f"{part}-{k}.log"
+
+    def run(self, *command: str) -> subprocess.Popen[str]:
+        """Start a client on the first host."""
+        own = {"HADOOP_CONF_DIR": str(self._settings), "SPARK_HOME": str(SPARK)}
+        return self.hosts.start(1, command, environment=own)
+
+    def printed(self, attempt: int) -> list[tuple[int, str]]:
+        """Return what the application masters of such attempts have printed, and their hosts."""
+        pattern = f"{DATA.removeprefix('/tmp/')}/logs/*/container_*_{attempt:02}_000001/stdout"
+        return [
+            (k, path.read_text()) for k in (2, 3) for path in self.hosts.temporary(k).glob(pattern)
+        ]
+
+
+@pytest.fixture(scope="module")
+def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
+    missing = why_not()
+    if missing:
+        pytest.skip(f"no hosts: {missing}")
+    with hosts(3) as made:
+        try:
+            cluster = Yarn(made, tmp_path_factory.mktemp("logs"))
+        except UnavailableError as error:
+            pytest.skip(f"no Hadoop: {error}")
+        yield cluster
+
+
+def of_job(checkpoints: str) -> list[str]:
+    """Return the arguments of ``holdfast run`` for a job that is disturbed."""
+    settings = [*DISTURBED, f"execution.checkpointing.dir=webhdfs://h1:9870/{checkpoints}"]
+    given = [argument for setting in settings for argument in ("-D", setting)]
+    return ["run", "-p", "2", "--engine", "resident", *given]
+
+
+def test_client_mode_an_executor_is_killed(yarn: Yarn) -> None:
+    write_job(yarn.hosts, PAUSE)
+    sizes = [argument for size in SIZES for argument in ("-D", size)]
+    command = [sys.executable, "-m", "holdfast", *of_job("client"), "--master", "yarn", *sizes]
+    kill_an_executor(yarn.hosts, yarn.run(*command, "/tmp/job.py"))
+
+
+def test_cluster_mode_the_application_master_is_killed_and_started_again(yarn: Yarn) -> None:
+    write_job(yarn.hosts, PAUSE)
+    sizes = [argument for size in SIZES for argument in ("--conf", size)]
+    command = [str(SPARK / "bin" / "spark-submit"), "--master", "yarn", "--deploy-mode", "cluster"]
+    command += [*sizes, "--conf", "spark.yarn.maxAppAttempts=2"]
+    command += ["--conf", f"spark.pyspark.python={sys.executable}", "--files", "/tmp/job.py"]
+    client = yarn.run(*command, holdfast.__main__.__file__, *of_job("cluster"), *PAGE, "job.py")
+
+    def reached() -> list[int]:
+        return [k for k, text in yarn.printed(1) if re.search(f"^{CHECKPOINTED}", text, re.M)]
+
+    until(lambda: bool(reached()) or client.poll() is not None, PATIENCE)
+    assert client.poll() is None, client.communicate()[0]
+    (host,) = reached()
+    page = yarn.run(sys.executable, "-c", ASK, f"http://h{host}:8081/jobs/overview")
+    assert '"RUNNING"' in result_of(page)
+    yarn.hosts.kill(host, MASTER)
+    let_go(yarn.hosts)
+    text = result_of(client)
+    assert client.returncode == 0, text
+    ((_, printed),) = yarn.printed(2)
+    check_exact(printed)
+    assert re.search(r"goes on from checkpoint \d+", printed), printed
+
+
+def test_standalone_with_checkpoints_on_hdfs(yarn: Yarn, tmp_path: Path) -> None:
+    cluster = Jobs(yarn.hosts, tmp_path)
+    directory = "execution.checkpointing.dir=webhdfs://h1:9870/standalone"
+    kill_an_executor(yarn.hosts, cluster.run(PAUSE, *DISTURBED, directory))
