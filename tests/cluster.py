@@ -25,6 +25,12 @@ __all__ = ["MASTER", "Cluster", "Store"]
 
 SPARK = Path(pyspark.__file__).parent
 MASTER = "spark://h1:7077"
+#: settings of all drivers
+_ALWAYS = (
+    "spark.executor.memory=512m",
+    # on a busy machine it takes a while until executors are there
+    "spark.scheduler.maxRegisteredResourcesWaitingTime=300s",
+)
 
 
 class Cluster:
@@ -99,7 +105,7 @@ class Cluster:
 def submit(settings: Sequence[str], program: Sequence[str]) -> list[str]:
     """Return the command that runs a program on the cluster."""
     command = [sys.executable, "-m", "holdfast", "run", "--master", MASTER, "-p", "2"]
-    for setting in settings:
+    for setting in (*_ALWAYS, *settings):
         command += ["-D", setting]
     return [*command, *program]
 
@@ -157,9 +163,6 @@ _SETTINGS = (
     "holdfast.engine=resident",
     "execution.checkpointing.dir=s3a://kept/jobs",
     "execution.checkpointing.interval=1s",
-    "spark.executor.memory=512m",
-    # on a busy machine it takes a while until both executors are there
-    "spark.scheduler.maxRegisteredResourcesWaitingTime=120s",
 )
 _WELCOME = f"""
 h1 has a standalone master ({MASTER}) and an S3 store (http://h1:9000, bucket 'kept'),

@@ -78,16 +78,16 @@ def standalone(folder: Path, bare: bool = False) -> Iterator[Standalone]:
     ``bare``: executors see neither this package nor any other of the driver's Python (needs root).
     """
     log = folder / "master.log"
-    with _daemon(log, "master.Master", "--port", "0") as master:
-        address = _address_in(log, master)
+    with daemon(log, "master.Master", "--port", "0") as master:
+        address = address_in(log, master)
         resources = ["--cores", "2", "--memory", "1g", "--work-dir", str(folder / "work")]
-        worker = _daemon(folder / "worker.log", "worker.Worker", *resources, address, bare=bare)
+        worker = daemon(folder / "worker.log", "worker.Worker", *resources, address, bare=bare)
         with worker:
             yield Standalone(address, folder)
 
 
 @contextmanager
-def _daemon(
+def daemon(
     log: Path, name: str, *arguments: str, bare: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A part of Spark, until the end of the block."""
@@ -112,7 +112,7 @@ def _daemon(
             process.wait(60)
 
 
-def _address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
+def address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
     """Where the master is, once it has said so."""
     with log.open() as lines:
         text = ""

@@ -201,9 +201,9 @@ def _be_whole(crowd: Crowd, number: int) -> None:
     job = unpack(crowd.code)  # every slot has a copy of its own, as processes have
     files, path = file_system_of(crowd.states)
 
-    def make(level: int, post: Post) -> ResidentSubtask:
+    def make(level: int, subtask: int, post: Post) -> ResidentSubtask:
         storage = state_storage(path, files, None)
-        return ResidentSubtask(job, level, number, crowd.attempt, storage, wall_clock, post)
+        return ResidentSubtask(job, level, subtask, crowd.attempt, storage, wall_clock, post)
 
     slot = Slot(job, crowd.attempt, number, make, crowd.heartbeat)
     with suppress(SlotLostError):

@@ -125,7 +125,7 @@ class Life:
             "restart-strategy.fixed-delay.attempts": choice(("1", "2", "5")),
             "restart-strategy.fixed-delay.delay": "10ms",
             "holdfast.slots.min": "2" if self.world.seed % 7 == 0 else "1",
-            "holdfast.slots.stable": "100ms" if self.world.seed % 5 == 0 else "0ms",
+            "holdfast.slots.stable": "100ms" if self.world.seed % 15 == 0 else "0ms",
         }
 
     # Drivers

@@ -55,6 +55,10 @@ CONSEQUENCES = (
     "two requests waited at once",
 )
 
+#: how often each must have happened, and what takes several others before it
+OFTEN = 50
+RARE = {"the job goes back to more slots": 15}
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "first" in metafunc.fixturenames:
@@ -80,7 +84,11 @@ def test_everything_that_can_go_wrong_did() -> None:
     counts: Counter[str] = Counter()
     for first in range(0, SEEDS, AT_ONCE):
         counts += live_through(first, first + AT_ONCE - 1)
-    seldom = {what: counts[what] for what in (*ODDS, *CONSEQUENCES) if counts[what] < 50}
+    seldom = {
+        what: counts[what]
+        for what in (*ODDS, *CONSEQUENCES)
+        if counts[what] < RARE.get(what, OFTEN)
+    }
     assert not seldom, f"in {SEEDS} seeds these happened hardly ever: {seldom}"
 
 

@@ -43,10 +43,7 @@ def settings() -> tuple[str, ...]:
         "restart-strategy.fixed-delay.delay=100ms",
         f"spark.cores.max={SUBTASKS}",
         "spark.executor.cores=1",
-        "spark.executor.memory=512m",
         f"spark.executor.extraJavaOptions={executor_options()}",
-        # on a busy machine it takes a while until executors are there
-        "spark.scheduler.maxRegisteredResourcesWaitingTime=120s",
         "spark.executor.heartbeatInterval=2s",
         "spark.network.timeout=12s",
         "spark.network.timeoutInterval=2s",

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.rest.client import JobHandle, find_job, jobs_of, servers
-from tests.spark.test_standalone import ROOT, address_in, daemon
+from tests.standalone import ROOT, address_in, daemon
 
 pytestmark = [
     pytest.mark.spark,
