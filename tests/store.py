@@ -1,6 +1,6 @@
 """An S3 server that can go away and come back with its data: ``python -m tests.store HOST PORT``.
 
-SIGUSR1: it refuses connections. SIGUSR2: it takes them again.
+SIGUSR1: it refuses connections. SIGUSR2: it takes them again. What it is asked for is in its log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BUCKET = "kept"
 
 def main(host: str, port: int) -> None:
     """Serve until the end of the process."""
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    logging.getLogger("werkzeug").setLevel(logging.INFO)
     own = {signal.SIGUSR1, signal.SIGUSR2}
     signal.pthread_sigmask(signal.SIG_BLOCK, own)
     server = ThreadedMotoServer(host, port, verbose=False)

@@ -265,10 +265,3 @@ def test_an_executor_without_packages_is_told_in_one_line(bare: Standalone, engi
     assert re.search(r"the executors' Python has no module '\w+': send packages as an", last), last
     assert "Py4J" not in done.stderr
     assert "\tat " not in done.stderr
-
-
-def test_a_python_that_is_not_there_is_told_in_one_line(bare: Standalone) -> None:
-    done = bare.run(PROGRAM, "spark.pyspark.python=/nowhere/python", "holdfast.engine=resident")
-    assert done.returncode == 1, done.stdout
-    last = done.stderr.strip().splitlines()[-1]
-    assert "an executor's host has no Python at '/nowhere/python': set 'spark.pyspark" in last, last

@@ -197,3 +197,7 @@ def test_an_executor_is_killed_and_the_job_goes_on_from_the_store(
     )
     assert loaded, text
     assert all(stored == "0" and int(local) > 0 for stored, local in loaded), text
+    # the store itself says the same: state files were written, and never read
+    asked = (tmp_path / "store.log").read_text()
+    assert re.search(r'"PUT /kept/\S+/state/\S+', asked), asked
+    assert not re.findall(r'^.*"GET /kept/\S+/state/\S+.*$', asked, re.MULTILINE)

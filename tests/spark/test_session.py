@@ -46,7 +46,7 @@ def test_it_has_the_master_and_the_settings_of_spark_submit(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("master", "reason"),
     [
-        ("local[0]", "Asked to run locally with 0 threads"),
+        ("local[0]", "org.apache.spark.SparkException: Asked to run locally with 0 threads"),
         ("moon:7077", "[JAVA_GATEWAY_EXITED] Java gateway process exited"),
     ],
 )

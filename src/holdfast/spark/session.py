@@ -178,9 +178,10 @@ def _make_session(app_name: str, settings: dict[str, str], slots: int) -> SparkS
         return builder.getOrCreate()
     except (Py4JJavaError, PySparkRuntimeError) as error:
         java = getattr(error, "java_exception", None)
-        cause = java.getMessage() if java is not None else f"{error} See the lines above"
+        cause = f"{error} See the lines above" if java is None else java.toString()
         where = settings.get(_MASTER, "local")
-        raise JobExecutionError(f"Spark could not start on '{where}': {cause}") from error
+        told = " ".join(cause.split())
+        raise JobExecutionError(f"Spark could not start on '{where}': {told}") from error
 
 
 def _submitted() -> dict[str, str]:
