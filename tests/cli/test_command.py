@@ -53,7 +53,8 @@ def test_every_verb_helps_with_examples(holdfast: Holdfast, path: tuple[str, ...
 def named_commands() -> list[str]:
     """Every command line in the documentation and in the help texts."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    texts = [block for page in pages for block in SHELL.findall(page.read_text())]
+    blocks = (block for page in pages for block in SHELL.findall(page.read_text()))
+    texts = [re.sub(r"\\\n\s*", "", block) for block in blocks]
     context = click.Context(main)
     for name in main.list_commands(context):
         command = main.get_command(context, name)

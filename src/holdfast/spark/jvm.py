@@ -26,7 +26,7 @@ from holdfast.errors import HoldfastError, JobExecutionError, SparkLostError, Us
 from holdfast.printable import get_logger
 from holdfast.spark.lacking import lacking
 
-__all__ = ["DriverJvm", "death_named"]
+__all__ = ["DriverJvm", "death_named", "is_of_bridge"]
 
 #: how long a JVM whose sockets are closed may take to end, in seconds
 _LAST_BREATH: Final = 5.0
@@ -110,7 +110,7 @@ class DriverJvm:
 
     def _death(self, error: Exception) -> str | None:
         """How the JVM died, if that is why it gave no answer."""
-        broken = isinstance(error, OSError) or _is_of_bridge(error)
+        broken = isinstance(error, OSError) or is_of_bridge(error)
         if not broken or hasattr(error, "java_exception") or _is_out_of_descriptors(error):
             return None
         if self._process is None:
@@ -170,7 +170,7 @@ def _text(error: BaseException) -> str:
     if _is_out_of_descriptors(error) or not _has_descriptors():
         return f"the process has {_no_descriptors()}"
     text = str(error) or type(error).__name__
-    if isinstance(error, PySparkException) or _is_of_bridge(error):
+    if isinstance(error, PySparkException) or is_of_bridge(error):
         missing = lacking(text)
         if missing is not None:
             return missing
@@ -178,7 +178,7 @@ def _text(error: BaseException) -> str:
     return text[:_LONGEST]
 
 
-def _is_of_bridge(error: BaseException) -> bool:
+def is_of_bridge(error: BaseException) -> bool:
     """Whether an error is one of Py4J's; PySpark brings that package, nobody else asks for it."""
     return type(error).__module__.startswith("py4j.")
 

@@ -13,7 +13,6 @@ import weakref
 import zipfile
 from pathlib import Path
 
-from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -23,7 +22,7 @@ import holdfast
 from holdfast.common.leftovers import OwnDirectory
 from holdfast.common.private import user_directory
 from holdfast.errors import JobDefinitionError, JobExecutionError
-from holdfast.spark.jvm import death_named
+from holdfast.spark.jvm import death_named, is_of_bridge
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _MASTER = "spark.master"
@@ -176,7 +175,9 @@ def _make_session(app_name: str, settings: dict[str, str], slots: int) -> SparkS
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
-    except (Py4JJavaError, PySparkRuntimeError) as error:
+    except Exception as error:
+        if not (is_of_bridge(error) or isinstance(error, PySparkRuntimeError)):
+            raise
         java = getattr(error, "java_exception", None)
         cause = f"{error} See the lines above" if java is None else java.toString()
         where = settings.get(_MASTER, "local")
