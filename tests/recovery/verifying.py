@@ -16,8 +16,11 @@ from __future__ import annotations
 import argparse
 import json
 import threading
+import time
 import uuid
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +50,9 @@ KEYS = 40
 BATCH = 7
 #: so many ticks may come before anything is processed
 AHEAD = 20
+#: a file: while it is there a subtask takes so many seconds for a record
+_HELD = "held"
+_PACE = 0.02
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ class Ticks(SourceFunction, CheckpointedFunction):
 
 
 class Progress(MapFunction):
-    """Makes a file longer, by a byte with each record, repeated ones too."""
+    """Makes a file longer, by a byte with each record, repeated ones too; slow while it is held."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -150,7 +156,18 @@ class Progress(MapFunction):
         # opened each time: nobody closes the files of a process that is killed
         with self._path.open("ab", buffering=0) as file:
             file.write(b".")
+        if self._path.with_name(_HELD).exists():
+            time.sleep(_PACE)
         return value
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Have the job so slow that it does not end before all that is to be done to it was done."""
+    held = folder / _HELD
+    held.touch()
+    yield
+    held.unlink()
 
 
 class Sums(KeyedProcessFunction):

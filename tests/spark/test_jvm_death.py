@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recovery.verifying import Settings, progress, verify
+from tests.recovery.verifying import Settings, held, progress, verify
 
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("HOLDFAST_SEED", "14"))
@@ -36,9 +36,10 @@ def test_a_job_whose_jvm_is_killed_fails_and_goes_on_when_it_is_started_again(
     choose = random.Random(SEED)
     asked = int(os.environ.get("HOLDFAST_KILLS", len(KINDS)))
     job = Settings(tmp_path, numbers=300 * asked, interval_ms=INTERVAL_MS[engine])
-    for number in range(asked):
-        moment = moment_of(KINDS[number % len(KINDS)], choose, tmp_path)
-        check_failed(run(job, moment), moment)
+    with held(tmp_path):
+        for number in range(asked):
+            moment = moment_of(KINDS[number % len(KINDS)], choose, tmp_path)
+            check_failed(run(job, moment), moment)
     last = run(job, "never")
     assert last.returncode == 0, last.stderr
     assert "goes on from checkpoint" in last.stderr

@@ -19,7 +19,7 @@ import pytest
 from tests.kafka import Kafka
 from tests.killing import LONGEST, cluster, started
 from tests.recovery.kafka_verifying import verify
-from tests.recovery.verifying import progress
+from tests.recovery.verifying import held, progress
 
 SEED = int(os.environ.get("HOLDFAST_SEED", "7"))
 #: of ten kills
@@ -51,17 +51,18 @@ def test_every_result_is_there_once(kafka: Kafka, tmp_path: Path) -> None:
     kills: Counter[str] = Counter()
     began = time.monotonic()
     with started(tmp_path, command) as run:
-        for kind in kinds:
-            target = progress(tmp_path) + choose.randrange(10, 50)
-            run.wait_until(lambda: progress(tmp_path) >= target, f"{target} records")  # noqa: B023
-            if kind == "broker":
-                kafka.broker.kill()
-                kafka.broker.start()
-            else:
-                run.kill(kind, choose)
-            kills[kind] += 1
-            now = time.monotonic() - began
-            print(f"{now:6.1f} s, {progress(tmp_path):5} records: {kind} was killed")
+        with held(tmp_path):
+            for kind in kinds:
+                target = progress(tmp_path) + choose.randrange(10, 50)
+                run.wait_until(lambda: progress(tmp_path) >= target, f"{target} records")  # noqa: B023
+                if kind == "broker":
+                    kafka.broker.kill()
+                    kafka.broker.start()
+                else:
+                    run.kill(kind, choose)
+                kills[kind] += 1
+                now = time.monotonic() - began
+                print(f"{now:6.1f} s, {progress(tmp_path):5} records: {kind} was killed")
         run.finish()
     assert kills == Counter(kinds)
     verify(kafka, sums, size)

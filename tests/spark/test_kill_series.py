@@ -12,13 +12,14 @@ import random
 import sys
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from holdfast.checkpoint.store import METADATA
 from tests.killing import LONGEST, cluster, started
-from tests.recovery.verifying import Settings, progress, verify
+from tests.recovery.verifying import Settings, held, progress, verify
 
 SEED = int(os.environ.get("HOLDFAST_SEED", "20"))
 #: of ten kills
@@ -54,7 +55,9 @@ def test_every_record_counts_once(tmp_path: Path, engine: str) -> None:
     job = Settings(tmp_path, numbers=numbers, ticks=numbers // 2, epoch=epoch, interval_ms=300)
     kills: Counter[str] = Counter()
     began = time.monotonic()
-    with started(tmp_path, command(job)) as run:
+    with started(tmp_path, command(job)) as run, ExitStack() as pace:
+        if engine == "resident":
+            pace.enter_context(held(tmp_path))
         for kind in kinds:
             target = progress(tmp_path) + choose.randrange(10, 60)
             run.wait_until(lambda: progress(tmp_path) >= target, f"{target} records")  # noqa: B023
@@ -65,6 +68,7 @@ def test_every_record_counts_once(tmp_path: Path, engine: str) -> None:
             kills[kind] += 1
             now = time.monotonic() - began
             print(f"{now:6.1f} s, {progress(tmp_path):5} records: {kind} {victim} was killed")
+        pace.close()
         run.finish()
         assert run.log.count("goes on from checkpoint") >= 1
     assert kills == Counter(kinds)
