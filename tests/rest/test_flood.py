@@ -64,9 +64,11 @@ def test_half_open_connections_cost_a_job_nothing(tmp_path: Path) -> None:
         with started(*attack) as stranger:
             stranger.tell("on")
             assert stranger.hear() >= CONNECTIONS
-            job.tell()
             for _ in range(50):
                 assert owner.ask("/overview")["slots-total"] == 2
+            job.tell()
+            for _ in range(50):  # NB: the job may end meanwhile, and has no slots then
+                assert owner.ask("/overview")["slots-total"] in (0, 2)
             assert job.hear()["records"] == list(range(1, 1001)), "each number once"
             assert len(owner.ask("/jobs/overview")["jobs"]) == 1
         job.tell()
