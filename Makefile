@@ -10,7 +10,7 @@ CHECKED := $(wildcard src examples benchmarks services tests scripts)
 TYPED := $(wildcard src examples services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix check format bench services services-stop cluster docs dist lock clean python-ready ready
+.PHONY: help setup demo test test-matrix check format bench services services-stop cluster docs dist release pictures lock clean python-ready ready
 
 help: ## Show this list.
 	@echo "usage: make <target> [ARGS='...']"
@@ -19,7 +19,7 @@ help: ## Show this list.
 setup: ready ## Create .venv, install the pinned packages, find or install Java.
 	@$(WITH_JAVA) echo "ready: $$($(PYTHON) --version) in .venv, Java in $$JAVA_HOME"
 
-demo: ready ## Run the order system: a failure, a kill -9, and a proof; ARGS="--help" for what it can do.
+demo: ready ## Run the order system: a failure, a rescale, a kill -9, and a proof; ARGS="--help" for what it can do.
 	@$(WITH_JAVA) $(PYTHON) -m holdfast demo -- $(ARGS)
 
 test: ready ## Run the tests; ARGS="-m 'not spark'" leaves out those that need a JVM.
@@ -47,19 +47,28 @@ services: ready ## Start a Kafka broker and an HBase on this machine; ARGS=kafka
 services-stop: python-ready ## Stop what make services started.
 	@$(PYTHON) -m services stop $(ARGS)
 
-cluster: ready ## Start a Spark cluster of three hosts and an S3 store to try jobs on, until Ctrl-C (Linux, root).
-	@$(WITH_JAVA) $(PYTHON) -m tests.cluster
+cluster: ready ## Start a Spark cluster of three hosts and an S3 store to try jobs on, until Ctrl-C (Linux, root); ARGS="--hdfs" for HDFS, too.
+	@$(WITH_JAVA) $(PYTHON) -m tests.cluster $(ARGS)
 
 # NB: the variable keeps the theme from printing news of its makers
 docs: python-ready ## Build the documentation as a site into build/site; a broken link is an error.
 	@scripts/setup.sh docs
 	@PYTHONPATH=. $(PYTHON) scripts/draw_plans.py
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
+	@PYTHONPATH=. $(PYTHON) scripts/check_search.py
 	@echo "open build/site/index.html"
 
-dist: python-ready ## Build the wheel and the source distribution into dist.
+dist: ready ## Build the wheel and the source distribution into dist, check them, and run a job from the installed wheel.
 	@rm -rf dist
 	@$(PYTHON) -m hatchling build
+	@$(WITH_JAVA) $(PYTHON) scripts/check_dist.py
+
+release: ready ## Make a release: VERSION=0.2.0; see docs/internals/releasing.md.
+	@$(WITH_JAVA) $(PYTHON) scripts/release.py $(VERSION)
+
+pictures: ready ## Take the pictures of the web UI in docs/images again, of a job that runs.
+	@scripts/setup.sh browser
+	@$(WITH_JAVA) PYTHONPATH=. $(PYTHON) scripts/take_pictures.py
 
 COMPILE := uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
 	--custom-compile-command 'make lock'

@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import compare
-from benchmarks.console import HOME, ROOT, Progress, names, warn_if_busy
+from benchmarks.console import HOME, ROOT, Progress, add_json_option, names, warn_if_busy
 from benchmarks.engines import command as engines
 from benchmarks.environments import ENVIRONMENTS, EnvironmentFailed, prepare
+from benchmarks.large import command as large
 from benchmarks.report import as_json, judge, render, write_json
 from benchmarks.runner import Result, Settings, records_for, run_program
 from benchmarks.scale import command as scale
 from benchmarks.workloads import BARS, PROGRAMS, WORKLOADS, Program, Workload
 
 __all__ = ["main", "parse", "selected"]
+
+_COMMANDS = {"compare": compare, "engines": engines, "large": large, "scale": scale}
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -28,7 +31,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         description="Runs the same work on Holdfast and on its peers and compares their rates.",
         epilog="'python -m benchmarks compare' compares two checkouts of Holdfast, 'python -m "
         "benchmarks engines' its two engines, 'python -m benchmarks scale' the driver with many "
-        "slots; see their --help.",
+        "slots, 'python -m benchmarks large' large state on two hosts; see their --help.",
     )
     parser.add_argument(
         "workloads",
@@ -66,13 +69,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="time between two snapshots of the state, on every system that has such a setting; "
         "1 unless given",
     )
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="PATH",
-        default=HOME / "results.json",
-        help="where the results go; .bench/results.json unless given",
-    )
+    add_json_option(parser, "results")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a bar is not reached")
     parser.add_argument("--list", action="store_true", help="show what there is to run, and end")
     options = parser.parse_args(arguments)
@@ -94,12 +91,8 @@ def selected(only: Sequence[str], peers: Sequence[str]) -> list[tuple[Workload, 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments and arguments[0] == "compare":
-        return compare.main(arguments[1:])
-    if arguments and arguments[0] == "engines":
-        return engines.main(arguments[1:])
-    if arguments and arguments[0] == "scale":
-        return scale.main(arguments[1:])
+    if arguments and arguments[0] in _COMMANDS:
+        return _COMMANDS[arguments[0]].main(arguments[1:])
     options = parse(arguments)
     load = os.getloadavg()[0]
     settings = Settings(ROOT, HOME, options.quick, options.records, options.checkpoint, load)

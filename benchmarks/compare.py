@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.console import HOME, ROOT, Progress, names, note, warn_if_busy
+from benchmarks.console import HOME, ROOT, Progress, add_json_option, names, note, warn_if_busy
 from benchmarks.ratios import Pair, Run, Side, order, render
 from benchmarks.report import as_json, figure_of, write_json
 from benchmarks.runner import Settings, last_lines, records_for, run_program
@@ -140,13 +140,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="F",
         help="multiply the number of records by this; 1 unless given",
     )
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="PATH",
-        default=HOME / "compare.json",
-        help="where the results go; .bench/compare.json unless given",
-    )
+    add_json_option(parser, "compare")
     options = parser.parse_args(arguments)
     options.only = list(dict.fromkeys(options.only))
     if not options.only:

@@ -8,7 +8,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["HOME", "ROOT", "Progress", "names", "note", "warn_if_busy"]
+__all__ = [
+    "HOME",
+    "ROOT",
+    "Progress",
+    "add_json_option",
+    "names",
+    "note",
+    "numbers",
+    "warn_if_busy",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".bench"
@@ -31,6 +40,29 @@ def names(known: Sequence[str], what: str) -> type:
             super().__init__(found)
 
     return Names
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers of a list between commas; an argparse type."""
+    try:
+        found = [int(number) for number in text.split(",") if number]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        message = f"'{text}' is no list of numbers above zero, such as 16,64"
+        raise argparse.ArgumentTypeError(message)
+    return found
+
+
+def add_json_option(parser: argparse.ArgumentParser, name: str) -> None:
+    """Let a command be told where its results go."""
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="PATH",
+        default=HOME / f"{name}.json",
+        help=f"where the results go; .bench/{name}.json unless given",
+    )
 
 
 def note(text: str) -> None:

@@ -199,7 +199,7 @@ def main() -> None:
         # The driver tells of checkpoints in its log.
         handler = logging.FileHandler(file)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-        logger = logging.getLogger("holdfast.driver.checkpoints")
+        logger = logging.getLogger("holdfast.driver.checkpoints.job_checkpoints")
         logger.setLevel(logging.INFO)
         logger.addHandler(handler)
         try:

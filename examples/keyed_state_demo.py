@@ -47,7 +47,7 @@ from holdfast.datastream.state import (
     ValueState,
     ValueStateDescriptor,
 )
-from holdfast.spark.client import SparkJobClient
+from holdfast.driver.client import JobRunnerClient
 
 CATEGORIES = ("books", "garden", "music", "toys")
 TOP = 5
@@ -166,12 +166,12 @@ def run(orders: int, customers: int, crash: bool, folder: Path) -> None:
     accounts.key_by(lambda _: 0).process(TopSpenders()).uid("top").print("leader")
 
     client = env.execute_async("orders per customer")
-    assert isinstance(client, SparkJobClient)
+    assert isinstance(client, JobRunnerClient)
     report_epochs(client, crashed)
     client.get_job_execution_result().result()
 
 
-def report_epochs(client: SparkJobClient, crashed: Path) -> None:
+def report_epochs(client: JobRunnerClient, crashed: Path) -> None:
     """Print a line for each epoch until the job is over."""
     print("  epoch      orders   seconds    state", flush=True)
     result = client.get_job_execution_result()

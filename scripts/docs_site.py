@@ -49,6 +49,7 @@ MODULES: Final = (
     "holdfast.checkpoint.errors",
     "holdfast.savepoint",
     "holdfast.testing",
+    "holdfast.torture",
     "holdfast.metrics",
     "holdfast.filesystem",
 )
@@ -62,6 +63,7 @@ _PAGES: Final = {
 }
 _FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
+_PICTURE: Final = re.compile(r'(?P<attribute>src|srcset)="(?P<target>[^":]+)"')
 _EXAMPLE: Final = re.compile(r"(?<!\[)`(?P<path>examples/[\w/]+(?:\.py)?)`")
 _ANCHOR: Final = re.compile(r'id="(holdfast[\w.]+)"')
 _LOADED: Final = re.compile(
@@ -80,7 +82,8 @@ def modules() -> list[str]:
         if name.endswith(".connectors"):
             path = importlib.import_module(name).__path__
             inner = [module.name for module in pkgutil.iter_modules(path)]
-            found += [f"{name}.{module}" for module in inner if not module.startswith("_")]
+            public = [f"{name}.{module}" for module in inner if not module.startswith("_")]
+            found += [module for module in public if names_of(module)]
     return found
 
 
@@ -134,7 +137,7 @@ def _last(name: str) -> str:
 def examples() -> dict[str, str]:
     """Return the pages of the examples, and of what they are made, by path in the source."""
     folder = ROOT / "examples"
-    programs = [path for path in sorted(folder.iterdir()) if path.suffix == ".py"]
+    programs = sorted(folder.glob("[!_]*.py"))
     packages = [path for path in sorted(folder.iterdir()) if (path / "__main__.py").exists()]
     return {
         path.relative_to(ROOT).as_posix(): f"examples/{path.stem}.md"
@@ -199,24 +202,35 @@ def with_links_to_pages(text: str, source: str, page_of: dict[str, str]) -> str:
     """
     page = page_of[source]
 
+    def file_of(target: str) -> str:
+        return posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+
+    def way_to(file: str) -> str:
+        return posixpath.relpath(page_of[file], posixpath.dirname(page) or ".")
+
     def link(found: re.Match[str]) -> str:
         target, _, anchor = found["target"].partition("#")
         if not target or ":" in target:
             return found[0]
-        file = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        file = file_of(target)
         if file in page_of:
-            to = posixpath.relpath(page_of[file], posixpath.dirname(page) or ".")
-            return f"[{found['text']}]({to}{'#' * bool(anchor)}{anchor})"
+            return f"[{found['text']}]({way_to(file)}{'#' * bool(anchor)}{anchor})"
         return found["text"] if (ROOT / file).exists() else found[0]
+
+    def picture(found: re.Match[str]) -> str:
+        file = file_of(found["target"])
+        return f'{found["attribute"]}="{way_to(file)}"' if file in page_of else found[0]
 
     def example(found: re.Match[str]) -> str:
         if found["path"] not in page_of:
             return found[0]
-        to = posixpath.relpath(page_of[found["path"]], posixpath.dirname(page) or ".")
-        return f"[{found[0]}]({to})"
+        return f"[{found[0]}]({way_to(found['path'])})"
+
+    def turned(part: str) -> str:
+        return _EXAMPLE.sub(example, _PICTURE.sub(picture, _LINK.sub(link, part)))
 
     parts = _FENCE.split(text)
-    parts[::2] = [_EXAMPLE.sub(example, _LINK.sub(link, part)) for part in parts[::2]]
+    parts[::2] = [turned(part) for part in parts[::2]]
     return "".join(parts)
 
 

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import re
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -18,25 +16,19 @@ __all__ = ["FOLDER", "PICTURES", "draw"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / "docs" / "plans"
-#: by the name of the picture: a program, or a page whose first one is meant
+#: programs, by the name of the picture
 PICTURES: Final = {
     "connected_streams": "examples/connected_streams.py",
     "orders": "examples/orders/__main__.py",
     "several_branches": "examples/several_branches.py",
-    "word_count": "README.md",
+    "word_count": "examples/word_count.py",
 }
-_PROGRAM: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def draw(name: str) -> str:
     """Return a picture; the parallelism does not depend on the machine."""
-    path = ROOT / PICTURES[name]
-    with tempfile.TemporaryDirectory() as folder:
-        if path.suffix == ".md":
-            program = _PROGRAM.findall(path.read_text())[0]
-            path = Path(folder) / "program.py"
-            path.write_text(program)
-        done = CliRunner().invoke(main, ["info", "-p", "2", "--svg", str(path)])
+    program = str(ROOT / PICTURES[name])
+    done = CliRunner().invoke(main, ["info", "-p", "2", "--svg", program])
     if done.exit_code:
         message = f"{PICTURES[name]} has no plan: {done.output}"
         raise RuntimeError(message)

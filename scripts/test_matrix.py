@@ -28,8 +28,6 @@ PLACE: Final = ROOT / "build" / "matrix"
 PYSPARKS: Final = ("4.1", "4.2", "4.3")
 PYTHONS: Final = ("3.11", "3.12", "3.13")
 SELECTION: Final = ("-m", "matrix")
-#: what pyspark[connect] needs and constraints.txt does not have, for the tests of Spark Connect
-CONNECT: Final = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 #: what PySpark itself does not close: its own `collect()` is enough to see it
 WARNINGS: Final = {"4.1": ("-W", "ignore:unclosed <socket.socket:ResourceWarning")}
 #: an entry of constraints.txt, with its hashes and comments
@@ -82,7 +80,7 @@ def _environment(pyspark: str, python: str) -> Path:
     """Return the interpreter of an environment; makes it, unless it is there already."""
     folder = PLACE / f"pyspark-{pyspark}-python-{python}"
     interpreter, stamp = folder / "bin" / "python", folder / "holdfast.stamp"
-    wanted = "\n".join((str(ROOT), *_pinned(), f"pyspark {pyspark}", *CONNECT))
+    wanted = "\n".join((str(ROOT), *_pinned(), f"pyspark {pyspark}"))
     if stamp.exists() and stamp.read_text() == wanted:
         return interpreter
     print(f"making {folder.relative_to(ROOT)}", flush=True)
@@ -93,7 +91,6 @@ def _environment(pyspark: str, python: str) -> Path:
     _run(interpreter, *_PIP, "--require-hashes", "-r", build)
     _run(interpreter, *_PIP, "--require-hashes", "--no-build-isolation", "-r", others)
     _run(interpreter, *_PIP, "--no-build-isolation", "--no-deps", f"pyspark=={pyspark}.*")
-    _run(interpreter, *_PIP, *CONNECT)
     _run(interpreter, *_PIP, "--no-build-isolation", "--no-deps", "-e", ROOT)
     _run(interpreter, "-m", "pip", "check")
     stamp.write_text(wanted)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from services.artifacts import Artifact, UnavailableError, fetched, java, locked
@@ -49,11 +50,19 @@ class KafkaBroker:
     Args:
         folder: for its files; the broker makes it.
         settings: on top of those of a small broker.
+        host: its address, for clients.
+        on: a command that runs another one on that host; none for this machine.
     """
 
     name = "kafka"
 
-    def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, str] | None = None,
+        host: str = "127.0.0.1",
+        on: Sequence[str] = (),
+    ) -> None:
         """Find ports, write the settings, start nothing yet.
 
         Raises:
@@ -61,7 +70,7 @@ class KafkaBroker:
         """
         classes = fetched(self.name, ARTIFACTS)
         class_path = os.pathsep.join(map(str, classes))
-        self._folder = folder
+        self._folder, self._host = folder, host
         self._port, controller = free_port(), free_port()
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copytree(_formatted(class_path, classes[0].parent), folder / "data")
@@ -79,12 +88,12 @@ class KafkaBroker:
             },
         )
         arguments = ["-cp", class_path, "kafka.Kafka", str(properties)]
-        self.process = JavaProcess(folder, arguments, lambda: listens(self._port))
+        self.process = JavaProcess(folder, arguments, lambda: listens(self._port, host), on=on)
 
     @property
     def address(self) -> str:
         """What clients call ``bootstrap.servers``."""
-        return f"127.0.0.1:{self._port}"
+        return f"{self._host}:{self._port}"
 
     @property
     def processes(self) -> list[JavaProcess]:

@@ -42,6 +42,7 @@ class JavaProcess:
         arguments: to Java: classes, main class, and what that takes.
         ready: asked until it says yes after a start.
         heap: the most memory for objects.
+        on: a command that runs another one, elsewhere; none for this machine.
     """
 
     def __init__(
@@ -50,12 +51,13 @@ class JavaProcess:
         arguments: Sequence[str],
         ready: Callable[[], bool],
         heap: str = "256m",
+        on: Sequence[str] = (),
     ) -> None:
         """Start nothing yet."""
         self.log = folder / "log"
         self.folder = folder
         options = [f"-Xmx{heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", marker(folder)]
-        self._command = [java(), *options, *arguments]
+        self._command = [*on, java(), *options, *arguments]
         self._ready = ready
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -162,8 +164,8 @@ def free_port() -> int:
             return port
 
 
-def listens(port: int) -> bool:
+def listens(port: int, host: str = "127.0.0.1") -> bool:
     """Whether somebody does."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
         return True
     return False

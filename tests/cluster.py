@@ -1,30 +1,35 @@
-"""A standalone Spark cluster and an S3 store on hosts of their own (`tests.hosts`).
+"""A standalone Spark cluster, an S3 store and Hadoop on hosts of their own (`tests.hosts`).
 
 As a program it is there to try jobs on, until Ctrl-C: ``make cluster``.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
 
-from tests.hosts import Hosts, hosts, why_not
-from tests.killing import is_daemon, processes
+from holdfast.torture.processes import is_daemon, processes
+from services.hadoop import Hadoop
+from tests.hosts import ROOT, Hosts, hosts, why_not
+from tests.jvm import executor_options
 from tests.spark.witness import until
 
-__all__ = ["MASTER", "Cluster", "Store"]
+__all__ = ["MASTER", "Cluster", "HadoopParts", "Store", "s3_settings", "submit"]
 
 SPARK = Path(pyspark.__file__).parent
 MASTER = "spark://h1:7077"
+#: seconds, for a process to be ready on a machine that is slow and busy
+_PATIENCE = 600
 #: settings of all drivers
 _ALWAYS = (
     "spark.executor.memory=512m",
@@ -65,7 +70,7 @@ class Cluster:
             "SPARK_HOME": str(SPARK),
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": f"{java} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_DAEMON_JAVA_OPTS": f"{java} {executor_options()}",
         }
         self._start(1, "master.Master", "--port", "7077")
         log = logs / "h1.log"
@@ -96,18 +101,34 @@ class Cluster:
         return [p.pid for p in found if is_daemon(p) and is_daemon(alive.get(p.parent))]
 
     def submit(
-        self, k: int, settings: Sequence[str], program: Sequence[str], log: Path | None = None
+        self,
+        k: int,
+        settings: Sequence[str],
+        program: Sequence[str],
+        log: Path | None = None,
+        parallelism: int = 2,
     ) -> subprocess.Popen[str]:
         """Start a driver on a host; ``settings`` as ``key=value``."""
-        return self.hosts.start(k, submit(settings, program), log)
+        return self.hosts.start(k, submit(settings, program, parallelism), log)
 
 
-def submit(settings: Sequence[str], program: Sequence[str]) -> list[str]:
+def submit(settings: Sequence[str], program: Sequence[str], parallelism: int = 2) -> list[str]:
     """Return the command that runs a program on the cluster."""
-    command = [sys.executable, "-m", "holdfast", "run", "--master", MASTER, "-p", "2"]
+    command = [sys.executable, "-m", "holdfast", "run", "--master", MASTER, "-p", str(parallelism)]
     for setting in (*_ALWAYS, *settings):
         command += ["-D", setting]
     return [*command, *program]
+
+
+def s3_settings(k: int) -> tuple[str, ...]:
+    """Return the settings of a driver that make it use the S3 server on a host."""
+    return (
+        f"spark.hadoop.fs.s3a.endpoint=http://h{k}:9000",
+        "spark.hadoop.fs.s3a.access.key=key",
+        "spark.hadoop.fs.s3a.secret.key=secret",
+        "spark.hadoop.fs.s3a.endpoint.region=us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access=true",
+    )
 
 
 class Store:
@@ -117,13 +138,7 @@ class Store:
         """Start it."""
         self._process = made.start(k, [sys.executable, "-m", "tests.store", f"h{k}", "9000"], log)
         until(lambda: "ready" in log.read_text())
-        self.settings = (
-            f"spark.hadoop.fs.s3a.endpoint=http://h{k}:9000",
-            "spark.hadoop.fs.s3a.access.key=key",
-            "spark.hadoop.fs.s3a.secret.key=secret",
-            "spark.hadoop.fs.s3a.endpoint.region=us-east-1",
-            "spark.hadoop.fs.s3a.path.style.access=true",
-        )
+        self.settings = s3_settings(k)
 
     def stop(self) -> None:
         """Refuse connections."""
@@ -134,8 +149,50 @@ class Store:
         os.kill(self._process.pid, signal.SIGUSR2)
 
 
+class HadoopParts:
+    """Parts of Hadoop on hosts, such as a DataNode; the NameNode is on the first one.
+
+    Attributes:
+        folder: what clients call ``HADOOP_CONF_DIR``.
+    """
+
+    #: of the files of each part, on its own host
+    data = "/tmp/hadoop"
+    #: of HDFS, which needs nothing but HTTP
+    address = "webhdfs://h1:9870"
+
+    def __init__(self, made: Hosts, logs: Path, settings: Mapping[str, str] | None = None) -> None:
+        """Write the settings, start nothing.
+
+        Raises:
+            UnavailableError: when Hadoop's classes cannot be had.
+        """
+        self._hosts, self._logs = made, logs
+        self.folder = made.common / "hadoop"
+        self._hadoop = Hadoop(self.folder, "h1", self.data, settings)
+
+    def start(self, k: int, part: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start a part on a host."""
+        return self._hosts.start(k, self._hadoop.command(part, *arguments), self.log(k, part))
+
+    def log(self, k: int, part: str) -> Path:
+        """Return the log of a part."""
+        return self._logs / f"{part}-{k}.log"
+
+    def start_hdfs(self) -> None:
+        """Start an empty HDFS on the first host, and wait until it is there."""
+        formatted = self.start(1, "namenode", "-format", "-nonInteractive")
+        assert formatted.wait(_PATIENCE) == 0, self.log(1, "namenode").read_text()
+        self.start(1, "namenode")
+        self.start(1, "datanode")
+        until(lambda: "registerDatanode" in self.log(1, "namenode").read_text(), _PATIENCE)
+
+
 def main() -> int:
     """Let people try jobs on a cluster of three hosts, until Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="make cluster", description=main.__doc__)
+    parser.add_argument("--hdfs", action="store_true", help="with an HDFS on the first host, too")
+    given = parser.parse_args()
     missing = why_not()
     if missing:
         print(f"no cluster: {missing}", file=sys.stderr)
@@ -143,20 +200,37 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     with suppress(KeyboardInterrupt), tempfile.TemporaryDirectory(dir="/var/tmp") as logs:
-        _run(Path(logs))
+        _run(Path(logs), given.hdfs)
     print("\nstopped")
     return 0
 
 
-def _run(logs: Path) -> None:
-    with hosts(3) as made:
+def _run(logs: Path, with_hdfs: bool) -> None:
+    with hosts(3) as made, _linked(made.on):
         print("starting three hosts ...", flush=True)
         store = Store(made, 1, logs / "store.log")
         Cluster(made, logs, workers=(2, 3))
+        hdfs = ""
+        if with_hdfs:
+            HadoopParts(made, logs).start_hdfs()
+            hdfs = f"h1 has an HDFS, too: {HadoopParts.address}\n"
         job = submit((*_SETTINGS, *store.settings), ["examples/word_count.py"])
-        print(_WELCOME.format(logs=logs, on=made.on, job=shlex.join(job)), flush=True)
+        print(_WELCOME.format(logs=logs, hdfs=hdfs, job=shlex.join(job)), flush=True)
         while True:
             signal.pause()
+
+
+@contextmanager
+def _linked(on: Path) -> Iterator[None]:
+    """Let the program that runs a command on a host have a short path, for people."""
+    link = ROOT / _ON
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(on)
+    try:
+        yield
+    finally:
+        link.unlink(missing_ok=True)
 
 
 _SETTINGS = (
@@ -164,17 +238,18 @@ _SETTINGS = (
     "execution.checkpointing.dir=s3a://kept/jobs",
     "execution.checkpointing.interval=1s",
 )
+_ON = "build/on"
 _WELCOME = f"""
 h1 has a standalone master ({MASTER}) and an S3 store (http://h1:9000, bucket 'kept'),
 h2 and h3 have a worker with one core each. They share nothing but the store. Logs: {{logs}}
+{{hdfs}}
+Run a job there, from another terminal, in this directory, as root:
 
-Run a job there, from another terminal, as root:
-
-  {{on}} h1 {{job}}
+  {_ON} h1 {{job}}
 
 A shell on a host, such as h2:
 
-  {{on}} h2 bash
+  {_ON} h2 bash
 
 Ctrl-C stops everything.
 """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pytest
 from hypothesis import settings
 
-from holdfast.common.engine_options import ENGINE_VARIABLE
+from holdfast.common.options.engine import ENGINE, ENGINE_VARIABLE, EngineSetting
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 from holdfast.testing import LocalExecutor
 from tests.crashing import every_epoch_is_lost_once
@@ -68,8 +68,8 @@ def _is_crashing(item: pytest.Item) -> bool:
 def _is_disturbed(item: pytest.Item) -> bool:
     """Whether a test is to be disturbed in an executor that takes no notice of it."""
     call = getattr(item, "callspec", None)
-    in_threads = call is not None and call.params.get("executor") == "threads"
-    return _is_crashing(item) and (in_threads or _is_on_spark(item))
+    others = call is not None and call.params.get("executor") in ("threads", "local")
+    return _is_crashing(item) and (others or _is_on_spark(item))
 
 
 def _is_of_another_engine(item: pytest.Item) -> bool:
@@ -164,6 +164,22 @@ class InThreads:
         start(environment, self._scratch).wait()
 
 
+class Locally:
+    """The local engine, which users can choose, with its functions in this thread."""
+
+    def collect(self, stream: DataStream | KeyedStream) -> list[Any]:
+        self._choose(stream._environment)
+        return list(stream.execute_and_collect())
+
+    def run(self, environment: StreamExecutionEnvironment) -> None:
+        self._choose(environment)
+        environment.execute()
+
+    def _choose(self, environment: StreamExecutionEnvironment) -> None:
+        ENGINE.put(environment._configuration, EngineSetting.LOCAL)
+        environment.set_default_local_parallelism(2)
+
+
 class OnSpark:
     """The real thing."""
 
@@ -190,13 +206,17 @@ def in_process() -> Executor:
     return InProcess()
 
 
-@pytest.fixture(params=["in-process", "threads", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.fixture(
+    params=["in-process", "threads", "local", pytest.param("spark", marks=pytest.mark.spark)]
+)
 def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Executor:
     """Runs a job in this process, on both engines; and in another run of the test on Spark."""
     if request.param == "in-process":
         return InProcess()
     if request.param == "threads":
         return InThreads(tmp_path)
+    if request.param == "local":
+        return Locally()
     request.getfixturevalue("spark")
     return OnSpark()
 

@@ -16,9 +16,9 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
-from holdfast.driver.book import EpochReport
+from holdfast.driver.epoch_book import EpochReport
 from holdfast.testing import LocalExecutor
-from holdfast.testing.engine import LocalEngine
+from holdfast.testing.engine import ExecutorEngine
 from holdfast.testing.script import SimulatedCrash
 
 #: for tests in which a job fails by itself, or counts what a failure puts back
@@ -29,7 +29,7 @@ _HOUR = 3_600_000
 _init, _epoch, _execute = (
     LocalExecutor.__init__,
     LocalExecutor.epoch,
-    LocalEngine.execute,
+    ExecutorEngine.execute,
 )
 
 
@@ -60,7 +60,7 @@ def _lost_once(run: LocalExecutor, quota: int | None = None, **settings: Any) ->
         # Nothing is processed in it. What is saved stays, for the test to look at.
         with patch.object(run._job.checkpoints, "end"):
             return _epoch(run, quota, **settings)
-    with patch.object(LocalEngine, "execute", _fail_at_the_end), pytest.raises(_Lost):
+    with patch.object(ExecutorEngine, "execute", _fail_at_the_end), pytest.raises(_Lost):
         _epoch(run, quota, **settings)
     run.recover()
     return _epoch(run, quota, **{"kill": True, **settings, "checkpoint": True})
@@ -70,6 +70,6 @@ class _Lost(SimulatedCrash):
     """The epoch that is lost."""
 
 
-def _fail_at_the_end(engine: LocalEngine, *arguments: Any) -> None:
+def _fail_at_the_end(engine: ExecutorEngine, *arguments: Any) -> None:
     _execute(engine, *arguments)
     raise _Lost

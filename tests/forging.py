@@ -61,8 +61,8 @@ def replace_state_file(path: Path, data: bytes) -> None:
 
 def all_refs(metadata: dict[str, Any]) -> list[list[Any]]:
     """Return the references to all state files: name, size, since, until."""
-    chains = [chain for level in metadata["levels"] for chain in level["chains"]]
-    return [ref for files, _, tables, *_ in chains for ref in (*files, *tables)]
+    heads = [head for level in metadata["levels"] for head in level["chains"]]
+    return [ref for files, _, tables, *_ in heads for ref in (*files, *tables)]
 
 
 def state_file_of(

@@ -14,11 +14,13 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
+_T = TypeVar("_T")
 ROOT = Path(__file__).parents[1]
 _FOLDERS = Path("/var/tmp")
 _FOLDER = "holdfast-hosts-"
@@ -193,14 +195,18 @@ class Hosts:
 
     def listen(self, k: int, port: int) -> socket.socket:
         """Return a socket of this process that listens on a host."""
-        with ThreadPoolExecutor(1) as thread:  # a thread that moves there does not come back
-            return thread.submit(self._listen_there, k, port).result()
+        return self.there(k, lambda: socket.create_server((self.address(k), port)))
 
-    def _listen_there(self, k: int, port: int) -> socket.socket:
+    def there(self, k: int, call: Callable[[], _T]) -> _T:
+        """Call a function of this process in the network of a host; so are threads it starts."""
+        # a thread that moves there does not come back
+        with ThreadPoolExecutor(1, initializer=self._move, initargs=(k,)) as thread:
+            return thread.submit(call).result()
+
+    def _move(self, k: int) -> None:
         with Path(f"/var/run/netns/{self._space(k)}").open() as space:
             if ctypes.CDLL(None, use_errno=True).setns(space.fileno(), _CLONE_NEWNET) != 0:
                 raise OSError(ctypes.get_errno(), f"cannot enter the network of host {k}")
-        return socket.create_server((self.address(k), port))
 
     def close(self) -> None:
         """Remove them; whatever still runs there is killed."""

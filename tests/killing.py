@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
+from holdfast.torture.processes import executors_of, loops_of, processes, workers_of
 from tests.jvm import executor_options
 
 ROOT = Path(__file__).parents[1]
@@ -30,24 +30,6 @@ def cluster() -> dict[str, str]:
         "spark.shuffle.io.maxRetries": "1",
         "spark.shuffle.io.retryWait": "100ms",
     }
-
-
-class Process(NamedTuple):
-    """A process as ps shows it."""
-
-    pid: int
-    parent: int
-    command: str
-
-
-def processes() -> dict[int, Process]:
-    """All that are alive, by pid."""
-    listing = subprocess.run(
-        ["ps", "-axww", "-o", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True
-    ).stdout
-    rows = (line.split(maxsplit=3) for line in listing.splitlines())
-    alive = (row for row in rows if len(row) == 4 and not row[2].startswith("Z"))
-    return {int(pid): Process(int(pid), int(parent), args) for pid, parent, _, args in alive}
 
 
 class Run:
@@ -109,29 +91,10 @@ class Run:
         if kind == "driver":
             return [self.driver.pid]
         alive = processes()
-
-        def belongs(process: Process) -> bool:
-            while process.parent in alive and process.pid != self.driver.pid:
-                process = alive[process.parent]
-            return process.pid == self.driver.pid
-
         if kind == "source":
-            mark = f"holdfast.runtime.source_host {self._folder}"
-            return sorted(p.pid for p in alive.values() if mark in p.command)
-        if kind == "executor":
-            executors = (p for p in alive.values() if " --executor-id " in p.command)
-            return sorted(p.pid for p in executors if belongs(p))
-        workers = (p for p in alive.values() if is_daemon(alive.get(p.parent)) and is_daemon(p))
-        return sorted(p.pid for p in workers if belongs(p))
-
-
-#: what Spark forks workers from: PySpark's own, and that of sessions that Holdfast makes
-_DAEMONS = ("pyspark.daemon", "holdfast.spark.daemon")
-
-
-def is_daemon(process: Process | None) -> bool:
-    """Whether this is the process that Spark starts workers from, or one of these workers."""
-    return process is not None and any(name in process.command for name in _DAEMONS)
+            return loops_of(str(self._folder), alive)
+        find = executors_of if kind == "executor" else workers_of
+        return find(self.driver.pid, alive)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.events import CheckpointStatus
 from holdfast.common import Configuration
-from holdfast.common.recovery_options import PICKLED_STATE
+from holdfast.common.options.recovery import PICKLED_STATE
 from holdfast.datastream import DataStream, StreamExecutionEnvironment
 from holdfast.testing import LocalExecutor
 
@@ -86,7 +86,7 @@ def _environment(parallelism: int, savepoint: str | None) -> StreamExecutionEnvi
     configuration = Configuration({"execution.checkpointing.interval": "1 h"})
     if savepoint is not None:
         configuration.set_string("execution.state-recovery.path", savepoint)
-        configuration.set_string(PICKLED_STATE, "true")
+        configuration.set_string(str(PICKLED_STATE), "true")
     return StreamExecutionEnvironment(configuration).set_parallelism(parallelism)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.checkpoint.events import Outcome
 from holdfast.common import CompletableFuture, Configuration, WatermarkStrategy
+from holdfast.common.options.rest import RestOptions
 from holdfast.common.watermark_strategy import TimestampAssigner
 from holdfast.datastream import (
     DataStream,
@@ -25,8 +26,8 @@ from holdfast.driver.engine import EngineChoice
 from holdfast.driver.job_events import EndJob
 from holdfast.errors import UserFunctionError
 from holdfast.history.job import JobHistory
-from holdfast.rest.limits import Limits
-from holdfast.rest.options import RestOptions
+from holdfast.history.logs import LogBook
+from holdfast.rest.access.limits import Limits
 from holdfast.rest.serving import RestServer
 from holdfast.rest.site import LiveJobs, ServedJob, Site
 from holdfast.testing import LocalExecutor, ManualClock
@@ -77,6 +78,10 @@ class LocalJob:
     @property
     def history(self) -> JobHistory:
         return self.recorder.history
+
+    @property
+    def logs(self) -> LogBook:
+        return self.recorder.logs
 
     @property
     def savepoint_directory(self) -> str | None:

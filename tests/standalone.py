@@ -14,10 +14,12 @@ import pyspark
 
 ROOT = Path(__file__).parents[1]
 SPARK = Path(pyspark.__file__).parent
+#: seconds for a program, on a machine that is slow and busy
+PATIENCE = 900
 _SETTINGS = (
     "spark.executor.memory=512m",
     # on a machine that is busy with other things executors take their time to come
-    "spark.scheduler.maxRegisteredResourcesWaitingTime=120s",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime=600s",
 )
 #: hides two folders from a part of Spark, which is found elsewhere then
 _HIDE = """
@@ -61,7 +63,7 @@ class Standalone:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=PATIENCE,
             env={
                 **os.environ,
                 "PYTHONPATH": str(ROOT / "src"),

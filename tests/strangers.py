@@ -8,8 +8,8 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 
-from holdfast.runtime.addresses import Address
-from holdfast.runtime.sockets import socket_path
+from holdfast.runtime.network.addresses import Address
+from holdfast.runtime.network.sockets import socket_path
 from tests.another_user import refused
 
 #: longer than any test may take, so that it is never what decides one

@@ -4,86 +4,61 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "holdfast"
 MODULES = sorted(ROOT.rglob("*.py"))
 LONGEST = 600
 
 #: What every package may import.
-BASICS = {"errors", "printable", "__init__"}
-#: What each package may import of the others, when its modules are loaded.
+BASICS = {"errors", "printable", "tracebacks", "__init__"}
+#: What each package imports of the others, from the lowest layer up. There is no other way: an
+#: import inside of a function counts as well, and so does one for type checkers.
 ALLOWED: dict[str, set[str]] = {
-    "errors": set(),
-    "printable": set(),
-    "__init__": set(),
     "common": set(),
     "metrics": set(),
     "graph": set(),
-    "filesystem": {"common"},
     "plan": {"graph"},
-    "state": {"common", "datastream", "filesystem"},
-    "datastream": {"common", "metrics", "graph", "plan", "state", "filesystem"},
-    "runtime": {"common", "metrics", "graph", "plan", "state", "filesystem", "datastream"},
-    "checkpoint": {"common", "state", "plan", "filesystem"},
+    "filesystem": {"common"},
+    "state": {"common", "filesystem"},
+    "datastream": {"common", "metrics", "graph", "plan", "filesystem", "state"},
+    "checkpoint": {"common", "plan", "filesystem", "state"},
+    "runtime": {"common", "metrics", "graph", "plan", "filesystem", "state", "datastream"},
+    "history": {"common", "plan", "filesystem", "runtime"},
     "driver": {
-        "common",
-        "graph",
-        "plan",
-        "state",
-        "filesystem",
-        "datastream",
-        "runtime",
-        "checkpoint",
-        "history",
+        *("common", "graph", "plan", "filesystem", "state", "datastream", "checkpoint", "runtime"),
+        *("history",),
     },
-    "savepoint": {"common", "state", "filesystem", "datastream", "runtime", "checkpoint"},
-    "history": {"common", "plan", "runtime", "filesystem"},
-    "rest": {"common", "plan", "history", "state", "savepoint", "checkpoint", "filesystem"},
     "spark": {
-        "common",
-        "metrics",
-        "graph",
-        "plan",
-        "state",
-        "filesystem",
-        "datastream",
-        "runtime",
-        "checkpoint",
-        "driver",
-        "savepoint",
-        "history",
-        "rest",
+        *("common", "graph", "plan", "filesystem", "state", "datastream", "checkpoint", "runtime"),
+        *("driver",),
     },
+    "local": {"common", "filesystem", "datastream", "checkpoint", "runtime", "driver"},
+    "savepoint": {
+        *("common", "filesystem", "state", "datastream", "checkpoint", "runtime", "spark"),
+    },
+    "rest": {"common", "plan", "state", "history", "savepoint"},
+    # Nobody imports these: they are what a program, a test or a user starts with.
+    "engines": {"common", "plan", "datastream", "driver", "history", "spark", "local", "rest"},
     "testing": {
-        "common",
-        "metrics",
-        "graph",
-        "plan",
-        "state",
-        "filesystem",
-        "datastream",
-        "runtime",
-        "checkpoint",
-        "driver",
-        "history",
+        *("common", "graph", "plan", "filesystem", "state", "datastream", "checkpoint", "runtime"),
+        *("driver",),
+    },
+    "torture": {
+        *("common", "metrics", "graph", "plan", "datastream", "checkpoint", "runtime", "rest"),
     },
     # It runs programs, and leaves it to them to start Spark.
     "cli": {
         *("common", "plan", "state", "filesystem", "datastream", "checkpoint", "savepoint"),
-        *("rest", "history"),
+        *("rest", "history", "torture"),
     },
     "__main__": {"cli"},
 }
-#: Imports inside of functions, made when a job is started or Spark is to read or write state;
-#: nothing else may be late.
-LATE = {
-    ("savepoint/data.py", "spark"),
-    ("savepoint/writer.py", "spark"),
-    ("datastream/stream_execution_environment.py", "spark"),
-}
-#: `state` shares the descriptors, which are public API, with `datastream`; nothing more.
-STATE_MAY_SEE = {"holdfast.datastream.state"}
+#: The modules that load Spark, and are themselves loaded when it is needed.
+LOADING_SPARK = {"engines/spark.py", "savepoint/frames.py"}
 
 
 def package_of(module: Path) -> str:
@@ -134,27 +109,84 @@ def name_of(module: Path) -> str:
     return module.relative_to(ROOT).as_posix()
 
 
-def is_allowed(module: Path, imported: str, how: str) -> bool:
-    package, target = package_of(module), imported.split(".")[1]
-    if target == package or target in BASICS or how == "typing":
-        return True
-    if how == "late":
-        return (name_of(module), target) in LATE
-    if package == "state" and target == "datastream":
-        return imported in STATE_MAY_SEE
-    return target in ALLOWED[package]
+def edges_of(module: Path) -> Iterator[tuple[str, str, str]]:
+    """The modules of other packages that a module imports: package, module, and how."""
+    for imported, how in imports_of(module):
+        if imported.startswith("holdfast."):
+            target = imported.split(".")[1]
+            if target != package_of(module) and target not in BASICS:
+                yield target, imported, how
+
+
+def is_allowed(module: Path, target: str, how: str) -> bool:
+    return how != "late" and target in ALLOWED.get(package_of(module), ())
 
 
 def test_imports_go_one_way() -> None:
     assert [
         f"{name_of(module)} imports {imported} ({how})"
         for module in MODULES
-        for imported, how in imports_of(module)
-        if imported.startswith("holdfast.") and not is_allowed(module, imported, how)
+        for target, imported, how in edges_of(module)
+        if not is_allowed(module, target, how)
     ] == []
 
 
-def test_only_the_spark_package_imports_pyspark() -> None:
+def test_nothing_is_allowed_that_is_not_used() -> None:
+    used: dict[str, set[str]] = {package: set() for package in ALLOWED}
+    for module in MODULES:
+        if package_of(module) not in BASICS:
+            used[package_of(module)] |= {target for target, _, _ in edges_of(module)}
+    assert used == ALLOWED
+
+
+def test_packages_are_layers() -> None:
+    assert set(TopologicalSorter(ALLOWED).static_order()) == set(ALLOWED)
+
+
+def test_spark_is_loaded_when_it_is_needed() -> None:
+    """By no module that another one loads; `launcher` loads one of ``engines``."""
+    loading = {
+        name_of(module)
+        for module in MODULES
+        for target, _, how in edges_of(module)
+        if target == "spark" and how == "loaded"
+    }
+    assert loading == LOADING_SPARK
+    names = {f"holdfast.{name.removesuffix('.py').replace('/', '.')}" for name in LOADING_SPARK}
+    assert [
+        f"{name_of(module)} imports {imported}"
+        for module in MODULES
+        for imported, how in imports_of(module)
+        if imported in names and how == "loaded"
+    ] == []
+
+
+def rooms_of(package: str) -> dict[str, set[str]]:
+    """By room of a package (a folder, or a module beside the folders): the rooms it imports."""
+    folder = ROOT / package
+    graph: dict[str, set[str]] = {}
+    for module in sorted(folder.rglob("*.py")):
+        own = module.relative_to(folder).parts[0].removesuffix(".py")
+        seen = graph.setdefault(own, set())
+        for imported, how in imports_of(module):
+            if imported.startswith(f"holdfast.{package}.") and how != "typing":
+                seen.add(imported.split(".")[2])
+        seen.discard(own)
+    return graph
+
+
+@pytest.mark.parametrize("package", sorted(ALLOWED.keys() - {"__main__", "filesystem"}))
+def test_rooms_are_layers(package: str) -> None:
+    """Late imports are counted."""
+    assert list(TopologicalSorter(rooms_of(package)).static_order())
+
+
+def test_a_circle_of_rooms_is_found() -> None:
+    with pytest.raises(CycleError):
+        TopologicalSorter({"a": {"b"}, "b": {"c"}, "c": {"a"}}).prepare()
+
+
+def test_pyspark_is_imported_by_what_loads_spark() -> None:
     """The API may name Spark's types, for type checkers."""
     assert [
         f"{name_of(module)} imports {imported} ({how})"
@@ -162,6 +194,7 @@ def test_only_the_spark_package_imports_pyspark() -> None:
         for imported, how in imports_of(module)
         if imported.split(".")[0] in ("pyspark", "py4j")
         and package_of(module) != "spark"
+        and name_of(module) not in LOADING_SPARK
         and not (package_of(module) in ("datastream", "savepoint") and how == "typing")
     ] == []
 
@@ -183,11 +216,10 @@ def test_the_check_finds_what_it_looks_for(tmp_path: Path) -> None:
         ("c", "typing"),
         ("d", "late"),
     ]
-    assert not is_allowed(ROOT / "plan" / "model.py", "holdfast.runtime.task", "loaded")
-    assert not is_allowed(ROOT / "runtime" / "task.py", "holdfast.testing", "loaded")
-    assert not is_allowed(ROOT / "graph" / "nodes.py", "holdfast.plan.model", "late")
-    assert not is_allowed(ROOT / "state" / "heap.py", "holdfast.datastream.functions", "loaded")
+    assert not is_allowed(ROOT / "plan" / "model.py", "runtime", "loaded")
+    assert not is_allowed(ROOT / "plan" / "model.py", "graph", "late")
+    assert not is_allowed(ROOT / "state" / "heap.py", "datastream", "typing")
 
 
 def test_every_package_has_a_rule() -> None:
-    assert {package_of(module) for module in MODULES} <= set(ALLOWED)
+    assert {package_of(module) for module in MODULES} == ALLOWED.keys() | BASICS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email
 import os
 import re
 import subprocess
@@ -12,16 +11,18 @@ import tarfile
 import tomllib
 import venv
 import zipfile
+from datetime import date
 from pathlib import Path
 
 import pytest
+import yaml
 
 import holdfast
+from scripts.check_dist import check_metadata, check_source, readme_program
+from scripts.release import ReleaseError, dated, with_version
 from tests.test_architecture import MODULES, imports_of
 
 ROOT = Path(__file__).parents[1]
-#: the first program of the README, and what it prints
-FIRST = re.compile(r"```python\n(.*?)```.*?```text\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +48,9 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
 
 def test_the_wheel_has_the_package_and_nothing_else(dist: Path) -> None:
     (wheel,) = dist.glob("*.whl")
+    about = check_metadata(wheel)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        (metadata,) = (name for name in names if name.endswith("METADATA"))
-        about = email.message_from_bytes(archive.read(metadata))
     source = ROOT / "src"
     expected = {
         file.relative_to(source).as_posix()
@@ -59,8 +59,8 @@ def test_the_wheel_has_the_package_and_nothing_else(dist: Path) -> None:
     }
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert "holdfast/py.typed" in expected
-    assert about["Version"] == holdfast.__version__
-    assert str(about.get_payload()).startswith("# Holdfast")
+    assert str(about.version) == holdfast.__version__
+    assert str(about.description).startswith("# Holdfast")
 
 
 def test_the_version_is_a_semantic_one() -> None:
@@ -98,6 +98,41 @@ def test_the_source_distribution_has_what_make_needs(dist: Path) -> None:
     assert [name for name in wanted if name not in names] == []
 
 
+def test_the_source_distribution_builds_the_same_wheel(dist: Path) -> None:
+    (wheel,), (source,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    check_source(source, wheel)
+
+
+CHANGES = "# Changelog\n\n## [Unreleased]\n{}\n## [0.1.0] - 2026-01-01\n\n- First.\n"
+
+
+def test_a_release_has_its_version_and_its_day() -> None:
+    assert with_version('a = 1\n__version__ = "0.1.0"\n', "0.2.0") == (
+        'a = 1\n__version__ = "0.2.0"\n'
+    )
+    released = dated(CHANGES.format("\n- Second.\n"), "0.2.0", date(2026, 2, 3))
+    assert released == CHANGES.format("\n## [0.2.0] - 2026-02-03\n\n- Second.\n")
+
+
+def test_a_release_that_is_none() -> None:
+    with pytest.raises(ReleaseError, match=r"version 0\.1\.0 is older than 0\.2\.0"):
+        with_version('__version__ = "0.2.0"', "0.1.0")
+    with pytest.raises(ReleaseError, match="'soon' is not a version"):
+        with_version('__version__ = "0.2.0"', "soon")
+    with pytest.raises(ReleaseError, match="nothing to release"):
+        dated(CHANGES.format(""), "0.2.0", date(2026, 2, 3))
+
+
+def test_what_is_published_is_what_was_checked() -> None:
+    """By a workflow without a token, whose only right is to say who it is."""
+    text = (ROOT / ".github" / "workflows" / "publish.yml").read_text()
+    jobs = yaml.safe_load(text)["jobs"]
+    assert "make dist" in [step.get("run") for step in jobs["build"]["steps"]]
+    publish = jobs["publish"]
+    assert (publish["needs"], publish["permissions"]) == ("build", {"id-token": "write"})
+    assert "secrets." not in text
+
+
 @pytest.mark.spark
 def test_the_readme_s_program_runs_where_the_wheel_is_installed(dist: Path, tmp_path: Path) -> None:
     """A new environment, a new directory, and the wheel instead of this source.
@@ -118,9 +153,7 @@ def test_the_readme_s_program_runs_where_the_wheel_is_installed(dist: Path, tmp_
     where = run(str(python), "-c", "import holdfast; print(holdfast.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(place)
 
-    found = FIRST.search((ROOT / "README.md").read_text())
-    assert found is not None
-    program, output = found.groups()
+    program, output = readme_program()
     (tmp_path / "program.py").write_text(program)
     command = str(place / "bin" / "holdfast")
     assert run(command, "run", "program.py", cwd=tmp_path) == output

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from holdfast.torture.processes import processes
 from tests.hosts import ROOT, folders, hosts, namespaces, why_not
-from tests.killing import processes
 from tests.spark.witness import until
 
 #: makes hosts with a process on one, says which process that is, and is killed

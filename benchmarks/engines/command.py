@@ -15,14 +15,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.console import HOME, ROOT, Progress, names, note, warn_if_busy
+from benchmarks.console import HOME, ROOT, Progress, add_json_option, names, note, warn_if_busy
 from benchmarks.engines.parts import PARTS, ROWS, WORKS, Side, Work
 from benchmarks.engines.table import Rounds, lines_of, render
 from benchmarks.environments import ENVIRONMENTS, EnvironmentFailed, prepare
 from benchmarks.report import as_json, write_json
 from benchmarks.runner import Result, Settings, last_lines, records_for, run_program
 from benchmarks.workloads import Workload
-from holdfast.common.engine_options import ENGINE_VARIABLE
+from holdfast.common.options.engine import ENGINE_VARIABLE
 
 __all__ = ["main", "parse", "turns"]
 
@@ -73,13 +73,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help=f"single works instead of parts, of {', '.join(WORKS)}",
     )
     parser.add_argument("--no-peers", action="store_true", help="run Holdfast alone")
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="PATH",
-        default=HOME / "engines.json",
-        help="where the results go; .bench/engines.json unless given",
-    )
+    add_json_option(parser, "engines")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a bar is not reached")
     parser.add_argument("--list", action="store_true", help="show what there is to run, and end")
     options = parser.parse_args(arguments)

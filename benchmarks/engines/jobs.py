@@ -13,8 +13,8 @@ from benchmarks.own.jobs import environment
 from benchmarks.program import Task
 from benchmarks.records import draw
 from holdfast.common import Types
-from holdfast.common.engine_options import ENGINE_VARIABLE
 from holdfast.common.job_client import JobClient
+from holdfast.common.options.engine import ENGINE_VARIABLE
 from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.functions import SourceFunction
 from holdfast.datastream.state import ValueStateDescriptor

@@ -68,7 +68,7 @@ def event_files(directory: Path) -> list[Path]:
     return sorted(directory.iterdir())
 
 
-def check(events: int, output: Path, outputs: int | None = None) -> str:
+def check(events: int, output: str | Path, outputs: int | None = None) -> str:
     """Compare the first outputs, or all, with the batch computation; returns what differs."""
     from benchmarks.program import PARALLELISM
     from examples.orders.inventory import INITIAL_STOCK

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.console import HOME, warn_if_busy
+from benchmarks.console import add_json_option, numbers, warn_if_busy
 from benchmarks.report import write_json
 from benchmarks.scale.driver import Cost, Figures, measure
 
@@ -27,17 +27,6 @@ _HEAD = (
 )
 
 
-def _numbers(text: str) -> list[int]:
-    try:
-        found = [int(number) for number in text.split(",") if number]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1:
-        message = f"'{text}' is no list of numbers above zero, such as 16,64"
-        raise argparse.ArgumentTypeError(message)
-    return found
-
-
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
@@ -46,13 +35,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--slots",
-        type=_numbers,
+        type=numbers,
         metavar="A,B",
         help="numbers of light slots; 16,64,256 unless given",
     )
     parser.add_argument(
         "--whole",
-        type=_numbers,
+        type=numbers,
         default=[],
         metavar="A,B",
         help="numbers of whole slots, which connect to each other; none unless given",
@@ -60,13 +49,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=int, default=5, metavar="N", help="rounds and checkpoints; 5 unless given"
     )
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="PATH",
-        default=HOME / "scale.json",
-        help="where the results go; .bench/scale.json unless given",
-    )
+    add_json_option(parser, "scale")
     options = parser.parse_args(arguments)
     options.slots = options.slots or ([] if options.whole else [16, 64, 256])
     return options
@@ -77,8 +60,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     warn_if_busy(os.getloadavg()[0])
     found: dict[str, list[Figures]] = {"light": [], "whole": []}
-    for kind, numbers in (("light", options.slots), ("whole", options.whole)):
-        for slots in numbers:
+    for kind, counts in (("light", options.slots), ("whole", options.whole)):
+        for slots in counts:
             print(f"{slots} {kind} slots", file=sys.stderr, flush=True)
             with TemporaryDirectory() as directory:
                 found[kind].append(measure(slots, options.rounds, Path(directory), kind == "whole"))

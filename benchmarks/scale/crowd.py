@@ -23,22 +23,22 @@ from typing import Final
 
 from holdfast.common.time import wall_clock
 from holdfast.filesystem import file_system_of
-from holdfast.runtime.addresses import Address
-from holdfast.runtime.blocks import Header, Kind, encode_header
-from holdfast.runtime.job import unpack
-from holdfast.runtime.memory import resident_bytes
-from holdfast.runtime.peers import GONE, connect
-from holdfast.runtime.protocol import Acknowledgement, EpochTask, Flow, StoredState
+from holdfast.runtime.network.addresses import Address
+from holdfast.runtime.network.peers import GONE, connect
 from holdfast.runtime.resident.messages import Hello, Say, Wire, decode_round, encode
 from holdfast.runtime.resident.outbox import Post
 from holdfast.runtime.resident.slot import Slot, SlotLostError
 from holdfast.runtime.resident.subtask import ResidentSubtask
 from holdfast.runtime.subtask import make_stamp
-from holdfast.state.catalog import SavedState
-from holdfast.state.chain import Chain, FileRef, files_to_fold
-from holdfast.state.files import StateFile, encode_file
-from holdfast.state.staging import state_storage
-from holdfast.state.storage import StateStorage
+from holdfast.runtime.wire.blocks import BlockHeader, Kind, encode_header
+from holdfast.runtime.wire.protocol import Acknowledgement, EpochTask, Flow, StoredState
+from holdfast.runtime.worker.job_code import unpack
+from holdfast.runtime.worker.memory import resident_bytes
+from holdfast.state.format.catalog import SavedState
+from holdfast.state.format.files import StateFile, encode_file
+from holdfast.state.format.head import FileRef, Head, files_to_fold
+from holdfast.state.storage.directory import StateStorage
+from holdfast.state.storage.staged import state_storage
 
 __all__ = ["PATIENCE", "Crowd", "live"]
 
@@ -93,7 +93,7 @@ class _LightSlot:
         self._number = number
         self._storage = storage
         self._rounds = rounds
-        self._chains = [Chain()] * len(crowd.levels)
+        self._heads = [Head()] * len(crowd.levels)
         self._blocks = 0
         self.wire: Wire | None = None
 
@@ -119,8 +119,8 @@ class _LightSlot:
 
     def _answer(self, wire: Wire, tasks: Sequence[EpochTask]) -> None:
         for task in tasks:
-            if task.chains:
-                self._chains[task.level] = task.chains[self._number]
+            if task.heads:
+                self._heads[task.level] = task.heads[self._number]
             self._acknowledge(wire, task)
         for task in tasks:
             if task.checkpoint is not None:
@@ -135,17 +135,15 @@ class _LightSlot:
             level,
             self._number,
             f"0-{level}-{self._number}",
-            {},
-            self._chains[level],
-            False,
-            False,
-            1000,
-            1000,
-            1000 if level == 0 else 0,
-            {"load": 0.0, "notify": 0.0, "flush": 0.0, "time": 0.0, "persist": 0.0},
-            {},
-            resident_bytes() if level == 0 else 0,
-            os.getpid(),
+            self._heads[level],
+            finished=False,
+            records_in=1000,
+            records_out=1000,
+            records_read=1000 if level == 0 else 0,
+            seconds={"load": 0.0, "notify": 0.0, "flush": 0.0, "time": 0.0, "persist": 0.0},
+            metrics={},
+            rss=resident_bytes() if level == 0 else 0,
+            process=os.getpid(),
             stateful=uids if barrier else (),
             watermarks=dict.fromkeys(uids, 1_700_000_000_000),
             states=states if barrier else {},
@@ -157,7 +155,7 @@ class _LightSlot:
             busy_seconds=0.1,
             idle_seconds=0.1,
         )
-        header = Header(
+        header = BlockHeader(
             Kind.ACKNOWLEDGEMENT,
             len(self._crowd.levels),
             self._number,
@@ -172,16 +170,16 @@ class _LightSlot:
         wire.send(Say.BLOCK, encode_header(header), encode(ack))
 
     def _store(self, wire: Wire, task: EpochTask, checkpoint: int) -> None:
-        chain = self._chains[task.level]
+        head = self._heads[task.level]
         name = make_stamp(task.epoch, task.level, self._number)
         data = encode_file(StateFile(()), name)
-        fold = files_to_fold([file.size for file in chain.files], len(data))
-        if fold == len(chain.files):
+        fold = files_to_fold([file.size for file in head.files], len(data))
+        if fold == len(head.files):
             data = encode_file(StateFile((), {("", "base"): os.urandom(_BASE)}), name)
         self._storage.write(name, data)
-        ref = FileRef(name, len(data), chain.since(fold), task.epoch)
-        chain = self._chains[task.level] = chain.extended(ref, name, 0, fold)
-        state = StoredState(checkpoint, task.level, self._number, chain)
+        ref = FileRef(name, len(data), head.since(fold), task.epoch)
+        head = self._heads[task.level] = head.extended(ref, name, 0, fold)
+        state = StoredState(checkpoint, task.level, self._number, head)
         wire.send(Say.STORED, data=encode(state))
 
 

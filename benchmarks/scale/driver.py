@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from benchmarks.processes import WORKERS, usage_of
 from benchmarks.scale.crowd import PATIENCE, Crowd
+from holdfast.checkpoint.store import SavedImage
 from holdfast.common import Configuration
 from holdfast.datastream import RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.functions import (
@@ -27,17 +28,16 @@ from holdfast.datastream.functions import (
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.engine import Engine, PlannedJob
+from holdfast.driver.job.runner import JobRunner
 from holdfast.driver.job_events import Abilities, AwaitTurn, JobStarting, RunEpoch, StartAttempt
 from holdfast.driver.outcome import EpochOutcome
-from holdfast.driver.runner import JobRunner
-from holdfast.driver.slots import Slots
-from holdfast.driver.start import Start
+from holdfast.driver.slots.attempt_slots import Slots
 from holdfast.errors import JobExecutionError
 from holdfast.plan.model import Plan
-from holdfast.runtime.job import make_job_code, new_key, pack
-from holdfast.runtime.memory import resident_bytes
-from holdfast.runtime.peers import Line, Listener, Message, listen
-from holdfast.runtime.protocol import EpochTask, StoredState
+from holdfast.runtime.network.peers import Line, Listener, Message, listen
+from holdfast.runtime.wire.protocol import EpochTask, StoredState
+from holdfast.runtime.worker.job_code import make_job_code, new_key, pack
+from holdfast.runtime.worker.memory import resident_bytes
 
 __all__ = ["Cost", "Figures", "measure", "plan_of"]
 
@@ -205,7 +205,7 @@ class CrowdEngine(Engine):
             )
             self._code = pack(code)
 
-    def start(self, attempt: int, start: Start | None) -> None:
+    def start(self, attempt: int, start: SavedImage | None) -> None:
         """Tell the processes which slots they are, and wait for these."""
         plan = self.job.plan
         width = plan.widest_level.parallelism

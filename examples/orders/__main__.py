@@ -13,7 +13,7 @@ from typing import get_args
 
 import msgspec
 
-from examples.orders.chaos import DriverFailed, Supervisor, this_program
+from examples.orders.chaos import Chaos, DriverFailed, Supervisor, this_program
 from examples.orders.faults import FailOnce
 from examples.orders.files import write
 from examples.orders.hbase import read_tables
@@ -24,9 +24,13 @@ from examples.orders.progress import Progress
 from examples.orders.runner import run
 from examples.orders.shop import Shop
 from examples.orders.sinks import SinkKind, missing_for
+from examples.orders.story import Story
+from examples.orders.timeline import open_page, write_page
 from examples.orders.verify import table, verify, verify_tables, verify_topics
 from examples.orders.view import View, make_view
 from holdfast.common import Duration
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.filesystem import file_system_of, join
 
 _INTERRUPTED = 130
 #: the exit code of a run whose fault never happened
@@ -39,8 +43,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m examples.orders",
         allow_abbrev=False,
         description="An order system with exactly-once state and outputs.",
-        epilog="With --chaos the program is killed in the middle, and at the end its outputs are "
-        "compared with a computation over all events; the exit code is 1 if anything differs. "
+        epilog="With --chaos the program fails, is rescaled and is killed in the middle. A picture "
+        "of that is drawn, and the outputs are compared with a computation over all events. The "
+        "exit code is 1 if anything differs. "
         "It is 2 if --fail-at is given and no subtask reads so many events.",
     )
     _add_source(parser.add_argument_group("the events"))
@@ -84,7 +89,11 @@ def _add_job(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--to-hbase", metavar="HOST:PORT", help="a Thrift server: tables of orders and stock, too"
     )
-    group.add_argument("--directory", type=Path, metavar="DIR", help="for outputs and checkpoints")
+    group.add_argument(
+        "--directory",
+        metavar="DIR",
+        help="for outputs and checkpoints; on a cluster an address, such as s3a://bucket/orders",
+    )
     group.add_argument("--backend", choices=get_args(Backend), default="rocksdb")
     group.add_argument("--checkpoint-interval", type=float, default=30.0, metavar="SECONDS")
     group.add_argument("--restarts", type=int, default=5, metavar="N")
@@ -102,13 +111,17 @@ def _add_proof(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--fail-at", type=int, metavar="N", help="fail once, at a subtask's N-th event"
     )
-    group.add_argument("--chaos", action="store_true", help="fail, be killed, go on, verify")
+    group.add_argument("--chaos", action="store_true", help="fail, be rescaled, be killed, verify")
+    group.add_argument(
+        "--rescale-to", type=int, metavar="N", help="with --chaos: subtasks after the rescaling"
+    )
+    group.add_argument("--no-browser", action="store_true", help="do not open the picture")
     group.add_argument(
         "--progress", choices=["view", "json"], default="view", help=argparse.SUPPRESS
     )
 
 
-def settings_of(options: argparse.Namespace, directory: Path) -> JobSettings:
+def settings_of(options: argparse.Namespace, directory: str | Path) -> JobSettings:
     """The settings that a command line asks for."""
     shop = Shop(
         seed=options.seed,
@@ -121,7 +134,8 @@ def settings_of(options: argparse.Namespace, directory: Path) -> JobSettings:
         shop = replace(shop, slices=shop.slices_for(options.events))
     fault = None
     if options.fail_at is not None or options.chaos:
-        fault = FailOnce(options.fail_at or _early(options), directory / "failed")
+        marker = join(os.fspath(directory), "failed")
+        fault = FailOnce(options.fail_at or _early(options), marker)
     return JobSettings(
         directory=directory,
         shop=shop,
@@ -146,22 +160,28 @@ def settings_of(options: argparse.Namespace, directory: Path) -> JobSettings:
 
 def _early(options: argparse.Namespace) -> int:
     """The event at which a subtask fails: when about a sixth of all events are read."""
-    parallelism = options.parallelism or os.cpu_count() or 1
-    return int(max(1, options.events // 6 // parallelism))
+    return int(max(1, options.events // 6 // _parallelism(options.parallelism)))
+
+
+def _parallelism(asked: int | None) -> int:
+    """That of the job, before it runs: what the program was asked for, or the environment says."""
+    return asked or StreamExecutionEnvironment.get_execution_environment().get_parallelism()
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     options = parse(arguments)
     with ExitStack() as stack:
-        directory = options.directory
-        if directory is None:
+        here = _local_directory(options.directory)
+        if here is None:
             temporary = tempfile.TemporaryDirectory(prefix="orders-", ignore_cleanup_errors=True)
-            directory = Path(stack.enter_context(temporary))
-        directory.mkdir(parents=True, exist_ok=True)
-        settings = settings_of(options, directory)
+            log = Path(stack.enter_context(temporary), "driver.log")
+        else:
+            here.mkdir(parents=True, exist_ok=True)
+            log = here / "driver.log"
+        settings = settings_of(options, here or options.directory or log.parent)
         try:
-            return _do(options, settings, arguments)
+            return _do(options, settings, arguments, log)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return _INTERRUPTED
@@ -170,7 +190,17 @@ def main(arguments: Sequence[str]) -> int:
             return 1
 
 
-def _do(options: argparse.Namespace, settings: JobSettings, arguments: Sequence[str]) -> int:
+def _local_directory(given: str | None) -> Path | None:
+    """The directory that the command line names, if it is one of this machine."""
+    if given is None:
+        return None
+    files, path = file_system_of(given)
+    return None if files.is_remote else Path(path)
+
+
+def _do(
+    options: argparse.Namespace, settings: JobSettings, arguments: Sequence[str], log: Path
+) -> int:
     if options.write is not None:
         print(f"wrote {write(settings.shop, options.write):,} events to {options.write}")
         return 0
@@ -184,14 +214,34 @@ def _do(options: argparse.Namespace, settings: JobSettings, arguments: Sequence[
     view = make_view()
     try:
         if options.chaos:
-            supervisor = _supervise(settings, arguments, view)
-            supervisor.run(kill_after=options.events // 2)
+            supervisor = _supervise(settings, arguments, view, log)
+            supervisor.run(_chaos(options))
         else:
-            run(settings, view.update)
+            story = Story()
+            run(settings, lambda progress: view.update(story.tell(progress)))
     finally:
         view.close()
-    code = _prove(settings) if options.chaos or options.verify else 0
+    code = _prove(options, settings) if options.chaos or options.verify else 0
+    if options.chaos:
+        _show_picture(supervisor.story, options)
     return code or _check_fault(settings.pipeline.fault)
+
+
+def _chaos(options: argparse.Namespace) -> Chaos:
+    """A rescaling when a third of the events are read; a kill when more than half of them are."""
+    events = options.events
+    return Chaos(events // 3, _later_parallelism(options), events * 5 // 9, events * 7 // 9)
+
+
+def _later_parallelism(options: argparse.Namespace) -> int:
+    before = _parallelism(options.parallelism)
+    return int(options.rescale_to or min(2 * before, before + 2))
+
+
+def _show_picture(story: Story, options: argparse.Namespace) -> None:
+    path = write_page(story, _local_directory(options.directory))
+    opened = not options.no_browser and open_page(path)
+    print(f"\nwhat happened, as a picture{' (opened in your browser)' if opened else ''}: {path}")
 
 
 def _check_fault(fault: FailOnce | None) -> int:
@@ -206,14 +256,15 @@ def _check_fault(fault: FailOnce | None) -> int:
     return _NOT_REACHED
 
 
-def _supervise(settings: JobSettings, arguments: Sequence[str], view: View) -> Supervisor:
+def _supervise(
+    settings: JobSettings, arguments: Sequence[str], view: View, log: Path
+) -> Supervisor:
     """A supervisor for this very command, which is to fail."""
     kept = [argument for argument in arguments if argument not in ("--chaos", "--verify")]
     fault = settings.pipeline.fault
     assert fault is not None
     command = [*kept, "--directory", str(settings.directory), "--progress", "json"]
     command += ["--fail-at", str(fault.number)]
-    log = settings.directory / "driver.log"
     return Supervisor(this_program(command), log, view)
 
 
@@ -221,10 +272,12 @@ def _print_json(progress: Progress) -> None:
     print(msgspec.json.encode(progress).decode(), flush=True)
 
 
-def _prove(settings: JobSettings) -> int:
+def _prove(options: argparse.Namespace, settings: JobSettings) -> int:
     print("\ncomparing every output with a computation over all events …\n", flush=True)
     pipeline = settings.pipeline
-    stock, subtasks = pipeline.initial_stock, settings.parallelism or os.cpu_count() or 1
+    stock, subtasks = pipeline.initial_stock, _parallelism(settings.parallelism)
+    if options.chaos:
+        subtasks = max(subtasks, _later_parallelism(options))
     checks = verify(settings.shop, settings.output, initial_stock=stock, subtasks=subtasks)
     if settings.to_kafka:
         topics = partial(read_topic, settings.broker)

@@ -6,10 +6,8 @@ file is written under a hidden name and gets its name when the checkpoint that c
 complete, so no order is lost and none is in two batches.
 """
 
-import os
 import uuid
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +16,7 @@ from examples.orders.events import OrderEvent
 from holdfast.datastream import RuntimeContext, SinkFunction, TwoPhaseCommitSinkFunction
 from holdfast.datastream.functions import FunctionInitializationContext, FunctionSnapshotContext
 from holdfast.datastream.state import ListState, ListStateDescriptor
+from holdfast.filesystem import file_system_of, join
 
 __all__ = ["BATCH_SIZE", "BatchSink"]
 
@@ -47,7 +46,7 @@ class BatchSink(TwoPhaseCommitSinkFunction):
     transaction_type = Batches
 
     def __init__(self, directory: str, size: int = BATCH_SIZE) -> None:
-        """Write to a directory that all workers see."""
+        """Write to a directory that all workers see, or to an address: ``s3a://bucket/batches``."""
         self._directory = directory
         self._size = size
         self._buffer: list[OrderEvent] = []
@@ -55,10 +54,10 @@ class BatchSink(TwoPhaseCommitSinkFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self._subtask = runtime_context.get_index_of_this_subtask()
-        Path(self._directory).mkdir(parents=True, exist_ok=True)
+        self._files, self._folder = file_system_of(self._directory)
+        self._files.make_directories(self._folder)
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
-        super().initialize_state(context)
         self._buffered: ListState[OrderEvent] = context.get_operator_state_store().get_list_state(
             ListStateDescriptor("buffered-orders", OrderEvent)
         )
@@ -67,7 +66,6 @@ class BatchSink(TwoPhaseCommitSinkFunction):
         self._token = uuid.uuid4().hex[:12]
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        super().snapshot_state(context)
         self._buffered.update(self._buffer)
 
     def begin_transaction(self) -> Batches:
@@ -92,22 +90,21 @@ class BatchSink(TwoPhaseCommitSinkFunction):
         if not transaction.full:
             return
         name = f".{self._token}-{uuid.uuid4().hex[:12]}{_SUFFIX}"
-        with Path(self._directory, name).open("wb") as file:
-            file.writelines(_encode(orders) + b"\n" for orders in transaction.full)
-            file.flush()
-            os.fsync(file.fileno())
+        lines = b"".join(_encode(orders) + b"\n" for orders in transaction.full)
+        self._files.write(join(self._folder, name), lines, durable=True)
         transaction.file = name
         transaction.full.clear()
 
     def commit(self, transaction: Batches) -> None:
         if transaction.file is not None:
-            hidden = Path(self._directory, transaction.file)
-            if hidden.exists():  # otherwise it was committed before
-                hidden.rename(Path(self._directory, f"batches-{transaction.file[1:]}"))
+            hidden = join(self._folder, transaction.file)
+            if self._files.exists(hidden):  # otherwise it was committed before
+                shown = join(self._folder, f"batches-{transaction.file[1:]}")
+                self._files.move(hidden, shown)
 
     def abort(self, transaction: Batches) -> None:
         if transaction.file is not None:
-            Path(self._directory, transaction.file).unlink(missing_ok=True)
+            self._files.delete(join(self._folder, transaction.file))
 
     def initialize_user_context(self) -> str:
         return self._token
@@ -116,7 +113,7 @@ class BatchSink(TwoPhaseCommitSinkFunction):
         """Delete what the attempt before left behind; one subtask does it for all."""
         if self._subtask == 0:
             kept = {transaction.file for transaction in transactions}
-            for token in contexts:
-                for path in Path(self._directory).glob(f".{token}-*{_SUFFIX}"):
-                    if path.name not in kept:
-                        path.unlink(missing_ok=True)
+            hidden = tuple(f".{token}-" for token in contexts)
+            for file in self._files.list_directory(self._folder):
+                if file.name.startswith(hidden) and file.name not in kept:
+                    self._files.delete(join(self._folder, file.name))

@@ -9,6 +9,9 @@ from holdfast.datastream.connectors.base import Source, SourceReader
 
 __all__ = ["GeneratorSource"]
 
+#: how many times its rate a shop delivers, until a reader has caught up
+_CATCHING_UP = 2
+
 #: the next slice of a partition, and how many of its events were read
 _Place = tuple[int, int]
 
@@ -17,7 +20,7 @@ class GeneratorSource(Source):
     """The events of a shop; the subtasks share its partitions.
 
     An event can be read when its time has come, at the shop's rate from the first read on. What
-    was not read meanwhile, while the job was down, say, can then be read at once.
+    was not read meanwhile, while the job was down, say, can then be read at twice the rate.
     """
 
     def __init__(self, shop: Shop) -> None:
@@ -42,7 +45,10 @@ class _Reader(SourceReader):
     def __init__(self, shop: Shop, places: dict[int, _Place]) -> None:
         self._shop = shop
         self._places = places
+        #: when the shop was opened
         self._started: float | None = None
+        #: when this reader read first, and which slice
+        self._joined: tuple[float, int] | None = None
 
     def restore(self, position: Any) -> None:
         self._started, places = position
@@ -77,5 +83,9 @@ class _Reader(SourceReader):
         now = time.time()
         if self._started is None:
             self._started = now
-        come = int((now - self._started) * self._shop.rate / self._shop.events_per_slice)
+        if self._joined is None:
+            self._joined = now, min((number for number, _ in self._places.values()), default=0)
+        joined, first = self._joined
+        pace = self._shop.rate / self._shop.events_per_slice
+        come = int(min((now - self._started) * pace, first + (now - joined) * pace * _CATCHING_UP))
         return come if self._shop.slices is None else min(come, self._shop.slices)

@@ -1,5 +1,6 @@
 """The job as it is run: its settings, its source, and its environment."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -22,10 +23,13 @@ from holdfast.datastream import (
     StreamExecutionEnvironment,
 )
 from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
+from holdfast.filesystem import join
 
 __all__ = ["NAME", "Backend", "JobSettings", "environment", "events", "prepare"]
 
 NAME = "orders"
+
+_PACKAGE = os.fspath(Path(__file__).parents[1])
 
 Backend = Literal["rocksdb", "hashmap"]
 
@@ -35,7 +39,8 @@ class JobSettings:
     """How the job is run; by default as one would in production.
 
     Attributes:
-        directory: where outputs and checkpoints go.
+        directory: where outputs and checkpoints go: a path, or an address that all machines of a
+            cluster can reach, such as ``s3a://bucket/orders``.
         shop: the source of events, unless there are files.
         files: a directory of files with events.
         broker: the address of a broker of Kafka.
@@ -48,7 +53,7 @@ class JobSettings:
         parallelism: None for the number of cores.
     """
 
-    directory: Path
+    directory: str | Path
     shop: Shop = field(default_factory=Shop)
     files: Path | None = None
     broker: str = ""
@@ -66,9 +71,13 @@ class JobSettings:
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
 
     @property
-    def output(self) -> Path:
+    def output(self) -> str:
         """The directory of the outputs."""
-        return self.directory / "output"
+        return self.place("output")
+
+    def place(self, name: str) -> str:
+        """A file or a directory in the directory of the job."""
+        return join(os.fspath(self.directory), name)
 
 
 def environment(
@@ -88,7 +97,7 @@ def environment(
     config.set_min_pause_between_checkpoints(settings.checkpoint_interval)
     config.enable_externalized_checkpoints(ExternalizedCheckpointCleanup.RETAIN_ON_CANCELLATION)
     config.set_fail_on_checkpointing_errors(True)
-    config.set_checkpoint_storage_dir((settings.directory / "checkpoints").absolute().as_uri())
+    config.set_checkpoint_storage_dir(settings.place("checkpoints"))
     backends: dict[Backend, type[StateBackend]] = {
         "rocksdb": EmbeddedRocksDBStateBackend,
         "hashmap": HashMapStateBackend,
@@ -105,6 +114,7 @@ def environment(
 def prepare(settings: JobSettings) -> StreamExecutionEnvironment:
     """The whole job, from its source to its sinks, ready to be executed."""
     env = environment(settings)
+    env.add_python_file(_PACKAGE)  # the functions, for the workers of a cluster
     outputs = build(events(env, settings), settings.pipeline)
     attach(outputs, settings.sink, settings.output)
     if settings.to_kafka:

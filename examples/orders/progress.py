@@ -16,19 +16,28 @@ _SPAN = 4.0
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A checkpoint that has ended; its duration is in milliseconds, its size in bytes."""
+    """A checkpoint that has ended, at a time in seconds.
+
+    Its duration is in milliseconds, its size in bytes.
+    """
 
     id: int
     status: str
     duration: int
     size: int
+    time: float = 0.0
 
 
 class Incident(msgspec.Struct, frozen=True):
-    """A failure, or a start from a checkpoint; the time is in seconds."""
+    """Something that happened to the job; the time is in seconds.
+
+    Attributes:
+        kind: ``failed``, ``continued``, ``counts``, ``killed`` or ``rescaled``.
+    """
 
     time: float
     text: str
+    kind: str = ""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -40,10 +49,14 @@ class Progress(msgspec.Struct, frozen=True):
         rate: events in a second.
         orders: by status.
         low_stock: products of which there is little left.
-        duplicates: events that had been there before, in this attempt.
+        duplicates: events that had been there before.
         watermark: how far event time is, in milliseconds; None before it is known.
         checkpoints: the last ones.
         incidents: all of them.
+        job: the id of the job.
+        page: the address of the job's page.
+        subtasks: how many subtasks an operator has.
+        note: what goes on while no events are read.
     """
 
     status: str
@@ -55,12 +68,22 @@ class Progress(msgspec.Struct, frozen=True):
     watermark: int | None = None
     checkpoints: tuple[Checkpoint, ...] = ()
     incidents: tuple[Incident, ...] = ()
+    job: str = ""
+    page: str = ""
+    subtasks: int = 0
+    note: str = ""
+
+    @property
+    def total(self) -> int:
+        """The number of orders."""
+        return sum(self.orders.values())
 
 
-def look(client: JobClient) -> Progress:
-    """How far a job is now."""
+def look(client: JobClient, page: str = "") -> Progress:
+    """How far a job is now; it has a page at this address."""
     metrics: Counter[str] = Counter()
-    for values in client.get_metrics().values():
+    by_subtask = client.get_metrics()
+    for values in by_subtask.values():
         metrics.update({name: value for name, value in values.items() if type(value) is int})
     epochs = client.get_epochs()
     return Progress(
@@ -69,14 +92,23 @@ def look(client: JobClient) -> Progress:
         rate=_rate(epochs, time.time()),
         orders={step: metrics[f"orders.{step}"] for step in STEPS},
         low_stock=metrics["stock.low"],
-        duplicates=metrics["duplicates"],
+        duplicates=metrics["events.duplicates"],
         watermark=client.get_watermarks().get("tracking"),
         checkpoints=tuple(
-            Checkpoint(one.id, one.status.name, one.duration or 0, one.size or 0)
+            Checkpoint(
+                one.id,
+                one.status.name,
+                one.duration or 0,
+                one.size or 0,
+                one.end_timestamp / 1000,
+            )
             for one in client.get_checkpoints()[-50:]
             if one.end_timestamp is not None
         ),
         incidents=tuple(_incidents(client)),
+        job=str(client.get_job_id()),
+        page=page,
+        subtasks=max((subtask + 1 for _, subtask in by_subtask), default=0),
     )
 
 
@@ -91,8 +123,15 @@ def _incidents(client: JobClient) -> list[Incident]:
     found = []
     for attempt in client.get_attempts():
         if attempt.checkpoint is not None:
-            text = f"goes on from checkpoint {attempt.checkpoint}"
-            found.append(Incident(attempt.started, text))
+            text = f"continues from checkpoint {attempt.checkpoint}"
+            found.append(Incident(attempt.started, text, "continued"))
         if attempt.failure is not None:
-            found.append(Incident(attempt.failed, f"failed: {attempt.failure.splitlines()[0]}"))
+            text = f"failed: {_without_module(attempt.failure.splitlines()[0])}"
+            found.append(Incident(attempt.failed, text, "failed"))
     return found
+
+
+def _without_module(error: str) -> str:
+    """The first line of an error, with the bare name of its class."""
+    name, colon, message = error.partition(": ")
+    return name.rpartition(".")[2] + colon + message

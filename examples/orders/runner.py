@@ -1,11 +1,13 @@
 """Runs the job in this process and tells how far it is."""
 
+import os
 import time
 from collections.abc import Callable
 
 from examples.orders.job import NAME, JobSettings, prepare
 from examples.orders.progress import Progress, look
 from holdfast.common import JobClient
+from holdfast.rest.registry import registered
 
 __all__ = ["run"]
 
@@ -27,8 +29,14 @@ def run(settings: JobSettings, tell: Callable[[Progress], None]) -> None:
 
 
 def _watch(client: JobClient, tell: Callable[[Progress], None]) -> None:
-    result = client.get_job_execution_result()
+    result, page = client.get_job_execution_result(), _page(client)
     while not result.done():
-        tell(look(client))
+        tell(look(client, page))
         time.sleep(_INTERVAL)
-    tell(look(client))
+    tell(look(client, page))
+
+
+def _page(client: JobClient) -> str:
+    """The address of the job's page; empty if it has none."""
+    own = (entry.url for entry in registered() if entry.process == os.getpid())
+    return next((f"{url}/#/jobs/{client.get_job_id()}" for url in own), "")

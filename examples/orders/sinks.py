@@ -1,7 +1,6 @@
 """Where the outputs go: to the console, to a table that Spark writes, or to exactly-once files."""
 
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -15,6 +14,7 @@ from holdfast.datastream.connectors.file_system import (
     FileSink,
     OutputFileConfig,
 )
+from holdfast.filesystem import join
 
 __all__ = ["BATCHES", "SinkKind", "attach", "missing_for"]
 
@@ -26,17 +26,17 @@ _encode = msgspec.json.Encoder().encode
 BATCHES = "batches"
 
 
-def attach(outputs: Outputs, kind: SinkKind, directory: Path) -> None:
+def attach(outputs: Outputs, kind: SinkKind, directory: str) -> None:
     """Give every output a sink; batches are files whatever the kind."""
     for name, stream in outputs._asdict().items():
         if name == "orders":
-            batches = stream.add_sink(BatchSink(str(directory / BATCHES)))
+            batches = stream.add_sink(BatchSink(join(directory, BATCHES)))
             batches.uid(BATCHES).name(BATCHES)
         elif kind == "console":
             stream.print(name)
         else:
-            path = directory / name
-            sink = json_lines(path) if kind == "files" else DataFrameSink(kind, str(path))
+            path = join(directory, name)
+            sink = json_lines(path) if kind == "files" else DataFrameSink(kind, path)
             stream.sink_to(sink).uid(f"{name}-{kind}").name(f"{name} to {kind}")
 
 
@@ -57,10 +57,10 @@ class JsonLine(Encoder):
         return _encode(value) + b"\n"
 
 
-def json_lines(directory: Path) -> FileSink:
+def json_lines(directory: str) -> FileSink:
     """Part files that appear with the checkpoint that contains them."""
     return (
-        FileSink.for_row_format(str(directory), JsonLine())
+        FileSink.for_row_format(directory, JsonLine())
         .with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
         .with_output_file_config(OutputFileConfig("part", ".jsonl"))
         .build()

@@ -9,6 +9,7 @@ holds under every cut:
   follow from the one before it; and there must be a warning for each fall below ten, and no other.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from msgspec.structs import asdict
 from examples.orders.events import OrderEvent
 from examples.orders.reference import Expected, Row, expect, purchases
 from examples.orders.shop import Shop, all_deliveries
+from holdfast.filesystem import file_system_of, join
 
 __all__ = ["Check", "read", "table", "verify", "verify_tables", "verify_topics"]
 
@@ -51,11 +53,12 @@ class Check(NamedTuple):
         return not (self.lost or self.twice or self.wrong)
 
 
-def verify(shop: Shop, directory: Path, *, initial_stock: int, subtasks: int) -> list[Check]:
+def verify(shop: Shop, directory: str | Path, *, initial_stock: int, subtasks: int) -> list[Check]:
     """Compare all outputs of a job that has read a whole shop."""
     expected = expect(all_deliveries(shop))
-    checks = _outputs(expected, lambda name: read(directory / name), initial_stock)
-    return [*checks, _batches("batches", expected, directory / "batches", subtasks)]
+    place = os.fspath(directory)
+    checks = _outputs(expected, lambda name: read(join(place, name)), initial_stock)
+    return [*checks, _batches("batches", expected, join(place, "batches"), subtasks)]
 
 
 def _outputs(
@@ -96,10 +99,15 @@ def verify_tables(
     ]
 
 
-def read(directory: Path) -> list[Any]:
+def read(directory: str | Path) -> list[Any]:
     """The lines of all files that can be seen: rows, or lists of them."""
-    files = directory.glob("[!.]*") if directory.is_dir() else ()
-    lines = (line for file in files if file.is_file() for line in file.read_text().splitlines())
+    files, path = file_system_of(os.fspath(directory))
+    shown = [
+        file.name
+        for file in files.list_directory(path)
+        if not file.is_directory and not file.name.startswith(".")
+    ]
+    lines = (line for name in shown for line in files.read(join(path, name)).splitlines())
     return list(map(msgspec.json.decode, lines))
 
 
@@ -191,7 +199,7 @@ def _falls(stock: list[Row], initial_stock: int) -> Iterator[Row]:
             yield {"product": product, "number": number, "stock": level}
 
 
-def _batches(output: str, expected: Expected, directory: Path, subtasks: int) -> Check:
+def _batches(output: str, expected: Expected, directory: str, subtasks: int) -> Check:
     """Each order in one batch; all batches full, but for the last of each subtask."""
     sizes: list[int] = []
     found: Counter[str] = Counter()

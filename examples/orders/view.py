@@ -3,7 +3,7 @@
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol, TextIO
 
@@ -12,9 +12,11 @@ from examples.orders.progress import Checkpoint, Incident, Progress
 
 __all__ = ["LineView", "TerminalView", "View", "make_view", "render"]
 
-_BAR = 30
-_SHOWN_CHECKPOINTS = 4
-_SHOWN_INCIDENTS = 6
+#: a frame fits into a terminal of this width
+WIDTH = 80
+_BAR = 40
+_SHOWN_CHECKPOINTS = 3
+_SHOWN_INCIDENTS = 7
 #: seconds between two plain lines
 _LINE_EVERY = 2.0
 
@@ -22,8 +24,8 @@ _LINE_EVERY = 2.0
 class View(Protocol):
     """Where progress is shown."""
 
-    def update(self, progress: Progress, earlier: Sequence[Incident] = ()) -> None:
-        """Show how far the job is; ``earlier`` happened to programs before this one."""
+    def update(self, progress: Progress) -> None:
+        """Show how far the job is."""
 
     def close(self) -> None:
         """Leave the terminal as it was found."""
@@ -41,9 +43,9 @@ class TerminalView:
         self._stream = stream
         self._drawn = 0
 
-    def update(self, progress: Progress, earlier: Sequence[Incident] = ()) -> None:
-        width = shutil.get_terminal_size().columns
-        lines = [line[: width - 1] for line in render(progress, earlier)]
+    def update(self, progress: Progress) -> None:
+        size = shutil.get_terminal_size()
+        lines = [line[: size.columns - 1] for line in render(progress)][: size.lines - 1]
         up = f"\x1b[{self._drawn}F" if self._drawn else ""
         self._stream.write(up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[0J")
         self._stream.flush()
@@ -61,12 +63,15 @@ class LineView:
         self._stream = stream
         self._clock = clock
         self._next = 0.0
-        self._told: set[Incident] = set()
+        self._told: set[Incident | str] = set()
         self._checkpoint = 0
         self._last = ""
 
-    def update(self, progress: Progress, earlier: Sequence[Incident] = ()) -> None:
-        for incident in (*earlier, *progress.incidents):
+    def update(self, progress: Progress) -> None:
+        if progress.page and progress.page not in self._told:
+            self._told.add(progress.page)
+            self._print(f"page: {progress.page}")
+        for incident in progress.incidents:
             if incident not in self._told:
                 self._told.add(incident)
                 self._print(_incident(incident))
@@ -88,14 +93,17 @@ class LineView:
         print(text, file=self._stream, flush=True)
 
 
-def render(progress: Progress, earlier: Sequence[Incident] = ()) -> list[str]:
-    """The picture of a job."""
+def render(progress: Progress) -> list[str]:
+    """The picture of a job: lines of at most 79 characters, fewer than 24 of them."""
     most = max([1, *progress.orders.values()])
+    shows = progress.subtasks and not progress.note
+    subtasks = f", {progress.subtasks} subtasks per operator" if shows else ""
     lines = [
         "",
-        f"  {progress.status:<12} {progress.rate:>8,.0f} events/s    "
-        f"event time {_event_time(progress.watermark)}    "
+        f"  {progress.status:<11} {_pace(progress)}{subtasks}",
+        f"  event time  {_event_time(progress.watermark)}    "
         f"{progress.duplicates:,} duplicates dropped",
+        f"  page        {progress.page or 'when Spark has started'}",
         "",
     ]
     for step in STEPS:
@@ -103,20 +111,21 @@ def render(progress: Progress, earlier: Sequence[Incident] = ()) -> list[str]:
         lines.append(f"  {step:<10} {count:>9,}  {'█' * (count * _BAR // most)}")
     lines += [f"  {'low stock':<10} {progress.low_stock:>9,}  products", ""]
     lines += [f"  {_checkpoint(one)}" for one in progress.checkpoints[-_SHOWN_CHECKPOINTS:]]
-    incidents = (*earlier, *progress.incidents)[-_SHOWN_INCIDENTS:]
+    incidents = progress.incidents[-_SHOWN_INCIDENTS:]
     lines += ["", *(f"  {_incident(incident)}" for incident in incidents)]
-    return lines
+    return [line[: WIDTH - 1] for line in lines]
+
+
+def _pace(progress: Progress) -> str:
+    return progress.note or f"{progress.rate:,.0f} events/s"
 
 
 def _line(progress: Progress) -> str:
     status = progress.status.lower()
-    if progress.watermark is None:
-        return f"{status}, and nothing was read yet"
+    if not progress.total:
+        return f"{status}: {progress.note or 'nothing was read yet'}"
     orders = ", ".join(f"{progress.orders.get(step, 0):,} {step}" for step in STEPS)
-    return (
-        f"{status}: {progress.rate:,.0f} events/s, {orders}, {progress.low_stock:,} products low, "
-        f"event time {_event_time(progress.watermark)}"
-    )
+    return f"{status}: {_pace(progress)}; {orders}; {progress.low_stock:,} products low"
 
 
 def _event_time(watermark: int | None) -> str:

@@ -2,9 +2,12 @@
 
 HoldfastError
 ├── JobDefinitionError        the program is wrong; found before anything runs
+│   ├── JobTypeError          a function or a value of the wrong kind; also a TypeError
+│   ├── ConfigurationError    a setting has a value that cannot be used
 │   └── PickleError           a function or a record cannot be shipped to the workers
 ├── JobExecutionError         the job ran and failed
 │   ├── UserFunctionError     a user's function raised; carries operator, record and traceback
+│   │   └── RepeatedFailureError  it raised on the same record after each restart
 │   ├── JobCancelledError     somebody cancelled the job that was waited for
 │   ├── SparkLostError        the JVM of the Spark driver has died
 │   ├── DisagreementError     Spark computed a stage again, differently; the epoch is run again
@@ -18,13 +21,31 @@ A message says what happened, where, what was found, and what to do about it.
 
 from __future__ import annotations
 
+from holdfast.tracebacks import full_traceback, is_debugging, user_traceback
+
 
 class HoldfastError(Exception):
     """Base of all of them."""
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what a user sees: the user's own frames, and the message.
+
+        IPython calls this, and so does Holdfast when the error ends a program.
+        """
+        shown = full_traceback(self) if is_debugging() else user_traceback(self, causes=False)
+        return shown.splitlines()
+
 
 class JobDefinitionError(HoldfastError, ValueError):
     """The graph that the program built cannot run; nothing was started."""
+
+
+class JobTypeError(JobDefinitionError, TypeError):
+    """A function, a stream or a value is not of the kind that a call takes."""
+
+
+class ConfigurationError(JobDefinitionError):
+    """A setting has a value that cannot be used; the message names its key."""
 
 
 class PickleError(JobDefinitionError):
@@ -50,6 +71,10 @@ class DisagreementError(JobExecutionError):
 class InternalError(JobExecutionError):
     """An invariant of the engine does not hold."""
 
+    def _render_traceback_(self) -> list[str]:
+        """Return all frames, which belong into a bug report."""
+        return full_traceback(self).splitlines()
+
 
 class UserFunctionError(JobExecutionError):
     """A user's function raised.
@@ -60,9 +85,11 @@ class UserFunctionError(JobExecutionError):
         record: a shortened ``repr`` of the record, or None outside of a record.
         user_traceback: the traceback, starting at the user's own frame.
         original: the user's exception itself, where it can be carried from the worker.
+        transient: whether the cause is outside of the job and may pass, such as a lost connection.
     """
 
     original: BaseException | None = None
+    transient: bool = False
 
     def __init__(
         self, operator: str, subtask: int, record: str | None, error: str, user_traceback: str
@@ -82,6 +109,27 @@ class UserFunctionError(JobExecutionError):
             UserFunctionError,
             (self.operator, self.subtask, self.record, self.error, self.user_traceback),
         )
+
+
+class RepeatedFailureError(UserFunctionError):
+    """A user's function raised on the same record after each restart, so the job has ended."""
+
+    def __init__(self, failure: UserFunctionError, advice: str) -> None:
+        """Take the last failure, and what to do about it."""
+        super().__init__(
+            failure.operator,
+            failure.subtask,
+            failure.record,
+            failure.error,
+            failure.user_traceback,
+        )
+        self.original = failure.original
+        self.advice = advice
+        self.args = (f"{self.args[0]}\n\n{advice}",)
+
+    def __reduce__(self) -> tuple[type[UserFunctionError], tuple[object, ...]]:
+        parts = (self.operator, self.subtask, self.record, self.error, self.user_traceback)
+        return (RepeatedFailureError, (UserFunctionError(*parts), self.advice))
 
 
 def first_line(error: BaseException) -> str:

@@ -46,6 +46,11 @@ def _escape(found: re.Match[str]) -> str:
     return _UNICODE_ESCAPE.encode(found[0])[0].decode()
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things: ``1 file``, ``2 files``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def get_logger(name: str) -> logging.Logger:
     """Return the logger of a module; each of its records is a line, and tracebacks are indented."""
     logger = logging.getLogger(name)

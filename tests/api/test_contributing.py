@@ -1,4 +1,4 @@
-"""Every path that CONTRIBUTING.md and the README name exists."""
+"""Every path that pages name exists, and the reading tour passes every folder."""
 
 import re
 from pathlib import Path
@@ -36,6 +36,13 @@ def test_every_path_exists(page):
     assert not dead, f"linked but not there: {dead}"
 
 
-def test_the_reading_order_names_files():
+def test_the_reading_tour_passes_every_room_once():
     contributing = (ROOT / "CONTRIBUTING.md").read_text()
-    assert len([path for path in named_paths(contributing) if path.endswith(".py")]) > 10
+    tour = contributing.partition("## A reading tour")[2].partition("\n## ")[0]
+    steps = re.split(r"^\d+\. ", tour, flags=re.MULTILINE)[1:]
+    passed = [room for step in steps for room in {Path(p).parent for p in named_paths(step)}]
+    source = ROOT / "src" / "holdfast"
+    rooms = {module.parent.relative_to(ROOT) for module in source.rglob("*.py")}
+    assert sorted(room for room in passed if room.parts[0] == "src") == sorted(
+        rooms - {source.relative_to(ROOT)}
+    )

@@ -10,10 +10,12 @@ PACKAGES = [
     "holdfast",
     "holdfast.common",
     "holdfast.datastream",
+    "holdfast.datastream.functions",
     "holdfast.filesystem",
     "holdfast.metrics",
     "holdfast.savepoint",
     "holdfast.testing",
+    "holdfast.torture",
 ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import cli, compare
+from benchmarks import cli, compare, console
 from benchmarks.compare import COMPARED, parse
 from benchmarks.ratios import Pair, Ratio, Run, order, overall, ratio, render
 from benchmarks.sources import differing, files_of
@@ -55,7 +55,8 @@ def after(tmp_path: Path) -> Path:
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where programs write which of them ran; results go beside it."""
-    monkeypatch.setattr(compare, "HOME", tmp_path / "bench")
+    for module in (compare, console):
+        monkeypatch.setattr(module, "HOME", tmp_path / "bench")
     monkeypatch.setenv("RUNS", str(tmp_path / "runs.txt"))
     return tmp_path / "runs.txt"
 

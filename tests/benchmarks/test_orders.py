@@ -44,7 +44,7 @@ def test_recorded_events_give_what_they_should(
         run.recover()  # the source goes on where the checkpoint was
         run.run_to_end()
     assert data.check(EVENTS, settings.output) == ""
-    part = next((settings.output / "stock").glob("[!.]*"))
+    part = next(Path(settings.output, "stock").glob("[!.]*"))
     part.write_text(part.read_text().split("\n", 1)[1])
     assert "DIFFERS" in data.check(EVENTS, settings.output, data.PEERS_OUTPUTS)
 

@@ -175,7 +175,7 @@ def test_a_requested_checkpoint_that_fails_counts_like_a_periodic_one(
     it = coordinator(tolerable_failures=0)
     handle(it, FIRST, EpochStarting(1, 10))
     said = handle(it, *events)[-2:]
-    tolerated = f"checkpoint 1 failed, and 0 failures in a row are tolerable: {reason}"
+    tolerated = f"checkpoint 1 failed, and at most 0 consecutive failures are tolerated: {reason}"
     assert said == [AnswerRequest(FIRST, 1, failure=reason), FailJob(tolerated)]
     assert it.reports[1].is_failure
 

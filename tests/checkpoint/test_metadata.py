@@ -17,7 +17,7 @@ from holdfast.checkpoint.metadata import (
     encode,
 )
 from holdfast.errors import HoldfastError
-from holdfast.state.chain import Chain, FileRef
+from holdfast.state.format.head import FileRef, Head
 from tests.forging import metadata_of
 
 TEXT = st.text(max_size=8)
@@ -26,18 +26,18 @@ NAMES = st.from_regex(r"[a-z0-9.-]{1,8}[a-z]", fullmatch=True)
 
 
 @st.composite
-def chains(draw: st.DrawFn) -> Chain:
+def heads(draw: st.DrawFn) -> Head:
     untils = sorted(draw(st.sets(st.integers(0, 99), max_size=3)))
     refs = [
         FileRef(draw(NAMES), draw(st.integers(1, 2**62)), since, until)
         for since, until in zip([-1, *untils], untils, strict=False)
     ]
-    return Chain(tuple(refs), tuple(ref.name for ref in refs))
+    return Head(tuple(refs), tuple(ref.name for ref in refs))
 
 
 @st.composite
 def images(draw: st.DrawFn) -> CheckpointMetadata:
-    found = draw(st.lists(st.lists(chains(), min_size=1, max_size=3), min_size=1, max_size=3))
+    found = draw(st.lists(st.lists(heads(), min_size=1, max_size=3), min_size=1, max_size=3))
     places = st.integers(-1, len(found) - 1)  # -1: Spark runs it itself
     operators = {
         uid: OperatorImage(draw(TEXT), draw(TEXT), 1, draw(st.integers(1, 128)), draw(places))
@@ -62,12 +62,12 @@ SMALL = CheckpointMetadata(
     job_name="words",
     savepoint=False,
     levels=(
-        LevelImage(1, (Chain((FileRef("a.state", 10, -1, 3),), ("a",)),)),
+        LevelImage(1, (Head((FileRef("a.state", 10, -1, 3),), ("a",)),)),
         LevelImage(
             2,
             (
-                Chain((FileRef("b.state", 20, -1, 3), FileRef("c.state", 5, 3, 41)), ("b", "c")),
-                Chain(),
+                Head((FileRef("b.state", 20, -1, 3), FileRef("c.state", 5, 3, 41)), ("b", "c")),
+                Head(),
             ),
         ),
     ),
@@ -115,7 +115,7 @@ def _damaged(position: int, byte: int) -> bytes:
         (b"HFCP\x01", "it is cut short: expected at least 20 bytes, found 5"),
         (
             _damaged(4, 2),
-            "expected format version 1, found 2; read it with the Holdfast that wrote",
+            "expected format version 1, found 2; read it with the version of Holdfast that wrote",
         ),
         (encode(SMALL) + b"x", r"expected \d+ bytes, found \d+"),
         (_damaged(30, 0), "expected checksum [0-9a-f]{8}, found [0-9a-f]{8}"),
@@ -147,14 +147,14 @@ def _level(metadata: dict[str, Any], number: int = 0) -> Any:
     [
         (lambda m: _level(m, 2), "operator 'count' with 2 subtasks in level 2"),
         (lambda m: _level(m, -2), "operator 'count' with 2 subtasks in level -2"),
-        (lambda m: m.update(levels=[]), "with 2 subtasks in level 1, which there is not"),
-        (lambda m: _level(m, 0), "in level 0, which there is not, or which has fewer"),
+        (lambda m: m.update(levels=[]), "with 2 subtasks in level 1, which does not exist"),
+        (lambda m: _level(m, 0), "in level 0, which does not exist or has fewer"),
         (lambda m: m["operators"]["count"].update(parallelism=0), "with parallelism 0 and"),
         (lambda m: m["operators"]["count"].update(max_parallelism=1 << 40), "max parallelism 1099"),
         (lambda m: m["levels"][1].update(parallelism=3), "level 1 of 3 subtasks with 2"),
-        (lambda m: m["levels"][1]["chains"][0][0].reverse(), "'c.state' begins after epoch 3, not"),
-        (lambda m: m["levels"][0]["chains"][0][0].clear(), "tables or stamps, and no file"),
-        (lambda m: m["levels"][0]["chains"][0][0][0].__setitem__(1, 0), "has no size"),
+        (lambda m: m["levels"][1]["chains"][0][0].reverse(), "'c.state' starts after epoch 3, not"),
+        (lambda m: m["levels"][0]["chains"][0][0].clear(), "tables or stamps but no file"),
+        (lambda m: m["levels"][0]["chains"][0][0][0].__setitem__(1, 0), "a size of zero"),
         (lambda m: m.update(levels=7), r"Expected `array`, got `int` - at `\$.levels`"),
         (lambda m: m.pop("epoch"), "missing required field `epoch`"),
     ],

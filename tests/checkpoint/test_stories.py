@@ -3,7 +3,7 @@
 Commands:
 
     retain 2             how many checkpoints are retained (1 unless told); before all others
-    files a b            the live chain from now on; files that are not there are written
+    files a b            the live head from now on; files that are not there are written
     epoch                run an epoch, and delete what nobody needs
     checkpoint           the same, with a checkpoint
     fail snapshot        the same, but the checkpoint fails; also: fail metadata
@@ -41,7 +41,7 @@ from holdfast.checkpoint.events import (
 )
 from holdfast.checkpoint.metadata import CheckpointMetadata, LevelImage
 from holdfast.checkpoint.store import CheckpointStore
-from holdfast.state.chain import Chain, FileRef
+from holdfast.state.format.head import FileRef, Head
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.txt"))
 
@@ -68,7 +68,7 @@ class Teller:
         self.store.collect(self.live)
 
     def go_back(self, to: CheckpointMetadata | None) -> None:
-        self.live = tuple(r.name for r in to.levels[0].chains[0].files) if to else ()
+        self.live = tuple(r.name for r in to.levels[0].heads[0].files) if to else ()
         self.tell(AttemptStarting(self.epoch, to.id if to else None))
 
     def run(self, forced: bool, snapshot_failures: tuple[str, ...] = ()) -> None:
@@ -98,7 +98,7 @@ class Teller:
 
     def image(self, checkpoint: int, epoch: int) -> CheckpointMetadata:
         refs = tuple(FileRef(name, len(name), n - 1, n) for n, name in enumerate(self.live))
-        levels = (LevelImage(1, (Chain(refs, self.live),)),)
+        levels = (LevelImage(1, (Head(refs, self.live),)),)
         return CheckpointMetadata(checkpoint, 0, epoch, "story", False, levels, {})
 
     def do(self, command: str) -> None:
@@ -136,7 +136,7 @@ class Teller:
         if self.store.is_finished():
             yield "finished"
         for checkpoint in self.store.completed():
-            files = (ref.name for ref in self.store.read(checkpoint).levels[0].chains[0].files)
+            files = (ref.name for ref in self.store.read(checkpoint).levels[0].heads[0].files)
             yield " ".join([f"chk-{checkpoint}:", *files])
         yield " ".join(["state:", *sorted(file.name for file in self.store.state.list())])
 

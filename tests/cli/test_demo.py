@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from examples.orders.__main__ import parse
-from holdfast.cli import demo
+from holdfast.cli.commands import demo
 from tests.cli.conftest import Holdfast
 
 

@@ -95,5 +95,5 @@ def test_the_picture_in_the_documentation(holdfast: Holdfast, program: Program) 
 def test_the_engine_that_was_asked_for(holdfast: Holdfast, program: Program) -> None:
     script = program(WORDS.format(execute=RUNS[0]))
     asked = holdfast("info", "--engine", "epochs", script)
-    assert asked.output.splitlines()[1] == "engine: epochs, as 'holdfast.engine' says"
+    assert asked.output.splitlines()[1] == "engine: epochs, as set by 'holdfast.engine'"
     assert holdfast("info", "--engine", "other", script).exit_code == 2

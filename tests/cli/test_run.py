@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ def test_the_program_s_own_settings_go_first(holdfast: Holdfast, program: Progra
     given = "Configuration({'parallelism.default': '2'})"
     done = holdfast("run", "-p", "3", "-D", "a=b", program(SETTINGS.format(given=given)))
     assert json.loads(done.output) == {"a": "b", "parallelism.default": "2"}
+    assert origins(holdfast, program, given) == {"a": "command line"}
+
+
+def origins(holdfast: Holdfast, program: Program, given: str) -> dict[str, str]:
+    """Where settings come from that are not the program's."""
+    text = SETTINGS.format(given=given).replace("to_dict()", "_origins")
+    found: dict[str, str] = json.loads(
+        holdfast("run", "-p", "3", "-D", "a=b", program(text)).output
+    )
+    return found
 
 
 def test_settings_are_gone_afterwards(holdfast: Holdfast, program: Program) -> None:
@@ -73,6 +84,61 @@ def test_the_program_sees_what_python_would_show_it(holdfast: Holdfast, program:
     expected = ["__main__", script, [script, "-p", "3", "--help", "x"], folder, 7]
     assert json.loads(done.output) == expected
     assert sys.path == path
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package of the current directory, which can be run and has a module that can."""
+    folder = tmp_path / "shop_of_a_test"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    text = "import json, sys\nprint(json.dumps([__name__, __file__, sys.argv, sys.path[0]]))\n"
+    for name in ("__main__.py", "orders.py"):
+        (folder / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    yield folder
+    for name in [name for name in sys.modules if name.startswith(folder.name)]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("shop_of_a_test", "__main__.py"), ("shop_of_a_test.orders", "orders.py")],
+)
+def test_a_module_is_run_as_python_would(
+    holdfast: Holdfast, package: Path, name: str, file: str
+) -> None:
+    done = holdfast("run", "-p", "2", "-m", name, "-p", "3", "-m")
+    assert done.exit_code == 0, done.output
+    path = str(package / file)
+    here = os.fspath(package.parent)
+    assert json.loads(done.output) == ["__main__", path, [path, "-p", "3", "-m"], here]
+
+
+def test_the_place_of_an_error_in_a_module(holdfast: Holdfast, package: Path) -> None:
+    code = "from holdfast.errors import HoldfastError\nraise HoldfastError('no orders')"
+    (package / "orders.py").write_text(code)
+    done = holdfast("run", "-m", "shop_of_a_test.orders")
+    assert (done.exit_code, done.stderr) == (1, f"Error: {package}/orders.py:2: no orders\n")
+
+
+@pytest.mark.parametrize("name", ["nowhere_at_all", "nowhere_at_all.orders", "json.orders"])
+def test_a_module_that_is_not_there(holdfast: Holdfast, name: str) -> None:
+    done = holdfast("run", "-m", name)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"Error: there is no module '{name}' that can be run; ")
+
+
+def test_the_program_can_reach_the_files_of_its_job(holdfast: Holdfast, program: Program) -> None:
+    script = program(
+        """
+        from holdfast.filesystem import configured
+
+        print(dict(configured()))
+        """
+    )
+    done = holdfast("run", "-D", "spark.hadoop.fs.s3a.endpoint=http://store:9000", script)
+    assert done.output == "{'fs.s3a.endpoint': 'http://store:9000'}\n"
 
 
 @pytest.mark.parametrize(
@@ -114,6 +180,40 @@ def test_another_error_has_the_program_s_part_of_the_traceback(
         f'  File "{script}", line 5, in <module>',
     ]
     assert lines[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_a_program_that_forgets_to_execute(holdfast: Holdfast, program: Program) -> None:
+    script = program(DIVIDES.replace("env.execute()", ""))
+    done = holdfast("run", script)
+    assert done.exit_code == 0
+    assert done.stderr == (
+        f"Warning: {script} has ended without running the job that writes to "
+        "'Sink: Print to Std. Out'; call env.execute() at its end\n"
+    )
+
+
+DIVIDES = """
+    from holdfast.datastream import StreamExecutionEnvironment
+
+    def share(n):
+        return 100 / n
+
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection([0]).map(share).print()
+    env.execute()
+"""
+
+
+def test_all_frames_of_an_error_on_request(holdfast: Holdfast, program: Program) -> None:
+    script = program(DIVIDES)
+    short = holdfast("run", "--local", script).stderr
+    assert short.count("in share") == short.count("Traceback (most recent call last)") == 1
+    assert "holdfast/" not in short
+    full = holdfast("run", "--local", "--debug", script)
+    assert full.exit_code == 1
+    assert "<chain>" in full.stderr  # of the worker
+    assert "stream_execution_environment.py" in full.stderr  # of the driver
+    assert "HOLDFAST_DEBUG" not in os.environ
 
 
 @pytest.mark.parametrize(
@@ -184,7 +284,8 @@ def test_a_job_on_spark_ends_with_a_savepoint_and_goes_on_from_it(
     script = program(JOB)
     (Path(script).parent / "counting.py").write_text(COUNTING)
 
-    def run(*arguments: str) -> list[str]:
+    def run(*arguments: str) -> tuple[list[str], list[str]]:
+        """What it printed as the program, and what as the command."""
         done = subprocess.run(
             [sys.executable, "-m", "holdfast", "run", *arguments],
             capture_output=True,
@@ -193,17 +294,27 @@ def test_a_job_on_spark_ends_with_a_savepoint_and_goes_on_from_it(
             cwd=tmp_path,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.splitlines()
+        said = [line for line in done.stderr.splitlines() if line.startswith("holdfast: ")]
+        return done.stdout.splitlines(), said
 
     def counts(lines: list[str]) -> list[str]:
         return [line.partition("> ")[2] for line in lines if "> (" in line]
 
     small = ["-D", "holdfast.epoch.max-records=20", "-D", "execution.buffer-timeout.interval=0"]
-    first = run("-p", "2", *small, script, "savepoints")
+    first, said = run("-p", "2", *small, script, "savepoints")
     assert first[0] == "parallelism 2"
     savepoint = first[-1].removeprefix("savepoint ")
-    second = run("-p", "3", "-s", savepoint, script)
+    assert said[0] == "holdfast: starting Spark ..."
+    assert said[1].startswith("holdfast: job 'count' is shown at http://127.0.0.1:")
+    assert said[2] == "holdfast: job 'count' starts from the beginning"
+    assert said[3].startswith(
+        f"holdfast: job 'count' was stopped with savepoint {savepoint} after "
+    )
+    second, said = run("-p", "3", "-s", savepoint, script)
     assert second[0] == "parallelism 3"
+    assert said[2] == f"holdfast: job 'count' starts from savepoint {savepoint}"
+    assert said[3].startswith("holdfast: job 'count' has finished after ")
+    assert len(said) == 4
     assert 0 < len(counts(first)) < 2000
     expected = [f"({key}, {count})" for key in (0, 1) for count in range(1, 1001)]
     assert sorted(counts(first) + counts(second)) == sorted(expected)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.checkpoint.events import Outcome
+from holdfast.common.options.rest import RestOptions
 from holdfast.history.journal import open_journal
 from holdfast.printable import printable, printable_lines
 from holdfast.rest.client import Client, RestError
-from holdfast.rest.options import RestOptions
 from holdfast.rest.serving import serve
 from tests.cli.conftest import Holdfast
 from tests.serving import JOB_ID, LocalJob, counting
@@ -39,7 +39,7 @@ class Running:
         )
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
-        self._leave = serve(self.job, RestOptions(port=0))
+        self._leave = serve(self.job, RestOptions(port=0), self.job.recorder.page)
         self._thread.start()
 
     def _run(self) -> None:
@@ -118,7 +118,7 @@ def test_a_job_by_its_id_name_or_beginning(holdfast: Holdfast, running: Running,
 def test_a_job_that_is_not_there(holdfast: Holdfast, running: Running) -> None:
     done = holdfast("status", "other")
     assert done.exit_code == 1
-    assert f"begins with 'other'; there are {JOB_ID} (orders)" in done.stderr
+    assert f"starts with 'other'; there are {JOB_ID} (orders)" in done.stderr
 
 
 def test_status_for_scripts(holdfast: Holdfast, running: Running) -> None:
@@ -198,7 +198,7 @@ def test_history_takes_the_settings_of_a_server(tmp_path: Path) -> None:
         try:
             assert history.stdout is not None
             url = history.stdout.readline().split()[-1]
-            with pytest.raises(RestError, match="a token is needed"):
+            with pytest.raises(RestError, match="a token is required"):
                 Client(url).ask("/jobs")
             assert Client(url, "look").ask("/jobs") == {"jobs": []}
         finally:

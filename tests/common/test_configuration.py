@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.common import Configuration
 from holdfast.common.configuration import parse_memory_size
+from holdfast.common.options.setting import defaults_for
 
 
 def test_values_come_back_in_the_type_asked_for():
@@ -144,3 +145,22 @@ def test_parse_memory_size_refuses(text):
 @given(st.dictionaries(st.text(min_size=1), st.text()))
 def test_texts_round_trip(entries):
     assert Configuration.from_dict(entries).to_dict() == entries
+
+
+def test_where_settings_come_from():
+    told = Configuration({"a": "1", "b": "2", "c": "3"})._come_from("command line")
+    told.add_all(Configuration({"a": "9"})).set_string("d", "4")
+    copied = Configuration(told).set_string("b", "8")
+    origins = {key: copied._origin_of(key) for key in "abcd"}
+    assert origins == {"a": "program", "b": "program", "c": "command line", "d": "program"}
+    again = Configuration().add_all(told, "x.")
+    assert again._origin_of("x.b") == "command line"
+    assert again == Configuration(again.to_dict())  # what a value is does not depend on it
+
+
+def test_defaults_of_settings_that_are_not_set():
+    assert defaults_for(Configuration())["execution.checkpointing.mode"] == "EXACTLY_ONCE"
+    for key in ("execution.checkpointing.num-retained", "state.checkpoints.num-retained"):
+        found = defaults_for(Configuration({key: "3"}))
+        assert "execution.checkpointing.num-retained" not in found
+        assert "execution.checkpointing.mode" in found

@@ -55,7 +55,7 @@ def test_parallelism_is_checked(value):
 
 @pytest.mark.parametrize("value", [0, 2**15 + 1])
 def test_max_parallelism_is_checked(value):
-    with pytest.raises(ValueError, match=rf"must lie in \[1, 32768\]; got {value}"):
+    with pytest.raises(ValueError, match=rf"must be in \[1, 32768\]; got {value}"):
         ExecutionConfig().set_max_parallelism(value)
 
 

@@ -43,7 +43,7 @@ def test_every_export_is_in_the_catalogue():
 
 
 #: what every package may import, and its own modules
-ALLOWED = ("holdfast.common", "holdfast.errors", "holdfast.printable")
+ALLOWED = ("holdfast.common", "holdfast.errors", "holdfast.printable", "holdfast.tracebacks")
 
 
 def test_common_imports_neither_spark_nor_the_rest_of_holdfast():

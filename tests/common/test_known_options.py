@@ -1,16 +1,19 @@
 import ast
 import logging
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-import holdfast
+import holdfast.datastream
 from holdfast.common import Configuration
-from holdfast.common.known_options import KNOWN_KEYS, is_known, warn_unknown_keys
+from holdfast.common.options.setting import DECLARED_KEYS
+from holdfast.common.unknown_keys import is_known, warn_unknown_keys
 
 ROOT = Path(holdfast.__file__).parent
-FIRST_WORDS = {key.split(".")[0] for key in KNOWN_KEYS}
+FIRST_WORDS = {key.split(".")[0] for key in DECLARED_KEYS}
 KEY = re.compile(r"[a-z][a-z-]*(\.[a-z][a-z-]*)+")
 #: texts that only look like keys: a file, and a property of a sink
 OTHERS = {"holdfast.zip", "holdfast.commits.topic"}
@@ -37,11 +40,16 @@ def is_a_module(text):
 
 def test_every_key_in_the_code_is_known():
     keys = {text for text in texts() if KEY.fullmatch(text) and text.split(".")[0] in FIRST_WORDS}
-    assert {key for key in keys if not is_a_module(key)} - KNOWN_KEYS == OTHERS
+    assert {key for key in keys if not is_a_module(key)} - DECLARED_KEYS == OTHERS
 
 
-def test_every_known_key_is_in_the_code():
-    assert KNOWN_KEYS - texts() == set()
+def test_all_settings_are_declared_once_a_program_can_make_an_environment():
+    program = (
+        "import holdfast.datastream, holdfast.common.options.setting as s; print(*s.DECLARED_KEYS)"
+    )
+    command = [sys.executable, "-c", program]
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert set(found.stdout.split()) == DECLARED_KEYS
 
 
 @pytest.mark.parametrize(
@@ -70,7 +78,7 @@ def test_one_warning_for_each_unknown_key(caplog):
 
 
 def test_known_keys_and_those_of_spark_are_no_warning(caplog):
-    configuration = Configuration(dict.fromkeys([*KNOWN_KEYS, "spark.any.thing"], "1"))
+    configuration = Configuration(dict.fromkeys([*DECLARED_KEYS, "spark.any.thing"], "1"))
     with caplog.at_level(logging.WARNING):
         warn_unknown_keys(configuration)
     assert caplog.records == []

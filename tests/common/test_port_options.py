@@ -7,11 +7,11 @@ import re
 import pytest
 
 from holdfast.common import Configuration
-from holdfast.common.port_options import ANY_PORT, PORT_RANGE, Ports, port_range
+from holdfast.common.options.ports import ANY_PORT, PORT_RANGE, Ports
 
 
 def read(value: object) -> Ports:
-    return port_range(Configuration({PORT_RANGE: value}))
+    return PORT_RANGE.get(Configuration({str(PORT_RANGE): value}))
 
 
 def test_a_range_has_its_first_and_its_last_port() -> None:
@@ -21,7 +21,7 @@ def test_a_range_has_its_first_and_its_last_port() -> None:
 
 
 def test_without_it_any_port_will_do() -> None:
-    assert port_range(Configuration()) is ANY_PORT
+    assert PORT_RANGE.get(Configuration()) is ANY_PORT
     assert list(ANY_PORT) == [0]
 
 

@@ -1,13 +1,13 @@
 import pytest
 
 from holdfast.common import Configuration
-from holdfast.common.recovery_options import (
+from holdfast.common.options.recovery import (
+    AFRESH,
+    CLAIM_MODE,
+    FROM_LOCAL,
+    NON_RESTORED_STATE,
+    RESTORE_PATH,
     ClaimMode,
-    allows_non_restored_state,
-    claim_mode,
-    restore_path,
-    restores_from_local,
-    starts_afresh,
 )
 
 
@@ -16,28 +16,28 @@ def test_the_start_from_a_savepoint(prefix):
     configuration = Configuration(
         {f"{prefix}.path": "/savepoints/1", f"{prefix}.ignore-unclaimed-state": "true"}
     )
-    assert restore_path(configuration) == "/savepoints/1"
-    assert allows_non_restored_state(configuration)
+    assert RESTORE_PATH.find(configuration) == "/savepoints/1"
+    assert NON_RESTORED_STATE.get(configuration)
 
 
 def test_a_job_starts_from_no_savepoint_by_default():
-    assert restore_path(Configuration()) is None
-    assert not allows_non_restored_state(Configuration())
-    assert claim_mode(Configuration()) is ClaimMode.NO_CLAIM
-    assert not starts_afresh(Configuration())
+    assert RESTORE_PATH.find(Configuration()) is None
+    assert not NON_RESTORED_STATE.get(Configuration())
+    assert CLAIM_MODE.get(Configuration()) is ClaimMode.NO_CLAIM
+    assert not AFRESH.get(Configuration())
 
 
 def test_who_owns_the_savepoint_and_starting_afresh():
     configuration = Configuration(
         {"execution.state-recovery.claim-mode": "claim", "holdfast.start-afresh": "true"}
     )
-    assert claim_mode(configuration) is ClaimMode.CLAIM
-    assert starts_afresh(configuration)
+    assert CLAIM_MODE.get(configuration) is ClaimMode.CLAIM
+    assert AFRESH.get(configuration)
 
 
 @pytest.mark.parametrize(
     "key", ["execution.state-recovery.from-local", "state.backend.local-recovery"]
 )
 def test_hosts_keep_copies_of_state_unless_they_are_told_not_to(key):
-    assert restores_from_local(Configuration())
-    assert not restores_from_local(Configuration({key: "false"}))
+    assert FROM_LOCAL.get(Configuration())
+    assert not FROM_LOCAL.get(Configuration({key: "false"}))

@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.common import Configuration, RestartStrategies
-from holdfast.common.restart_options import (
+from holdfast.common.options.restart import (
     configured_restart_strategy,
     put_restart_strategy,
     restart_strategy,
@@ -96,7 +96,7 @@ def test_an_unknown_strategy():
 
 
 def test_a_strategy_must_be_one():
-    with pytest.raises(TypeError, match="must be one that RestartStrategies makes; got str"):
+    with pytest.raises(TypeError, match="must be created by RestartStrategies; got str"):
         put_restart_strategy(Configuration(), "none")
 
 
@@ -105,7 +105,7 @@ def test_a_strategy_must_be_one():
     [
         ("fixed-delay", "fixed-delay.attempts", "-1", "fixed-delay.attempts must be at least 0"),
         ("failure-rate", "failure-rate.max-failures-per-interval", "0", "must be at least 1"),
-        ("exponential-delay", "exponential-delay.jitter-factor", "2", "jitter_factor must lie"),
+        ("exponential-delay", "exponential-delay.jitter-factor", "2", "jitter_factor must be"),
         ("fixed-delay", "fixed-delay.delay", "soon", "cannot read 'soon' as duration"),
     ],
 )

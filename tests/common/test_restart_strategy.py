@@ -80,7 +80,7 @@ def test_values_are_checked():
         RestartStrategies.failure_rate_restart(0, 1, 1)
     with pytest.raises(ValueError, match="at least initial_backoff; got 1 s and 2 s"):
         RestartStrategies.exponential_delay_restart("2 s", "1 s")
-    with pytest.raises(ValueError, match="jitter_factor must lie between 0 and 1; got 2"):
+    with pytest.raises(ValueError, match="jitter_factor must be between 0 and 1; got 2"):
         RestartStrategies.exponential_delay_restart(jitter_factor=2)
     with pytest.raises(ValueError, match=r"backoff_multiplier must be at least 1; got 0.5"):
         RestartStrategies.exponential_delay_restart(backoff_multiplier=0.5)

@@ -470,7 +470,9 @@ def test_type_info_of_refuses(given):
 
 
 def test_type_info_of_says_how_to_declare_a_list():
-    with pytest.raises(TypeError, match=r"got <class 'list'>; say of what, as in list\[int\]"):
+    with pytest.raises(
+        TypeError, match=r"got <class 'list'>; add the types of its items, as in list\[int\]"
+    ):
         type_info_of(list)
 
 
@@ -514,7 +516,7 @@ def test_types_are_immutable():
 def test_declarations_are_checked():
     with pytest.raises(TypeError, match=r"a primitive array .* got String; use Types.OBJECT"):
         Types.PRIMITIVE_ARRAY(Types.STRING())
-    with pytest.raises(TypeError, match=r"a basic array holds .* got ListTypeInfo<Long>"):
+    with pytest.raises(TypeError, match=r"a basic array can hold .* got ListTypeInfo<Long>"):
         Types.BASIC_ARRAY(Types.LIST(int))
     with pytest.raises(ValueError, match=r"got 1 names \['a'\] and 2 types"):
         Types.ROW_NAMED(["a"], [int, str])

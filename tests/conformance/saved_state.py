@@ -15,10 +15,10 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.state.backend import HeapKeyedStateBackend, KeyContext
-from holdfast.state.files import Section
-from holdfast.state.interface import read_file
-from holdfast.state.schema import describe
-from holdfast.state.schema_of import schema_of
+from holdfast.state.format.files import Section
+from holdfast.state.format.stored_files import read_file
+from holdfast.state.types.schema import describe
+from holdfast.state.types.schema_of import schema_of
 from holdfast.testing import LocalExecutor
 
 _TYPES = {describe(schema_of(t)): t for t in (Types.LONG(), Types.INT(), Types.STRING())}
@@ -28,10 +28,10 @@ def saved(run: LocalExecutor, uid: str) -> dict[str, dict[Any, Any]]:
     """The entries of each state of an operator after the last epoch, by (key, namespace)."""
     op = run._operator(uid)
     states: dict[str, dict[Any, Any]] = {}
-    for chain in run._book.chains[op.level]:
+    for head in run._book.heads[op.level]:
         backend = HeapKeyedStateBackend(range(op.max_parallelism), op.max_parallelism)
-        backend.restore(run.storage, chain)
-        for file in chain.files:
+        backend.restore(run.storage, head)
+        for file in head.files:
             for section in read_file(run.storage, file.name, file.size).sections:
                 if section.operator == uid:
                     descriptor = _descriptor(section)

@@ -27,10 +27,14 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.errors import InternalError
-from holdfast.state import heap, rocksdb, rocksdb_entries, rocksdb_state, sections, tables
-from holdfast.state.backend import Chain, KeyContext, KeyedStateBackend, RestoredHow
-from holdfast.state.capture import Capture
+from holdfast.state.backend import Head, KeyContext, KeyedStateBackend
+from holdfast.state.backends import heap
+from holdfast.state.backends.capture import Capture
+from holdfast.state.backends.rocksdb import backend as rocksdb
+from holdfast.state.backends.rocksdb import entries as rocksdb_entries
+from holdfast.state.backends.rocksdb import states as rocksdb_state
 from holdfast.state.errors import StateStorageError, StateTypeError
+from holdfast.state.live import sections, tables
 from holdfast.testing import ManualClock
 from tests.conformance import test_keyed_state as keyed
 from tests.conformance.test_keyed_state import (
@@ -169,9 +173,9 @@ class Beside(RuleBasedStateMachine):
         self.patch.setattr(tables, "_COPIES", copies)
         self.epoch = 0
         self.waiting: list[Taken] = []
-        self.written = [(Chain(), Model())]
+        self.written = [(Head(), Model())]
         self.task = Task(self.make())
-        #: one that follows the chains that are written
+        #: one that follows the heads that are written
         self.follower = Task(self.make())
 
     def teardown(self) -> None:
@@ -202,15 +206,15 @@ class Beside(RuleBasedStateMachine):
         taken = self.waiting.pop(0)
         self.storage.fail = fails
         try:
-            chain = taken.capture.write(self.storage)
+            head = taken.capture.write(self.storage)
         except StateStorageError:
             assert fails or taken.doomed
             for other in [] if taken.doomed else self.waiting:
                 other.doomed = True
         else:
             assert not taken.doomed
-            self.written.append((chain, taken.model))
-            self.check(self.follower, chain, taken.model)
+            self.written.append((head, taken.model))
+            self.check(self.follower, head, taken.model)
         self.storage.fail = False
 
     @rule(durable=st.booleans())
@@ -218,15 +222,15 @@ class Beside(RuleBasedStateMachine):
         while self.waiting:
             self.write(False)
         self.epoch += 1
-        chain = self.task.backend.persist(self.storage, f"s{self.epoch}", self.epoch, durable)
-        self.written.append((chain, copy.deepcopy(self.task.model)))
+        head = self.task.backend.persist(self.storage, f"s{self.epoch}", self.epoch, durable)
+        self.written.append((head, copy.deepcopy(self.task.model)))
 
     @rule(back=st.integers(1, 3))
     def go_back(self, back: int) -> None:
         del self.written[max(1, len(self.written) - back + 1) :]
         self.waiting.clear()
-        chain, model = self.written[-1]
-        self.task.backend.restore(self.storage, chain)
+        head, model = self.written[-1]
+        self.task.backend.restore(self.storage, head)
         self.task.model = copy.deepcopy(model)
 
     @rule()
@@ -234,10 +238,10 @@ class Beside(RuleBasedStateMachine):
         """With what the one before it has left on the host."""
         self.waiting.clear()
         self.task.backend.close()
-        chain, model = self.written[-1]
+        head, model = self.written[-1]
         self.task = Task(self.make())
         self.task.model = copy.deepcopy(model)
-        self.task.backend.restore(self.storage, chain)
+        self.task.backend.restore(self.storage, head)
 
     @rule()
     def start_in_another_process(self) -> None:
@@ -250,8 +254,8 @@ class Beside(RuleBasedStateMachine):
         if hasattr(self, "task"):
             assert self.task.contents() == self.task.model
 
-    def check(self, task: Task, chain: Chain, model: Model) -> None:
-        task.backend.restore(self.storage, chain)
+    def check(self, task: Task, head: Head, model: Model) -> None:
+        task.backend.restore(self.storage, head)
         assert task.contents() == model
 
 
@@ -284,14 +288,14 @@ TestBesideOnRocksDB.settings = settings(
 
 @pytest.mark.parametrize("name", sorted(BACKENDS))
 def test_a_thread_writes_while_state_changes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every chain is what the state was when it was captured."""
+    """Every head is what the state was when it was captured."""
     monkeypatch.setattr(rocksdb_state, "_MOST_CHANGED", 20)
     monkeypatch.setattr(rocksdb_state, "_ENTRY_BYTES", 1 << 40)
     monkeypatch.setattr(rocksdb_entries, "_LEAST", 5)
     rng = random.Random(7)
     task, storage = Task(BACKENDS[name](range(128), 128)), MemoryStorage()
     keys = list(range(100))
-    taken: list[tuple[Future[Chain], Model]] = []
+    taken: list[tuple[Future[Head], Model]] = []
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -347,10 +351,10 @@ def test_what_builds_on_a_failed_capture_fails(subject: Subject) -> None:
     for capture in (third, empty):
         with pytest.raises(StateStorageError, match=r"builds on that of epoch [23], which could"):
             capture.write(subject.storage)
-    chain = subject.backend.capture("e", 5).write(subject.storage)
+    head = subject.backend.capture("e", 5).write(subject.storage)
     other = Subject(subject.make)
     other.state(ValueStateDescriptor("v"))
-    other.backend.restore(subject.storage, chain)
+    other.backend.restore(subject.storage, head)
     found = {key: value for key, _, value in other.backend.entries("op", "v")}
     assert found == {"key": 1, "second": 2, "third": 3}
     other.backend.close()
@@ -367,9 +371,9 @@ def test_a_capture_fails_after_the_one_before_it_was_written(subject: Subject) -
     subject.storage.fail = True
     with pytest.raises(StateStorageError):
         second.write(subject.storage)
-    chain = subject.backend.capture("c", 3).write(subject.storage)
+    head = subject.backend.capture("c", 3).write(subject.storage)
     sizes = {name: len(data) for name, data in subject.storage.files.items()}
-    assert {file.name: file.size for file in chain.all_files}.items() <= sizes.items()
+    assert {file.name: file.size for file in head.all_files}.items() <= sizes.items()
 
 
 def test_a_capture_that_cannot_be_uploaded_is_in_the_next_one(
@@ -387,27 +391,27 @@ def test_a_capture_that_cannot_be_uploaded_is_in_the_next_one(
         subject.backend.capture("a", 1).write(subject.storage, uploads=True)
     subject.storage.files.clear()
     monkeypatch.setattr(subject.storage, "upload", list)
-    chain = subject.backend.capture("b", 2).write(subject.storage, uploads=True)
-    assert _values(subject, chain) == {"key": 1}
+    head = subject.backend.capture("b", 2).write(subject.storage, uploads=True)
+    assert _values(subject, head) == {"key": 1}
 
 
 def test_a_capture_that_was_given_up_is_not_written(subject: Subject) -> None:
     subject.state(ValueStateDescriptor("v")).update(1)
-    chain = subject.backend.capture("a", 1).write(subject.storage)
+    head = subject.backend.capture("a", 1).write(subject.storage)
     subject.state(ValueStateDescriptor("v")).update(2)
     capture = subject.backend.capture("b", 2)
-    subject.backend.restore(subject.storage, chain)
+    subject.backend.restore(subject.storage, head)
     with pytest.raises(StateStorageError, match="given up meanwhile"):
         capture.write(subject.storage)
 
 
 def test_nothing_changed_nothing_is_written(subject: Subject) -> None:
-    assert subject.backend.capture("a", 1).write(subject.storage) == Chain()
+    assert subject.backend.capture("a", 1).write(subject.storage) == Head()
     subject.state(ValueStateDescriptor("v")).update(1)
     first, second = subject.backend.capture("b", 2), subject.backend.capture("c", 3)
-    chain = first.write(subject.storage)
-    assert second.write(subject.storage) == chain
-    assert list(subject.storage.files) == [file.name for file in chain.tables + chain.files]
+    head = first.write(subject.storage)
+    assert second.write(subject.storage) == head
+    assert list(subject.storage.files) == [file.name for file in head.tables + head.files]
 
 
 def test_what_does_not_fit_its_type_is_said_when_it_is_written(subject: Subject) -> None:
@@ -420,7 +424,7 @@ def test_what_does_not_fit_its_type_is_said_when_it_is_written(subject: Subject)
 
 
 def test_a_timer_that_a_failed_capture_removed_can_be_removed_again(subject: Subject) -> None:
-    """The chain still has it."""
+    """The head still has it."""
     timers = subject.backend.marks("op", "timers", lambda marks: None)
     timers.add(("key", 1))
     subject.backend.capture("a", 1).write(subject.storage)
@@ -433,10 +437,10 @@ def test_a_timer_that_a_failed_capture_removed_can_be_removed_again(subject: Sub
     with pytest.raises(ValueError, match="cannot follow"):
         subject.backend.capture("late", 1)
     timers.remove(("key", 1))
-    chain = subject.backend.capture("c", 3).write(subject.storage)
+    head = subject.backend.capture("c", 3).write(subject.storage)
     other = subject.make(range(128), 128)
     timers = other.marks("op", "timers", lambda marks: None)
-    other.restore(subject.storage, chain)
+    other.restore(subject.storage, head)
     assert ("key", 1) not in timers
     other.close()
 
@@ -457,11 +461,11 @@ def test_lists_and_maps_stay_as_they_were(subject: Subject, base: bool) -> None:
     capture = subject.backend.capture("b", 2)
     names.add("b")
     counts.put("b", 2)
-    chain = capture.write(subject.storage)
+    head = capture.write(subject.storage)
     other = Subject(subject.make)
     names = other.state(ListStateDescriptor("l"))
     counts = other.state(MapStateDescriptor("m"))
-    other.backend.restore(subject.storage, chain)
+    other.backend.restore(subject.storage, head)
     assert (names.get(), dict(counts.items())) == (["a"], {"a": 1})
     other.backend.close()
 
@@ -515,10 +519,10 @@ def test_an_accumulator_may_be_changed_in_place(
             state.add(copy.deepcopy(value))
     else:
         state.merge_namespaces("key", 3, [1, 2])
-    chain = capture.write(subject.storage)
+    head = capture.write(subject.storage)
     other = Subject(subject.make)
     other.state(descriptor, namespaced=True)
-    other.backend.restore(subject.storage, chain)
+    other.backend.restore(subject.storage, head)
     found = {namespace: entry for _, namespace, entry in other.backend.entries("op", "s")}
     assert found == {1: expected, 2: expected}
     other.backend.close()
@@ -542,10 +546,10 @@ def _fails(subject: Subject, capture: Capture) -> None:
         capture.write(subject.storage)
 
 
-def _values(subject: Subject, chain: Chain, name: str = "v") -> dict[Any, Any]:
+def _values(subject: Subject, head: Head, name: str = "v") -> dict[Any, Any]:
     other = Subject(subject.make)
     other.state(ValueStateDescriptor(name))
-    other.backend.restore(subject.storage, chain)
+    other.backend.restore(subject.storage, head)
     return {key: value for key, _, value in other.backend.entries("op", name)}
 
 
@@ -563,13 +567,13 @@ def test_a_base_that_failed_leaves_the_files_before_it(
     for epoch, key in enumerate("abc"):
         subject.context.key = key
         state.update(epoch)
-        chain = subject.backend.capture(f"s{epoch}", epoch).write(subject.storage)
+        head = subject.backend.capture(f"s{epoch}", epoch).write(subject.storage)
     subject.context.key = "a"
     state.clear()
     _fails(subject, subject.backend.capture("base", 3))
-    chain = subject.backend.capture("folded", 4).write(subject.storage)
-    assert [(file.since, file.until) for file in chain.files] == [(-1, 0), (0, 4)]
-    assert _values(subject, chain) == {"b": 1, "c": 2}
+    head = subject.backend.capture("folded", 4).write(subject.storage)
+    assert [(file.since, file.until) for file in head.files] == [(-1, 0), (0, 4)]
+    assert _values(subject, head) == {"b": 1, "c": 2}
 
 
 def test_a_state_is_declared_while_a_capture_waits(in_memory: Subject, folds: list[int]) -> None:
@@ -581,15 +585,15 @@ def test_a_state_is_declared_while_a_capture_waits(in_memory: Subject, folds: li
     for epoch, key in enumerate("ab"):
         first.context.key = key
         state.update(epoch)
-        chain = first.backend.capture(f"s{epoch}", epoch).write(first.storage)
-    subject.backend.restore(subject.storage, chain)
+        head = first.backend.capture(f"s{epoch}", epoch).write(first.storage)
+    subject.backend.restore(subject.storage, head)
     subject.backend.set_blob("op", "blob", b"changed")
     capture = subject.backend.capture("folded", 2)
     subject.state(ValueStateDescriptor("v"))
     _fails(subject, capture)
-    chain = subject.backend.capture("base", 3).write(subject.storage)
-    assert [(file.since, file.until) for file in chain.files] == [(-1, 3)]
-    assert _values(subject, chain) == {"a": 0, "b": 1}
+    head = subject.backend.capture("base", 3).write(subject.storage)
+    assert [(file.since, file.until) for file in head.files] == [(-1, 3)]
+    assert _values(subject, head) == {"a": 0, "b": 1}
 
 
 def test_sections_that_nobody_read_go_back_to_their_files(
@@ -602,13 +606,13 @@ def test_sections_that_nobody_read_go_back_to_their_files(
     for epoch, key in enumerate("abc"):
         first.context.key = key
         state.update(epoch)
-        chain = first.backend.capture(f"s{epoch}", epoch).write(first.storage)
-    subject.backend.restore(subject.storage, chain)
+        head = first.backend.capture(f"s{epoch}", epoch).write(first.storage)
+    subject.backend.restore(subject.storage, head)
     subject.backend.set_blob("op", "blob", b"changed")
     _fails(subject, subject.backend.capture("failed", 3))
-    chain = subject.backend.capture("folded", 4).write(subject.storage)
-    assert [(file.since, file.until) for file in chain.files] == [(-1, 0), (0, 1), (1, 4)]
-    assert _values(subject, chain) == {"a": 0, "b": 1, "c": 2}
+    head = subject.backend.capture("folded", 4).write(subject.storage)
+    assert [(file.since, file.until) for file in head.files] == [(-1, 0), (0, 1), (1, 4)]
+    assert _values(subject, head) == {"a": 0, "b": 1, "c": 2}
     subject.backend.set_blob("op", "blob", b"changed again")
     subject.backend.capture("delta", 5).write(subject.storage)
     assert len(subject.storage.files["delta.state"]) < len(subject.storage.files["folded.state"])
@@ -621,13 +625,13 @@ def test_a_base_that_is_due_is_due_until_it_is_written(
     subject = in_memory
     folds += [0]
     subject.state(ValueStateDescriptor("v", Types.INT())).update(1)
-    chain = subject.backend.capture("a", 0).write(subject.storage)
+    head = subject.backend.capture("a", 0).write(subject.storage)
     subject.backend = make_heap(range(128), 128)
-    subject.backend.restore(subject.storage, chain)
+    subject.backend.restore(subject.storage, head)
     subject.state(ValueStateDescriptor("v", Types.LONG()))
     _fails(subject, subject.backend.capture("b", 1))
-    chain = subject.backend.capture("c", 2).write(subject.storage)
-    assert [(file.since, file.until) for file in chain.files] == [(-1, 2)]
+    head = subject.backend.capture("c", 2).write(subject.storage)
+    assert [(file.since, file.until) for file in head.files] == [(-1, 2)]
 
 
 def test_what_expired_is_in_the_files_until_a_base_is_written(
@@ -643,8 +647,8 @@ def test_what_expired_is_in_the_files_until_a_base_is_written(
     subject.backend.capture("a", 1).write(subject.storage)
     clock.advance(200)
     _fails(subject, subject.backend.capture("b", 2))
-    chain = subject.backend.capture("c", 3).write(subject.storage)
-    assert [file.name for file in chain.files] == ["c.state"]
+    head = subject.backend.capture("c", 3).write(subject.storage)
+    assert [file.name for file in head.files] == ["c.state"]
 
 
 # What only state in a database has.
@@ -695,9 +699,9 @@ def test_a_delta_has_what_is_not_in_memory_as_it_was(in_database: Subject) -> No
         in_database.context.key = f"k{number}"
         state.update(-1)
     in_database.backend.end_epoch()
-    chain = capture.write(in_database.storage)
-    assert len(chain.files) == 2
-    in_database.backend.restore(in_database.storage, chain)
+    head = capture.write(in_database.storage)
+    assert len(head.files) == 2
+    in_database.backend.restore(in_database.storage, head)
     assert _found(in_database) == expected
 
 
@@ -710,16 +714,16 @@ def test_many_changes_are_a_base(in_database: Subject, monkeypatch: pytest.Monke
     for start in range(0, 100, 10):
         expected |= _update(in_database, range(start, start + 10))
         in_database.backend.end_epoch()
-        marks = in_database.backend._unsaved.tables.values()  # type: ignore[attr-defined]
+        marks = in_database.backend._log.changed.tables.values()
         assert sum(map(len, marks)) <= 30
-    chain = in_database.backend.capture("b", 2).write(in_database.storage)
-    assert [file.since for file in chain.files] == [-1]
-    in_database.backend.restore(in_database.storage, chain)
+    head = in_database.backend.capture("b", 2).write(in_database.storage)
+    assert [file.since for file in head.files] == [-1]
+    in_database.backend.restore(in_database.storage, head)
     assert _found(in_database) == expected
 
 
 @pytest.mark.parametrize("settles", [False, True])
-def test_a_database_with_more_than_a_chain_does_not_stand_for_it(
+def test_a_database_with_more_than_a_head_does_not_stand_for_it(
     in_database: Subject, settles: bool
 ) -> None:
     """Another process makes it anew."""
@@ -727,34 +731,58 @@ def test_a_database_with_more_than_a_chain_does_not_stand_for_it(
     capture = in_database.backend.capture("a", 1)
     _update(in_database, range(2, 10))
     in_database.backend.end_epoch()
-    chain = capture.write(in_database.storage)
+    head = capture.write(in_database.storage)
     if settles:
         in_database.state(ValueStateDescriptor("declared later"))
         with pytest.raises(ValueError, match="cannot follow"):
             in_database.backend.capture("late", 1)
     in_database.backend.close()
     in_database.backend = in_database.make(range(128), 128)
-    assert in_database.backend.restore(in_database.storage, chain).how is RestoredHow.REBUILT
+    assert in_database.backend.restore(in_database.storage, head) == head.files[0].size
     assert _found(in_database) == expected
 
 
-def test_a_database_stands_for_the_chain_that_was_written(in_database: Subject) -> None:
-    expected = _update(in_database, range(10))
-    chain = in_database.backend.capture("a", 1).write(in_database.storage)
-    assert in_database.backend.capture("b", 2).write(in_database.storage) is chain
+def test_a_database_with_what_could_not_be_written_stands_for_nothing(
+    in_database: Subject, tmp_path: Path
+) -> None:
+    """Also if a state that no function had asked for is declared afterwards."""
+    other = Subject(lambda groups, count: make_rocksdb(groups, count, tmp_path / "other"))
+    other.storage = in_database.storage
+    expected = _update(other, range(2))
+    other.backend.persist(other.storage, "a", 1)
+    pickled = ValueStateDescriptor("pickled")
+    other.state(pickled).update({1, 2})
+    head = other.backend.persist(other.storage, "b", 2)
+    other.backend.close()
+    in_database.backend.restore(in_database.storage, head)
+    _update(in_database, range(2, 4))
+    in_database.storage.fail = True
+    with pytest.raises(StateStorageError, match="the disk is full"):
+        in_database.backend.persist(in_database.storage, "c", 3)
+    in_database.state(pickled)
     in_database.backend.close()
     in_database.backend = in_database.make(range(128), 128)
-    assert in_database.backend.restore(in_database.storage, chain).how is RestoredHow.CURRENT
+    in_database.backend.restore(in_database.storage, head)
+    assert _found(in_database) == expected
+
+
+def test_a_database_stands_for_the_head_that_was_written(in_database: Subject) -> None:
+    expected = _update(in_database, range(10))
+    head = in_database.backend.capture("a", 1).write(in_database.storage)
+    assert in_database.backend.capture("b", 2).write(in_database.storage) is head
+    in_database.backend.close()
+    in_database.backend = in_database.make(range(128), 128)
+    assert in_database.backend.restore(in_database.storage, head) == 0
     assert _found(in_database) == expected
 
 
 def test_what_was_in_the_database_and_forgotten_is_no_change(in_database: Subject) -> None:
     _update(in_database, range(5))
-    chain = in_database.backend.capture("a", 1).write(in_database.storage)
+    head = in_database.backend.capture("a", 1).write(in_database.storage)
     _update(in_database, range(5, 15))
     in_database.backend.end_epoch()
-    in_database.backend.restore(in_database.storage, chain)
-    assert in_database.backend.capture("b", 2).write(in_database.storage) == chain
+    in_database.backend.restore(in_database.storage, head)
+    assert in_database.backend.capture("b", 2).write(in_database.storage) == head
 
 
 def test_a_base_after_one_that_failed(
@@ -766,22 +794,22 @@ def test_a_base_after_one_that_failed(
     _update(in_database, range(5, 10))
     _fails(in_database, in_database.backend.capture("b", 2))
     _update(in_database, range(10, 15))
-    chain = in_database.backend.capture("c", 3).write(in_database.storage)
-    in_database.backend.restore(in_database.storage, chain)
+    head = in_database.backend.capture("c", 3).write(in_database.storage)
+    in_database.backend.restore(in_database.storage, head)
     assert _found(in_database).keys() == {f"k{number}" for number in range(15)}
 
 
 def test_what_is_given_up_is_not_written(in_database: Subject, tmp_path: Path) -> None:
     """Neither a base nor a delta; nothing of them stays on the host."""
     _update(in_database, range(5))
-    chain = in_database.backend.capture("a", 1).write(in_database.storage)
+    head = in_database.backend.capture("a", 1).write(in_database.storage)
     for _ in range(2):
         _update(in_database, range(5, 15))
         in_database.backend.end_epoch()
         _update(in_database, range(15, 25))
         capture = in_database.backend.capture("b", 2)
-        in_database.backend.restore(in_database.storage, chain)
+        in_database.backend.restore(in_database.storage, head)
         with pytest.raises(StateStorageError, match="given up meanwhile"):
             capture.write(in_database.storage)
-        chain = Chain()
+        head = Head()
     assert not list(tmp_path.glob("job/home/tables/.*"))

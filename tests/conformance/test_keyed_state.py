@@ -26,18 +26,21 @@ from holdfast.datastream.state import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from holdfast.state import heap, rocksdb, rocksdb_entries, sections
 from holdfast.state.backend import (
-    Chain,
+    Head,
     HeapKeyedStateBackend,
     KeyContext,
     KeyedStateBackend,
 )
+from holdfast.state.backends import heap
+from holdfast.state.backends.rocksdb import backend as rocksdb
+from holdfast.state.backends.rocksdb import entries as rocksdb_entries
+from holdfast.state.backends.rocksdb.backend import RocksDBKeyedStateBackend
+from holdfast.state.backends.rocksdb.home import LocalHome
 from holdfast.state.errors import StateRegistrationError, StateStorageError
 from holdfast.state.key_groups import key_group as key_group_of
 from holdfast.state.key_groups import key_group_range, subtask_of
-from holdfast.state.rocksdb import RocksDBKeyedStateBackend
-from holdfast.state.rocksdb_home import Home
+from holdfast.state.live import sections
 
 
 def make_rocksdb(
@@ -45,7 +48,7 @@ def make_rocksdb(
 ) -> KeyedStateBackend:
     """Keep state in that directory; otherwise in a new one, which goes with the process."""
     home = home or Path(_homes.name) / str(next(_count))
-    return RocksDBKeyedStateBackend(key_groups, max_parallelism, Home(home, b"key"), 16 << 20)
+    return RocksDBKeyedStateBackend(key_groups, max_parallelism, LocalHome(home, b"key"), 16 << 20)
 
 
 _homes = tempfile.TemporaryDirectory(prefix="holdfast-conformance-")
@@ -143,7 +146,7 @@ def test_what_could_not_be_written_before_the_first_epoch_is_gone(subject: Subje
     subject.storage.fail = True
     with pytest.raises(StateStorageError, match="the disk is full"):
         subject.backend.persist(subject.storage, "lost", 1)
-    subject.backend.restore(subject.storage, Chain())
+    subject.backend.restore(subject.storage, Head())
     assert state.value() is None
     subject.context.key = "another"
     state.update(4)
@@ -562,7 +565,7 @@ class Cluster(RuleBasedStateMachine):
     """Epochs of a job whose subtasks run anywhere, fail, are rescaled, and go back in time.
 
     Each epoch every subtask runs in one of three workers, which keep their caches. The driver is
-    the fields `chains` and `model`: what was accepted last. How files are folded is left to chance,
+    the fields `heads` and `model`: what was accepted last. How files are folded is left to chance,
     as it must not matter.
     """
 
@@ -594,9 +597,9 @@ class Cluster(RuleBasedStateMachine):
     def start(self, parallelism: int) -> None:
         self.epoch = 0
         self.model: Model = {}
-        self.chains = [Chain()] * parallelism
-        self.imported: list[Chain] | None = None
-        self.history = [(0, self.model, self.chains)]
+        self.heads = [Head()] * parallelism
+        self.imported: list[Head] | None = None
+        self.history = [(0, self.model, self.heads)]
         self.hire()
 
     def fire(self) -> None:
@@ -605,10 +608,10 @@ class Cluster(RuleBasedStateMachine):
 
     def hire(self) -> None:
         self.fire()
-        self.workers = [[self.worker(i) for _ in range(3)] for i in range(len(self.chains))]
+        self.workers = [[self.worker(i) for _ in range(3)] for i in range(len(self.heads))]
 
     def worker(self, subtask: int) -> Worker:
-        key_groups = key_group_range(subtask, len(self.chains), MAX_PARALLELISM)
+        key_groups = key_group_range(subtask, len(self.heads), MAX_PARALLELISM)
         return Worker(self.make(key_groups))
 
     def make(self, key_groups: range) -> KeyedStateBackend:
@@ -618,7 +621,7 @@ class Cluster(RuleBasedStateMachine):
     def run_epochs(self, seed: int, count: int) -> None:
         self.random.seed(seed)
         for _ in range(count):
-            workers = [self.random.randrange(3) for _ in self.chains]
+            workers = [self.random.randrange(3) for _ in self.heads]
             accepted = self.random.random() < 0.75
             self.run_epoch(random_changes(self.random), workers, accepted)
 
@@ -627,45 +630,45 @@ class Cluster(RuleBasedStateMachine):
         for name, key, namespace, operation in changes:
             scope = namespace if name.startswith("window") else None
             expect(model, name, (name, key, scope), operation)
-        chains = [
+        heads = [
             self.run_subtask(i, self.workers[i][workers[i]], changes, accepted)
-            for i in range(len(self.chains))
+            for i in range(len(self.heads))
         ]
         if accepted:
-            self.model, self.chains, self.imported = model, chains, None
+            self.model, self.heads, self.imported = model, heads, None
             self.epoch += 1
-            self.history.append((self.epoch, self.model, self.chains))
+            self.history.append((self.epoch, self.model, self.heads))
 
-    def run_subtask(self, i: int, worker: Worker, changes: list[Any], accepted: bool) -> Chain:
+    def run_subtask(self, i: int, worker: Worker, changes: list[Any], accepted: bool) -> Head:
         self.load(i, worker)
         if self.random.random() < 0.3:
             self.check(i, worker)
         for name, key, namespace, operation in changes:
             group = key_group_of(key, MAX_PARALLELISM)
-            if subtask_of(group, len(self.chains), MAX_PARALLELISM) == i:
+            if subtask_of(group, len(self.heads), MAX_PARALLELISM) == i:
                 worker.change(name, key, namespace, operation)
         return self.persist(worker, accepted)
 
     def load(self, i: int, worker: Worker) -> None:
         if self.imported is None:
-            worker.backend.restore(self.storage, self.chains[i])
+            worker.backend.restore(self.storage, self.heads[i])
         else:
             worker.backend.import_key_groups(self.storage, self.imported)
 
-    def persist(self, worker: Worker, accepted: bool) -> Chain:
+    def persist(self, worker: Worker, accepted: bool) -> Head:
         end = "written" if accepted else self.random.choice(["crash", "discard", "written"])
         if end == "crash":
-            return Chain()  # changed, neither written nor told
+            return Head()  # changed, neither written nor told
         if end == "discard":
             worker.backend.discard()
-            return Chain()
+            return Head()
         self.storage.fail = self.random.random() < 0.2
         self.stamps += 1
         try:
             return worker.backend.persist(self.storage, f"s{self.stamps}", self.epoch + 1)
         except StateStorageError:
             if not accepted and self.random.random() < 0.5:
-                return Chain()  # it gives up
+                return Head()  # it gives up
             self.stamps += 1
             return worker.backend.persist(self.storage, f"s{self.stamps}", self.epoch + 1)
         finally:
@@ -673,38 +676,38 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(subtask=st.integers(0, 2), worker=st.integers(0, 2))
     def replace_worker(self, subtask: int, worker: int) -> None:
-        if subtask < len(self.chains):
+        if subtask < len(self.heads):
             self.workers[subtask][worker].backend.close()
             self.workers[subtask][worker] = self.worker(subtask)
 
     @rule(back=st.integers(0, 4))
     def go_back(self, back: int) -> None:
         """Restart from an earlier checkpoint; the workers keep what they have."""
-        parallelism = len(self.chains)
+        parallelism = len(self.heads)
         del self.history[max(1, len(self.history) - back) :]
-        self.epoch, self.model, self.chains = self.history[-1]
+        self.epoch, self.model, self.heads = self.history[-1]
         self.imported = None
-        if len(self.chains) != parallelism:
+        if len(self.heads) != parallelism:
             self.hire()
 
     @rule(parallelism=st.integers(1, 4))
     def rescale(self, parallelism: int) -> None:
         if self.imported is None:
-            self.imported = self.chains
-        self.chains = [Chain()] * parallelism
+            self.imported = self.heads
+        self.heads = [Head()] * parallelism
         self.hire()
 
     @rule()
     def collect_garbage(self) -> None:
         """Delete every file that no retained version names."""
-        kept = [chains for _, _, chains in self.history] + [self.imported or []]
-        names = {file.name for chains in kept for c in chains for file in c.all_files}
+        kept = [heads for _, _, heads in self.history] + [self.imported or []]
+        names = {file.name for heads in kept for c in heads for file in c.all_files}
         for name in set(self.storage.files) - names:
             self.storage.delete(name)
 
     @invariant()
     def any_new_worker_finds_the_state(self) -> None:
-        for i in range(len(getattr(self, "chains", []))):
+        for i in range(len(getattr(self, "heads", []))):
             worker = self.worker(i)
             self.load(i, worker)
             self.check(i, worker)
@@ -714,7 +717,7 @@ class Cluster(RuleBasedStateMachine):
         expected = {
             at: value
             for at, value in self.model.items()
-            if subtask_of(key_group_of(at[1], MAX_PARALLELISM), len(self.chains), MAX_PARALLELISM)
+            if subtask_of(key_group_of(at[1], MAX_PARALLELISM), len(self.heads), MAX_PARALLELISM)
             == i
         }
         assert worker.contents() == expected

@@ -19,7 +19,7 @@ from holdfast.datastream.state import (
     StateTtlConfig,
 )
 from holdfast.state.errors import StateRegistrationError
-from holdfast.state.operator_state import OperatorStates, ReadOnlyMap
+from holdfast.state.live.operator_state import OperatorStates, ReadOnlyMap
 from tests.conformance.test_keyed_state import BACKENDS, Subject
 
 

@@ -21,7 +21,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from holdfast.common import Configuration, WatermarkStrategy
-from holdfast.common.recovery_options import PICKLED_STATE
+from holdfast.common.options.recovery import PICKLED_STATE
 from holdfast.datastream import (
     AggregateFunction,
     DataStream,
@@ -362,7 +362,7 @@ def _configuration(restore: str | None) -> Configuration:
     configuration.set_string("execution.checkpointing.interval", "1 h")
     if restore is not None:
         configuration.set_string("execution.savepoint.path", restore)
-        configuration.set_string(PICKLED_STATE, "true")  # whole records have no type
+        configuration.set_string(str(PICKLED_STATE), "true")  # whole records have no type
     return configuration
 
 

@@ -13,15 +13,20 @@ from typing import Any
 
 import cloudpickle
 
-from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
-from holdfast.graph.nodes import FunctionOperation, Node, Style
+from holdfast.datastream.functions.two_phase_commit import TwoPhaseCommitSinkFunction
+from holdfast.graph.nodes import Node
+from holdfast.graph.operations import SinkOperation
 from holdfast.plan.model import Defaults, Level, Plan, PlannedOperator
-from holdfast.runtime.chain import OperatorInstance
+from holdfast.runtime.context import Clock
 from holdfast.runtime.event_time import OperatorTime
-from holdfast.runtime.job import JobCode
+from holdfast.runtime.operators.base import Operator, SubtaskParts
+from holdfast.runtime.operators.choosing import make_operator
+from holdfast.runtime.operators.event_loop import EventLoop
+from holdfast.runtime.operators.transactions import TransactionalSinkOperator
 from holdfast.runtime.record_context import RecordContext
+from holdfast.runtime.worker.job_code import JobCode
 from holdfast.state.backend import HeapKeyedStateBackend
-from holdfast.state.operator_state import Image, decode_image, encode_image, redistribute
+from holdfast.state.live.operator_state import Image, decode_image, encode_image, redistribute
 from holdfast.testing import ManualClock
 
 
@@ -92,7 +97,7 @@ class SinkEngine:
         self._code = cloudpickle.dumps(self.function)
         self._ids = iter(range(1, 1_000_000))
         #: the subtasks of earlier attempts, with what they have open
-        self._lost: list[OperatorInstance] = []
+        self._lost: list[TransactionalSinkOperator] = []
         self._begin_attempt()
 
     def epoch(
@@ -176,10 +181,19 @@ class SinkEngine:
 
     def _begin_attempt(self) -> None:
         self._heads: list[Head | None] = [None] * self.parallelism
-        self._living: dict[int, tuple[Head, OperatorInstance]] = {}
+        self._living: dict[int, tuple[Head, TransactionalSinkOperator]] = {}
         #: the checkpoints that the next epoch is told of: completed, aborted
         self._told: tuple[list[int], list[int]] = ([], [])
         self._late: tuple[int, Checkpoint] | None = None
+
+    def _instance(
+        self, code: bytes, subtask: int, parallelism: int, attempt: int
+    ) -> TransactionalSinkOperator:
+        instance = make_instance(
+            code, subtask, parallelism, attempt, self.staging, self.stays, self.clock
+        )
+        assert isinstance(instance, TransactionalSinkOperator)
+        return instance
 
     def _run(
         self, subtask: int, share: Sequence[int], barrier: int | None, close: bool
@@ -194,24 +208,23 @@ class SinkEngine:
             if stay and kept is not None and kept[0] is head:
                 instance = kept[1]
             else:
-                instance = _instance(code, subtask, parallelism, attempt, self.staging, self.stays)
+                instance = self._instance(code, subtask, parallelism, attempt)
                 _load(instance, head, _share(images, subtask, parallelism), bool(images))
-            function = instance.function
+            context = RecordContext(OperatorTime(self.clock), "sink")
             if self.checkpoints:
                 instance.notify(tuple(told[0]), tuple(told[1]))
             else:
-                function.epoch_accepted()
+                instance.epoch_accepted()
             for number, record in enumerate(share):
                 if isinstance(fate, Killed) and number == fate.after:
                     break
-                function.accept(record, RecordContext(OperatorTime(self.clock), "sink"))
+                instance.transactions.accept(record, context)
             if isinstance(fate, Failed):
-                function.abandon_epoch()
+                instance.abandon()
             if isinstance(fate, Killed):
                 return None
             counts = barrier is not None or close or not self.checkpoints
-            end = function.end_epoch if counts or not self.stays else function.end_round
-            end()
+            instance.end_epoch(barrier=counts or not self.stays)
             if barrier is not None:
                 instance.snapshot(barrier, 0)
             if close:
@@ -224,19 +237,27 @@ class SinkEngine:
         return run
 
 
-def _instance(
-    code: bytes, subtask: int, parallelism: int, attempt: int, staging: str, stays: bool = False
-) -> OperatorInstance:
-    node = Node(0, "sink", "sink", FunctionOperation(Style.SINK, None))
+def make_instance(
+    code: bytes,
+    subtask: int = 0,
+    parallelism: int = 1,
+    attempt: int = 0,
+    staging: str = "",
+    stays: bool = False,
+    clock: Clock = lambda: 0,
+) -> Operator:
+    """An operator of a sink in one subtask."""
+    node = Node(0, "sink", "sink", SinkOperation(None))
     planned = PlannedOperator(node, "sink", 0, 0, parallelism, 128, (), ())
     levels = (Level(0, parallelism, (0,), ()),)
     plan = Plan("test", {0: planned}, (), levels, Defaults(parallelism))
     job = JobCode("test", plan, {0: code}, "", staging_directory=staging, functions_stay=stays)
     backend = HeapKeyedStateBackend(range(128), 128)
-    return OperatorInstance(planned, job, subtask, attempt, backend, lambda: 0)
+    parts = SubtaskParts(job, subtask, attempt, backend, clock, EventLoop())
+    return make_operator(planned, parts)
 
 
-def _load(instance: OperatorInstance, head: Head | None, image: Image, restored: bool) -> None:
+def _load(instance: Operator, head: Head | None, image: Image, restored: bool) -> None:
     """As a subtask does it in step 2."""
     if head is None:
         instance.initialize(restored, image)
@@ -244,7 +265,7 @@ def _load(instance: OperatorInstance, head: Head | None, image: Image, restored:
         return
     instance.open()
     instance.context.operator_states.load(decode_image(head.image, "sink"))
-    instance.carrier.restore(head.fields)
+    instance.fields.restore(head.fields)
 
 
 def _share(images: Sequence[bytes], subtask: int, parallelism: int) -> Image:
@@ -252,6 +273,6 @@ def _share(images: Sequence[bytes], subtask: int, parallelism: int) -> Image:
     return dealt[subtask]
 
 
-def _head(instance: OperatorInstance) -> Head:
+def _head(instance: Operator) -> Head:
     image = encode_image(instance.context.operator_states.image())
-    return Head(instance.carrier.save(), image)
+    return Head(instance.fields.save(), image)

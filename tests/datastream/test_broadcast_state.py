@@ -266,7 +266,7 @@ def test_a_state_that_the_stream_was_not_broadcast_with(
 ) -> None:
     numbers = env.from_collection([1])
     asks = Asks(side, lambda ctx: ctx.get_broadcast_state(OTHERS))
-    message = "asks for the broadcast state 'others', but its stream was broadcast with 'rules'; gi"
+    message = "requests the broadcast state 'others', but its stream was broadcast with 'rules'; gi"
     with pytest.raises(UserFunctionError, match=message):
         collect(numbers.connect(numbers.broadcast(RULES)).process(asks))
 
@@ -327,7 +327,7 @@ def test_values_of_any_kind_follow_the_subtask(env: StreamExecutionEnvironment) 
 def test_unchanged_rules_are_not_encoded_again(
     env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.state.operator_state import _ElementCodec
+    from holdfast.state.live.operator_state import _ElementCodec
 
     calls: Counter[str] = Counter()
     for name in ("encode", "decode"):

@@ -42,7 +42,7 @@ def test_settings_of_a_job_manager_storage():
         (lambda: FileSystemCheckpointStorage(None), "must be a path or a URI; got None"),
         (lambda: FileSystemCheckpointStorage(""), "must be a path or a URI; got ''"),
         (lambda: FileSystemCheckpointStorage("/c", savepoint_path=5), "path or a URI; got 5"),
-        (lambda: FileSystemCheckpointStorage("/c", 2**20 + 1), r"lie in \[0, 1048576\].*1048577"),
+        (lambda: FileSystemCheckpointStorage("/c", 2**20 + 1), r"be in \[0, 1048576\].*1048577"),
         (lambda: FileSystemCheckpointStorage("/c", -2), "file_state_size_threshold .* got -2"),
         (lambda: FileSystemCheckpointStorage("/c", 0, -2), "write_buffer_size .* got -2"),
         (lambda: JobManagerCheckpointStorage(b"/c"), "must be a path or a URI; got b'/c'"),

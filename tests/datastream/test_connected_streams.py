@@ -304,7 +304,7 @@ def test_keyed_functions_need_keys(env: StreamExecutionEnvironment) -> None:
     for both in (numbers.connect(numbers), numbers.key_by(lambda n: n).connect(numbers)):
         with pytest.raises(TypeError, match=message):
             both.process(Switch())
-    with pytest.raises(UserFunctionError, match="'Co-Flat Map' asks for the keyed state 'count'"):
+    with pytest.raises(UserFunctionError, match="'Co-Flat Map' requests the keyed state 'count'"):
         collect(numbers.connect(numbers.key_by(lambda n: n)).flat_map(Turns()))
 
 

@@ -18,20 +18,20 @@ from hypothesis import strategies as st
 
 from holdfast.common import Configuration, Encoder
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.datastream.connectors._file_sink import FileSinkFunction
-from holdfast.datastream.connectors._part_files import (
-    FileTransaction,
-    Part,
-    PartFiles,
-    Place,
-    Segment,
-)
 from holdfast.datastream.connectors.file_system import (
     BucketAssigner,
     FileSink,
     OutputFileConfig,
     RollingPolicy,
 )
+from holdfast.datastream.connectors.files.part_files import (
+    FileTransaction,
+    Part,
+    PartFiles,
+    Place,
+    Segment,
+)
+from holdfast.datastream.connectors.files.sink import FileSinkFunction
 from holdfast.filesystem import (
     FileSystem,
     FileSystemError,

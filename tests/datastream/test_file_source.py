@@ -18,8 +18,8 @@ from holdfast.datastream import (
     RuntimeContext,
     StreamExecutionEnvironment,
 )
-from holdfast.datastream.connectors._file_source import FileSourceBuilder, deal
 from holdfast.datastream.connectors.file_system import FileSource, StreamFormat
+from holdfast.datastream.connectors.files.source import FileSourceBuilder, deal
 from holdfast.testing import LocalExecutor
 
 Sizes = dict[str, int]

@@ -282,7 +282,7 @@ def test_what_cannot_be(env: StreamExecutionEnvironment) -> None:
     with pytest.raises(TypeError, match="window: expected a WindowAssigner; got 5"):
         both.window(wrong)
     windows = both.window(TumblingEventTimeWindows.of(10))
-    with pytest.raises(TypeError, match="apply: expected a JoinFunction, a FlatJoinFunction or"):
+    with pytest.raises(TypeError, match="apply: expected a JoinFunction or a callable; got 5"):
         windows.apply(wrong)
     grouped = left.co_group(right).where(len).equal_to(len)
     with pytest.raises(TypeError, match="apply: expected a CoGroupFunction or a callable; got"):

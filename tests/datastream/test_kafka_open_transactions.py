@@ -10,13 +10,13 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.datastream.connectors._kafka_producing import RecordProducer
 from holdfast.datastream.connectors.kafka import DeliveryGuarantee
+from holdfast.datastream.connectors.kafka.producing import RecordProducer
 from holdfast.runtime.context import OperatorContext
 from holdfast.runtime.event_time import OperatorTime
 from holdfast.runtime.failures import OperatorFailed
 from holdfast.runtime.record_context import RecordContext
-from tests.datastream.sink_engine import _instance
+from tests.datastream.sink_engine import make_instance
 from tests.datastream.test_kafka_sink import CRASHES, _Crash, engine, numbers, sink, staged
 from tests.kafka import Kafka, wait_for
 
@@ -136,4 +136,4 @@ def test_at_least_once_waits_for_the_broker_at_checkpoints_only(kafka: Kafka) ->
 
 
 def _operator() -> Any:
-    return _instance(b"\x80\x04N.", 0, 1, 0, "").operator
+    return make_instance(b"\x80\x04N.").operator

@@ -22,10 +22,6 @@ from holdfast.common import (
 )
 from holdfast.common.watermark_strategy import TimestampAssigner
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.datastream.connectors._kafka_markers import PARTITIONS, Markers
-from holdfast.datastream.connectors._kafka_producing import TransactionalProducer
-from holdfast.datastream.connectors._kafka_sink import TransactionalSinkFunction
-from holdfast.datastream.connectors._kafka_staging import StagedRecords
 from holdfast.datastream.connectors.kafka import (
     DeliveryGuarantee,
     FlinkKafkaProducer,
@@ -37,6 +33,10 @@ from holdfast.datastream.connectors.kafka import (
     ProducerRecord,
     Semantic,
 )
+from holdfast.datastream.connectors.kafka.markers import PARTITIONS, Markers
+from holdfast.datastream.connectors.kafka.producing import TransactionalProducer
+from holdfast.datastream.connectors.kafka.sink import TransactionalSinkFunction
+from holdfast.datastream.connectors.kafka.staging import StagedRecords
 from holdfast.filesystem import MissingFileError
 from holdfast.runtime.failures import OperatorFailed
 from holdfast.testing import EndOfEpoch, LocalExecutor, ScriptedSource
@@ -185,7 +185,7 @@ class _Dying:
 
 @contextmanager
 def crash_within_transaction() -> Iterator[None]:
-    with patch("holdfast.datastream.connectors._kafka_producing.Producer", _Dying):
+    with patch("holdfast.datastream.connectors.kafka.producing.Producer", _Dying):
         yield
 
 
@@ -398,7 +398,7 @@ def test_a_transaction_that_does_not_end_is_named(
     left_open(kafka, markers, "another-sink-8")
     with crash(StagedRecords, "discard", after=False), pytest.raises(_Crash):
         job.epoch(0)
-    monkeypatch.setattr("holdfast.datastream.connectors._kafka_markers.LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("holdfast.datastream.connectors.kafka.markers.LONGEST_WAIT", 0.0)
     with pytest.raises(
         OperatorFailed, match=r"since the transaction of 'another-sink-8' at .*abort"
     ):
@@ -544,7 +544,7 @@ def test_markers_go_when_nobody_needs_them(kafka: Kafka, tmp_path: Path) -> None
 def test_a_topic_that_does_not_exist(
     kafka: Kafka, guarantee: DeliveryGuarantee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.datastream.connectors._kafka_producing._NEW_TOPIC", 0.1)
+    monkeypatch.setattr("holdfast.datastream.connectors.kafka.producing._NEW_TOPIC", 0.1)
     with pytest.raises(Exception, match=r"cannot write to topic 'nowhere'.*create the topic"):
         run([1], sink(kafka, "nowhere", guarantee))
 
@@ -588,7 +588,7 @@ def test_a_broker_that_goes_away_and_comes_back(kafka: Kafka, guarantee: Deliver
 
 
 def test_a_broker_that_is_away(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.datastream.connectors._kafka_producing.PATIENCE", 0.5)
+    monkeypatch.setattr("holdfast.datastream.connectors.kafka.producing.PATIENCE", 0.5)
     away = sink(kafka, "any", DeliveryGuarantee.EXACTLY_ONCE, bootstrap__servers="127.0.0.1:9")
     with pytest.raises(Exception, match="look whether the broker runs"):
         run([1], away)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.datastream.connectors import _kafka_staging as staging
-from holdfast.datastream.connectors._kafka_records import ProducerRecord
-from holdfast.datastream.connectors._kafka_staging import KafkaTransaction, StagedRecords
-from holdfast.datastream.connectors._part_files import FileTransaction, Place
+from holdfast.datastream.connectors.files.part_files import FileTransaction, Place
+from holdfast.datastream.connectors.kafka import staging
+from holdfast.datastream.connectors.kafka.records import ProducerRecord
+from holdfast.datastream.connectors.kafka.staging import KafkaTransaction, StagedRecords
 from holdfast.filesystem import FileSystemError
 
 DATA = st.none() | st.binary(max_size=20)
@@ -39,8 +39,8 @@ def staged(
     for records in epochs:
         transaction = KafkaTransaction("id", FileTransaction(place))
         for record in records:
-            files.add(transaction, record, 0)
-        files.finish(transaction, 0)
+            files.add(transaction, record)
+        files.finish(transaction)
         whole.parts += transaction.staged.parts
     return files, whole
 

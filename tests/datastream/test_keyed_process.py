@@ -217,7 +217,7 @@ class TwoKindsOfOneName(TwoStatesOfOneName):
 @pytest.mark.parametrize("function", [TwoStatesOfOneName(), TwoKindsOfOneName()])
 def test_two_states_of_one_name(env: StreamExecutionEnvironment, function: MapFunction) -> None:
     stream = env.from_collection([1]).key_by(lambda n: n).map(function).name("twice")
-    message = "operator 'twice' has two states of the name 'count'.*give each its own"
+    message = "operator 'twice' has two states with the name 'count'.*give each its own"
     with pytest.raises(UserFunctionError, match=message):
         collect(stream)
 
@@ -243,7 +243,7 @@ def test_asking_for_a_state_again(env: StreamExecutionEnvironment, in_process: E
 
 def test_keyed_state_without_a_key(env: StreamExecutionEnvironment) -> None:
     stream = env.from_collection([(1, 2)]).flat_map(CountWindowAverage()).name("average")
-    message = r"'average' asks for the keyed state 'average'.*not a keyed stream; call key_by"
+    message = r"'average' requests the keyed state 'average'.*not a keyed stream; call key_by"
     with pytest.raises(UserFunctionError, match=message):
         collect(stream)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.cli import main
 from holdfast.common import Configuration, Row, Types, WatermarkStrategy
-from holdfast.common.recovery_options import PICKLED_STATE
+from holdfast.common.options.recovery import PICKLED_STATE
 from holdfast.datastream import (
     DataStream,
     DataStreamUtils,
@@ -30,9 +30,9 @@ from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from holdfast.datastream.window import TumblingEventTimeWindows
 from holdfast.errors import UserFunctionError
 from holdfast.savepoint import KeyedState, Savepoint, SavepointWriter, Timers, compare
-from holdfast.state.key_forms import key_form, thaw_saved
 from holdfast.state.key_groups import key_group
-from holdfast.state.schema_of import schema_of
+from holdfast.state.types.key_forms import key_form, thaw_saved
+from holdfast.state.types.schema_of import schema_of
 from holdfast.testing import EndOfEpoch, LocalExecutor, ScriptedSource, collect
 from tests.lives import Life, live, lives
 
@@ -170,7 +170,7 @@ def environment(directory: Path, savepoint: str | None = None, backend: str = "h
         "state.backend.type": backend,
     }
     if savepoint is not None:
-        settings |= {"execution.state-recovery.path": savepoint, PICKLED_STATE: "true"}
+        settings |= {"execution.state-recovery.path": savepoint, str(PICKLED_STATE): "true"}
     return StreamExecutionEnvironment(Configuration(settings)).set_parallelism(2)
 
 

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from holdfast.datastream import SinkFunction
 from holdfast.datastream.connectors.file_system import RollingPolicy
-from holdfast.graph.nodes import FunctionOperation, Node, Style
+from holdfast.graph.nodes import Node
+from holdfast.graph.operations import SinkOperation
 from holdfast.plan.model import Defaults, Level, Plan, PlannedOperator
-from holdfast.runtime.chain import Chain
 from holdfast.runtime.failures import OperatorFailed
-from holdfast.runtime.job import make_job_code
+from holdfast.runtime.level import LevelOperators
+from holdfast.runtime.worker.job_code import make_job_code
 from holdfast.state.backend import HeapKeyedStateBackend
 from tests.datastream.sink_engine import SinkEngine
 from tests.datastream.test_file_sink import hidden, parts, records, sink
@@ -190,13 +191,13 @@ class ToldOfRounds(Told):
     ("function", "expected"), [(Told(), ["epoch"] * 2), (ToldOfRounds(), ["round", "epoch"])]
 )
 def test_sinks_are_told_where_no_checkpoint_is(function: SinkFunction, expected: list[str]) -> None:
-    node = Node(0, "sink", "sink", FunctionOperation(Style.SINK, function))
+    node = Node(0, "sink", "sink", SinkOperation(function))
     planned = PlannedOperator(node, "sink", 0, 0, 1, 128, (), ())
     level = Level(0, 1, (0,), ())
     plan = Plan("test", {0: planned}, (), (level,), Defaults(1))
     backend = HeapKeyedStateBackend(range(128), 128)
-    chain = Chain(make_job_code("job", plan, ""), level, 0, 0, backend, lambda: 0)
+    operators = LevelOperators(make_job_code("job", plan, ""), level, 0, 0, backend, lambda: 0)
     Told.told.clear()
-    chain.end_epoch(barrier=False)
-    chain.end_epoch()
+    operators.end_epoch(barrier=False)
+    operators.end_epoch()
     assert Told.told == expected

@@ -26,5 +26,5 @@ def test_the_type_of_a_tag():
 
 @pytest.mark.parametrize("tag_id", ["", None, 5])
 def test_a_tag_needs_an_id(tag_id):
-    with pytest.raises(ValueError, match="a side output needs an id, a str that is not empty"):
+    with pytest.raises(ValueError, match="the id of a side output must be a non-empty str"):
         OutputTag(tag_id)

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.datastream import RuntimeContext, SinkFunction, TwoPhaseCommitSinkFunction
+from holdfast.datastream.functions import FunctionInitializationContext, FunctionSnapshotContext
 from holdfast.datastream.functions import TwoPhaseCommitSinkFunction as FromFunctions
+from holdfast.datastream.state import ListStateDescriptor
 from holdfast.runtime.failures import OperatorFailed
 from tests.datastream.sink_engine import Failed, Killed, Lost, SinkEngine
 
@@ -161,19 +163,21 @@ def test_a_failed_run_aborts_what_it_has_begun(world: World) -> None:
 def test_a_failing_abort_does_not_hide_the_failure_of_the_run(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sink = Sink(world)
-    sink._transaction = 7
-    world.committed[7] = []
-    sink.abandon_epoch()
-    assert "Sink could not abort the transaction 7" in caplog.text
-    assert sink._transaction is None
+    job = SinkEngine(Sink(world))
+    job.epoch(1)
+    _, instance = job._living[0]
+    instance.transactions.accept(7, None)
+    world.committed[1] = []
+    instance.abandon()
+    assert "Sink could not abort the transaction 1" in caplog.text
+    assert instance.transactions._open is None
 
 
 def test_nothing_of_a_transaction_is_carried_between_epochs(world: World) -> None:
     job = SinkEngine(Sink(world))
     job.epoch(3)
     _, instance = job._living[0]
-    assert instance.function._transaction is None
+    assert instance.transactions._open is None
     assert pickle.loads(pickle.dumps(instance.function.pending_transactions())) == [0]
 
 
@@ -204,7 +208,7 @@ def test_a_crash_after_the_commit(world: World) -> None:
     job.restart()
     job.epoch(fates=[Lost(), Killed()])
     assert world.visible == [0, 1, 2]
-    assert world.calls.count("commit 0") == 3
+    assert world.calls.count("commit 0") == 4, "once, and in each run of the epoch"
 
 
 def test_recovery_comes_after_open_and_once_per_attempt(world: World) -> None:
@@ -283,9 +287,11 @@ def test_a_failing_recovery_fails_the_job_each_time(world: World) -> None:
     for _ in range(2):
         job.restart()
         world.failures = 1
-        with pytest.raises(ConnectionError, match="away") as raised:
+        with pytest.raises(OperatorFailed, match=r"(?s)away.* in recover_and_commit\(\)") as raised:
             job.epoch()
-        assert raised.value.__notes__ == [
+        cause = raised.value.__cause__
+        assert isinstance(cause, ConnectionError)
+        assert cause.__notes__ == [
             "Sink could not commit the transaction 0 of the checkpoint that the job starts from"
         ]
     world.failures = 0
@@ -293,33 +299,19 @@ def test_a_failing_recovery_fails_the_job_each_time(world: World) -> None:
     assert world.visible == [0]
 
 
-class Timed(Sink):
-    """Reads the time from its world's records."""
-
-    def _now(self) -> int:
-        return TIME[0]
-
-
-TIME = [0]
-
-
-@pytest.fixture
-def now() -> list[int]:
-    TIME[0] = 0
-    return TIME
-
-
 def test_failures_after_the_timeout_can_be_ignored(
-    world: World, now: list[int], caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sink = Timed(world).set_transaction_timeout(1000).ignore_failures_after_transaction_timeout()
+    sink = Sink(world).set_transaction_timeout(1000).ignore_failures_after_transaction_timeout()
     job = SinkEngine(sink)
     job.epoch(1, checkpoint=True)
     job.restart()
-    now[0], world.failures = 1000, 1
-    with pytest.raises(ConnectionError):
+    job.clock.advance(1000)
+    world.failures = 1
+    with pytest.raises(OperatorFailed):
         job.epoch()
-    now[0], world.failures = 1001, 1
+    job.clock.advance(1)
+    world.failures = 1
     job.epoch()
     assert "could not commit the transaction 0, begun 1001 ms ago with a timeout" in caplog.text
     assert world.visible == []
@@ -328,16 +320,14 @@ def test_failures_after_the_timeout_can_be_ignored(
     assert world.visible == [1]
 
 
-def test_a_late_commit_is_warned_of(
-    world: World, now: list[int], caplog: pytest.LogCaptureFixture
-) -> None:
-    sink = Timed(world).set_transaction_timeout(1000).enable_transaction_timeout_warnings(0.5)
+def test_a_late_commit_is_warned_of(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    sink = Sink(world).set_transaction_timeout(1000).enable_transaction_timeout_warnings(0.5)
     job = SinkEngine(sink)
     job.epoch(1, checkpoint=True)
-    now[0] = 500
+    job.clock.advance(500)
     job.epoch(1, checkpoint=True)
     assert not caplog.records
-    now[0] = 1001
+    job.clock.advance(501)
     job.epoch()
     assert "the transaction 1 was committed 501 ms after it was begun" in caplog.text
     assert caplog.records[0].levelno == logging.WARNING
@@ -352,6 +342,89 @@ def test_a_transaction_is_not_none(world: World) -> None:
 
     with pytest.raises(TypeError, match=r"Nothing.begin_transaction returned None"):
         SinkEngine(Nothing(world)).epoch(1)
+
+
+class Overriding(Sink):
+    """Has its own part in everything that a sink is told."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        store = context.get_operator_state_store()
+        self.saved = store.get_list_state(ListStateDescriptor("seen", int))
+        self.seen = sum(self.saved.get())
+
+    def invoke(self, transaction: int, value: Any, context: SinkFunction.Context) -> None:
+        super().invoke(transaction, value, context)
+        self.seen += 1
+
+    def end_epoch(self) -> None:
+        self.world.calls.append(f"epoch {len(self.pending_transactions())}")
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self.saved.update([self.seen])
+        self.world.calls.append(f"snapshot {len(self.pending_transactions())}")
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.world.calls.append(f"complete {len(self.pending_transactions())}")
+
+    def close(self) -> None:
+        self.world.calls.append(f"close {self.seen}")
+
+
+class CallingSuper(Overriding):
+    """As Flink asks for, and earlier versions did."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        TwoPhaseCommitSinkFunction.initialize_state(self, context)
+        super().initialize_state(context)
+
+    def end_epoch(self) -> None:
+        TwoPhaseCommitSinkFunction.end_epoch(self)
+        super().end_epoch()
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        TwoPhaseCommitSinkFunction.snapshot_state(self, context)
+        super().snapshot_state(context)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        TwoPhaseCommitSinkFunction.notify_checkpoint_complete(self, checkpoint_id)
+        super().notify_checkpoint_complete(checkpoint_id)
+
+    def close(self) -> None:
+        TwoPhaseCommitSinkFunction.close(self)
+        super().close()
+
+
+@pytest.mark.parametrize("kind", [Overriding, CallingSuper])
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_sink_may_have_its_own_part_in_everything(
+    world: World, kind: type[Sink], stays: bool
+) -> None:
+    job = SinkEngine(kind(world), stays=stays)
+    job.epoch(2, checkpoint=True)
+    job.epoch(3, checkpoint=True)
+    job.restart()
+    job.epoch(1, checkpoint=True)
+    job.epoch(close=True)
+    assert world.visible == list(range(6))
+    told = [call for call in world.calls if call != "open"]
+    assert told == [
+        *("epoch 0", "snapshot 1", "commit 0", "complete 0", "epoch 0", "snapshot 1"),
+        *("commit 1", "epoch 0", "snapshot 1", "commit 2", "complete 0", "epoch 0", "close 6"),
+    ]
+
+
+def test_a_transaction_that_cannot_be_carried_fails_the_epoch(world: World) -> None:
+    """Otherwise another process would go on without it."""
+
+    class Attached(Sink):
+        def begin_transaction(self) -> Any:
+            transaction: Any = (number for number in ())
+            self.world.open[transaction] = []
+            return transaction
+
+    job = SinkEngine(Attached(world), checkpoints=False)
+    with pytest.raises(OperatorFailed, match="Attached: after pre_commit a transaction must be pi"):
+        job.epoch(1)
 
 
 class Contexts(Sink):

@@ -6,18 +6,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.checkpoint.store import SavedImage
 from holdfast.common import Configuration
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.driver.engine import Engine, PlannedJob
+from holdfast.driver.job.runner import JobRunner
 from holdfast.driver.job_events import Abilities, EpochCommitted, JobEvent, JobStarting, RunEpoch
 from holdfast.driver.outcome import EpochOutcome
-from holdfast.driver.runner import JobRunner
-from holdfast.driver.start import Start
-from holdfast.runtime.protocol import Acknowledgement, EpochTask, StoredState
-from holdfast.state.chain import Chain, FileRef
+from holdfast.runtime.wire.protocol import Acknowledgement, EpochTask, StoredState
 from holdfast.state.errors import StateLookupError
-from holdfast.state.files import StateFile, encode_file
+from holdfast.state.format.files import StateFile, encode_file
+from holdfast.state.format.head import FileRef, Head
 from holdfast.testing import ManualClock
+from tests.driver.job_rules import validate
 from tests.endless import Endless
 
 Place = tuple[int, int]
@@ -56,15 +57,15 @@ class KeepingEngine(Engine):
         self.failing: set[Place] = set()
         self.while_waiting: Callable[[], object] = lambda: None
         self.asked: list[tuple[Any, ...]] = []
-        self.starts: list[Start | None] = []
-        self._heads: dict[Place, Chain] = {}
+        self.starts: list[SavedImage | None] = []
+        self._heads: dict[Place, Head] = {}
         self._barriers: dict[int, int] = {}
         self._stored: list[StoredState] = []
 
     def prepare(self, job: PlannedJob) -> None:
         self.job = job
 
-    def start(self, attempt: int, start: Start | None) -> None:
+    def start(self, attempt: int, start: SavedImage | None) -> None:
         self.starts.append(start)
         self._stored.clear()
         self._heads.clear()
@@ -79,14 +80,14 @@ class KeepingEngine(Engine):
         self.rounds.append(tasks[0])
         failing, self.failing = self.failing, set()
         for task in tasks:
-            for subtask, chain in enumerate(task.chains):
-                self._heads.setdefault((task.level, subtask), chain)
+            for subtask, head in enumerate(task.heads):
+                self._heads.setdefault((task.level, subtask), head)
             if task.checkpoint is not None:
                 self._barriers[task.checkpoint] = task.epoch
         acks = [
             self._ack(task, subtask, (task.level, subtask) in failing)
             for task in tasks
-            for subtask in range(len(task.chains))
+            for subtask in range(len(task.heads))
         ]
         return EpochOutcome(acks, [], [], [], 0.0)
 
@@ -97,7 +98,7 @@ class KeepingEngine(Engine):
             subtask=subtask,
             stamp=f"{task.epoch}-{task.level}-{subtask}",
             consumed={},
-            chain=self._heads[task.level, subtask],
+            head=self._heads[task.level, subtask],
             finished=self.finished,
             saturated=False,
             records_in=0,
@@ -134,7 +135,7 @@ class KeepingEngine(Engine):
 
     def begin_anew(self, place: Place) -> None:
         """Let the next state of a subtask be a base."""
-        self._heads[place] = Chain()
+        self._heads[place] = Head()
 
     def fail_to_store(self, checkpoint: int, place: Place) -> None:
         self._say(checkpoint, place, "disk full")
@@ -184,7 +185,7 @@ class Job:
         event = self.runner.carry_out()
         if event is not None:
             self.runner.tell(event)
-            self.runner.machine.validate()
+            validate(self.runner.machine)
         return event
 
     def round(self, after_ms: int = 0) -> JobEvent:

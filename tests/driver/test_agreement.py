@@ -16,11 +16,11 @@ from holdfast.errors import (
     JobExecutionError,
     UserFunctionError,
 )
-from holdfast.runtime.blocks import Block, Header, Kind
+from holdfast.runtime.epochs.task import FailedRun
 from holdfast.runtime.failures import describe_engine_error
-from holdfast.runtime.log_lines import LogLine
-from holdfast.runtime.protocol import Control, encode
-from holdfast.runtime.task import FailedRun
+from holdfast.runtime.wire.blocks import Block, BlockHeader, Kind
+from holdfast.runtime.wire.protocol import Control, encode
+from holdfast.runtime.worker.log_lines import LogLine
 from holdfast.testing import LocalExecutor
 
 
@@ -123,5 +123,5 @@ def test_who_read_a_run_that_failed_says_so(env: StreamExecutionEnvironment) -> 
 
 
 def last_word_of_a_failed_run(level: int) -> Block:
-    header = Header(Kind.CONTROL, level, 0, -1, level - 1, 0, 0, 0, "failed-run")
+    header = BlockHeader(Kind.CONTROL, level, 0, -1, level - 1, 0, 0, 0, "failed-run")
     return Block(header, encode(Control(failed=True)))

@@ -13,7 +13,7 @@ from holdfast.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from holdfast.datastream import DataStream, ProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.base import Source, SourceReader, SplitRecords
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
-from holdfast.driver.alignment import WatermarkGroups
+from holdfast.driver.watermark_alignment import WatermarkGroups
 from holdfast.errors import JobDefinitionError
 from holdfast.runtime.event_time import StampingTime
 from holdfast.testing import (
@@ -278,7 +278,9 @@ def test_it_is_refused_on_a_stream(env: Any) -> None:
 
 def test_it_is_refused_where_there_are_no_watermarks(env: Any) -> None:
     strategy = WatermarkStrategy.no_watermarks().with_watermark_alignment("group", 1)
-    with pytest.raises(JobDefinitionError, match=r"\(group 'group'\), but it makes no watermarks"):
+    with pytest.raises(
+        JobDefinitionError, match=r"\(group 'group'\), but it generates no watermarks"
+    ):
         env.from_source(NumberSequenceSource(1, 2), strategy)
 
 

@@ -6,11 +6,13 @@ import msgspec
 import pytest
 
 from holdfast.datastream import StreamExecutionEnvironment
-from holdfast.driver.book import FIRST_QUOTA, EpochBook
+from holdfast.driver.epoch_book import EpochBook
+from holdfast.driver.quota import FIRST_QUOTA, Quota
 from holdfast.errors import DisagreementError, InternalError
 from holdfast.plan.model import Plan
-from holdfast.runtime.protocol import Acknowledgement, StoredState
-from holdfast.state.chain import Chain, FileRef
+from holdfast.runtime.network.addresses import Address, Location
+from holdfast.runtime.wire.protocol import Acknowledgement, StoredState
+from holdfast.state.format.head import FileRef, Head
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def plan(env: StreamExecutionEnvironment) -> Plan:
 def ack(
     level: int,
     subtask: int,
-    chain: Chain | None = None,
+    head: Head | None = None,
     finished: bool = False,
     saturated: bool = False,
 ) -> Acknowledgement:
@@ -31,7 +33,7 @@ def ack(
         subtask=subtask,
         stamp=f"{level}-{subtask}",
         consumed={},
-        chain=chain or Chain(),
+        head=head or Head(),
         finished=finished,
         saturated=saturated,
         records_in=level * 10,
@@ -43,9 +45,9 @@ def ack(
     )
 
 
-def chain(*names: str) -> Chain:
+def head(*names: str) -> Head:
     files = tuple(FileRef(name, 5, i - 1, i) for i, name in enumerate(names))
-    return Chain(files, names)
+    return Head(files, names)
 
 
 PLACES = [(0, 0), (1, 0), (1, 1)]
@@ -53,24 +55,35 @@ PLACES = [(0, 0), (1, 0), (1, 1)]
 
 def test_tasks_name_the_heads(plan: Plan) -> None:
     book = EpochBook("job", plan)
-    acks = [ack(*place, chain=chain(f"{place}")) for place in PLACES]
+    acks = [ack(*place, head=head(f"{place}")) for place in PLACES]
     book.accept(0, acks, 0.0, 1.0)
     first, second = book.tasks(1)
-    assert first.chains == (chain("(0, 0)"),)
-    assert second.chains == (chain("(1, 0)"), chain("(1, 1)"))
+    assert first.heads == (head("(0, 0)"),)
+    assert second.heads == (head("(1, 0)"), head("(1, 1)"))
     assert (second.epoch, second.level, second.closing) == (1, 1, False)
+
+
+def test_tasks_say_where_subtasks_live_in_this_attempt(plan: Plan) -> None:
+    book = EpochBook("job", plan)
+    assert [task.homes for task in book.tasks(0)] == [(), ()]
+    home = Location("h1-7", Address(socket="holdfast-socket-0123456789abcdef0123"))
+    acks = [ack(*PLACES[0]), ack(*PLACES[1]), msgspec.structs.replace(ack(*PLACES[2]), home=home)]
+    book.accept(0, acks, 0.0, 1.0)
+    assert [task.homes for task in book.tasks(1)] == [(), (None, home)]
+    book.begin_attempt(1, None)
+    assert [task.homes for task in book.tasks(2)] == [(), ()]
 
 
 def test_files_that_nobody_needs_are_named(plan: Plan) -> None:
     book = EpochBook("job", plan)
     book.accept(
         0,
-        [ack(*place, chain=chain("a", "b")) for place in PLACES[:1]]
+        [ack(*place, head=head("a", "b")) for place in PLACES[:1]]
         + [ack(*place) for place in PLACES[1:]],
         0.0,
         1.0,
     )
-    new = [ack(0, 0, chain=chain("a", "c")), ack(1, 0), ack(1, 1)]
+    new = [ack(0, 0, head=head("a", "c")), ack(1, 0), ack(1, 1)]
     assert book.accept(1, new, 0.0, 1.0)[1] == ["b"]
 
 
@@ -78,7 +91,7 @@ def test_an_acknowledgement_is_missing(plan: Plan) -> None:
     book = EpochBook("job", plan)
     with pytest.raises(InternalError, match=r"no acknowledgement from \[\(1, 1\)\]"):
         book.accept(0, [ack(0, 0), ack(1, 0)], 0.0, 1.0)
-    assert book.chains == [[Chain()], [Chain(), Chain()]]
+    assert book.heads == [[Head()], [Head(), Head()]]
 
 
 def test_a_subtask_acknowledges_twice(plan: Plan) -> None:
@@ -95,7 +108,7 @@ def test_consumers_read_different_runs_of_a_producer(plan: Plan) -> None:
     book = EpochBook("job", plan)
     with pytest.raises(DisagreementError, match="1/1 read run another run of its producer 0/0"):
         book.accept(0, acks, 0.0, 1.0)
-    assert book.chains == EpochBook("job", plan).chains, "nothing was taken over"
+    assert book.heads == EpochBook("job", plan).heads, "nothing was taken over"
 
 
 def test_finished_when_everybody_is(plan: Plan) -> None:
@@ -108,7 +121,7 @@ def test_finished_when_everybody_is(plan: Plan) -> None:
 
 def test_report(plan: Plan) -> None:
     book = EpochBook("job", plan)
-    acks = [ack(*place, chain=chain("f")) for place in PLACES]
+    acks = [ack(*place, head=head("f")) for place in PLACES]
     report, _ = book.accept(3, acks, 100.0, 0.5)
     assert (report.epoch, report.started, report.seconds) == (3, 100.0, 0.5)
     assert (report.read, report.records, report.state_bytes) == (10, 30, 15)
@@ -132,6 +145,27 @@ def test_quota_follows_the_load(plan: Plan, saturated: bool, seconds: float, exp
     assert book.quota == expected
 
 
+@pytest.mark.parametrize(
+    ("saturated", "seconds", "expected"),
+    [
+        pytest.param(False, 0.01, 8, id="no need for more"),
+        pytest.param(True, 0.01, 32, id="much faster than it may be"),
+        pytest.param(True, 0.3, 8, id="long enough"),
+        pytest.param(True, 0.6, 4, id="too long"),
+        pytest.param(False, 60.0, 4, id="too long, whatever is left"),
+    ],
+)
+def test_an_engine_has_a_quota_of_its_own(
+    plan: Plan, saturated: bool, seconds: float, expected: int
+) -> None:
+    book = EpochBook("job", plan, adapts=Quota(first=8, least=1, short=0.1, long=0.5))
+    book.accept(0, [ack(*place, saturated=saturated) for place in PLACES], 0.0, seconds)
+    assert book.quota == expected
+    for epoch in range(1, 5):
+        book.accept(epoch, [ack(*place) for place in PLACES], 0.0, 1.0)
+    assert book.quota == (2 if expected == 32 else 1)
+
+
 def test_watermarks_are_those_of_the_last_epoch_of_this_attempt(plan: Plan) -> None:
     book = EpochBook("job", plan)
     book.accept(0, [ack(*place) for place in PLACES], 0.0, 1.0)
@@ -149,11 +183,11 @@ def test_quota_has_a_bound(plan: Plan) -> None:
 
 def test_a_state_that_was_stored_is_the_head_unless_there_is_a_newer_one(plan: Plan) -> None:
     book = EpochBook("job", plan)
-    assert book.take(StoredState(1, 1, 0, chain("a", "b"))) == []
-    assert book.take(StoredState(2, 1, 0, chain("a", "c", "d"))) == ["b"]
-    assert book.take(StoredState(1, 1, 0, chain("a", "b"))) == []
-    assert book.take(StoredState(3, 1, 0, Chain(), failure="disk full")) == []
-    assert book.chains[1] == [chain("a", "c", "d"), Chain()]
-    acks = [ack(0, 0), ack(1, 0, chain=chain("a", "b")), ack(1, 1)]
+    assert book.take(StoredState(1, 1, 0, head("a", "b"))) == []
+    assert book.take(StoredState(2, 1, 0, head("a", "c", "d"))) == ["b"]
+    assert book.take(StoredState(1, 1, 0, head("a", "b"))) == []
+    assert book.take(StoredState(3, 1, 0, Head(), failure="disk full")) == []
+    assert book.heads[1] == [head("a", "c", "d"), Head()]
+    acks = [ack(0, 0), ack(1, 0, head=head("a", "b")), ack(1, 1)]
     assert book.accept(0, acks, 0.0, 1.0)[1] == []
-    assert book.chains[1][0] == chain("a", "c", "d")
+    assert book.heads[1][0] == head("a", "c", "d")

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.driver.delivery import CollectedRecords
+from holdfast.driver.epochs.delivery import CollectedRecords
 from holdfast.errors import JobExecutionError
 
 #: in seconds, for what happens in another thread

@@ -9,7 +9,8 @@ import pytest
 from holdfast.checkpoint.events import Outcome
 from holdfast.common.job_status import JobStatus
 from holdfast.common.restart_strategy import RestartStrategies
-from holdfast.driver.job import JobMachine
+from holdfast.driver.job.machine import JobMachine
+from holdfast.driver.job.restart_policy import GiveUp, Restart, RestartPolicy, make_policy
 from holdfast.driver.job_events import (
     Abilities,
     ActionFailed,
@@ -46,9 +47,10 @@ from holdfast.driver.job_events import (
     TurnCame,
     Wait,
 )
-from holdfast.driver.restart import GiveUp, Restart, RestartPolicy, make_policy
 from holdfast.errors import InternalError, JobExecutionError
 from holdfast.plan.model import Plan
+from holdfast.printable import counted
+from tests.driver.job_rules import validate
 from tests.driver.plans import planned
 
 RUNNING = ReportStatus(JobStatus.RUNNING)
@@ -63,6 +65,12 @@ BANG = JobExecutionError("bang")
 NARROW, WIDER = planned(1), planned(2)
 #: the delay of the restart policy in these tests
 DELAY = 50
+NO_RESTART = "the restart strategy allows no restart"
+
+
+def restarted(times: int) -> str:
+    """Why a policy with that many restarts gives up."""
+    return f"it was restarted {counted(times, 'time')}, which is the maximum"
 
 
 class Saying(JobExecutionError):
@@ -75,7 +83,7 @@ class Saying(JobExecutionError):
         return hash(str(self))
 
 
-ENDED_BEFORE = Saying("job 'job' has ended before it had another parallelism")
+ENDED_BEFORE = Saying("job 'job' has ended before it was rescaled")
 
 
 class Job:
@@ -92,19 +100,20 @@ class Job:
         policy: RestartPolicy | None = None,
         plan: Plan = NARROW,
         least_slots: int = 1,
+        same_record_limit: int = 0,
     ) -> None:
         abilities = Abilities(reruns, resizes)
         closes = checkpoints or listeners
-        traits = JobTraits("job", checkpoints, closes, abilities, least_slots)
+        traits = JobTraits("job", checkpoints, closes, abilities, least_slots, same_record_limit)
         strategy = RestartStrategies.fixed_delay_restart(restarts, DELAY)
-        self.machine = JobMachine(traits, policy or make_policy(strategy, checkpoints), plan)
+        self.machine = JobMachine(traits, policy or make_policy(strategy), plan)
 
     def tell(self, *events: JobEvent) -> list[JobInstruction]:
         """Tell the machine of events; returns all that it said."""
         said: list[JobInstruction] = []
         for event in events:
             said += self.machine.handle(event)
-            self.machine.validate()
+            validate(self.machine)
         return said
 
     def let_go_well(self) -> list[JobInstruction]:
@@ -461,7 +470,11 @@ def test_the_job_fails_with_the_failure_after_which_the_policy_gives_up() -> Non
     job = waiting(restarts=1)
     job.tell(TimeIsUp(), AttemptStarted(), TurnCame())
     said = job.tell(ActionFailed(BANG, 9), AttemptStopped())
-    assert said == [StopAttempt(), ReportFailure(1, BANG, None), EndJob(Outcome.FAILED, BANG)]
+    assert said == [
+        StopAttempt(),
+        ReportFailure(1, BANG, None, restarted(1)),
+        EndJob(Outcome.FAILED, BANG),
+    ]
     assert job.status is JobStatus.FAILED
 
 
@@ -486,7 +499,7 @@ def test_a_later_start_that_fails_counts_for_the_policy() -> None:
     assert job.tell(AttemptStopped()) == [ReportFailure(1, BANG, DELAY), Wait(DELAY)]
     job.tell(TimeIsUp(), ActionFailed(BANG, 2))
     said = job.tell(AttemptStopped())
-    assert said == [ReportFailure(2, BANG, None), EndJob(Outcome.FAILED, BANG)]
+    assert said == [ReportFailure(2, BANG, None, restarted(2)), EndJob(Outcome.FAILED, BANG)]
 
 
 def test_the_policy_is_asked_once_for_each_attempt_that_failed_with_its_time() -> None:
@@ -685,7 +698,7 @@ def test_a_failure_between_its_checkpoint_and_the_other_plan_ends_a_rescale() ->
 def test_a_failure_that_ends_the_job_answers_a_rescale_with_it() -> None:
     job = leaving(restarts=0)
     said = job.tell(ActionFailed(BOOM, 0), AttemptStopped())[1:]
-    ended = [ReportFailure(0, BOOM, None), EndJob(Outcome.FAILED, BOOM)]
+    ended = [ReportFailure(0, BOOM, None, NO_RESTART), EndJob(Outcome.FAILED, BOOM)]
     assert said == [AnswerRescale(1, BOOM), *ended]
 
 
@@ -717,7 +730,11 @@ def test_a_rescale_is_answered_if_no_attempt_ever_runs_with_the_other_plan() -> 
     job.tell(ActionFailed(BOOM, 0), AttemptStopped(), TimeIsUp(), ActionFailed(BANG, 0))
     said = job.tell(AttemptStopped())
     failed = EndJob(Outcome.FAILED, BANG)
-    assert said == [ReportFailure(2, BANG, None), AnswerRescale(1, ENDED_BEFORE), failed]
+    assert said == [
+        ReportFailure(2, BANG, None, restarted(1)),
+        AnswerRescale(1, ENDED_BEFORE),
+        failed,
+    ]
 
 
 def test_restarts_before_a_rescale_count_after_it() -> None:
@@ -888,7 +905,7 @@ def test_an_impossible_event_is_reported_with_all_that_happened() -> None:
     with pytest.raises(InternalError) as caught:
         job.tell(TimeIsUp())
     assert caught.value.__notes__ == [
-        "What happened to the job, and what it was told to do:\n"
+        "Last events and instructions of the job:\n"
         "JobStarting()\n"
         "StartAttempt(number=0)\n"
         "AttemptStarted(epoch=-1)\n"

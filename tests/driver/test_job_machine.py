@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from hypothesis import settings as hypothesis_settings
@@ -12,7 +13,10 @@ from holdfast.checkpoint.events import Outcome
 from holdfast.common.job_status import JobStatus
 from holdfast.common.restart_strategy import RestartStrategies
 from holdfast.datastream.engines import needed_slots
-from holdfast.driver.job import JobMachine
+from holdfast.driver.job.machine import JobMachine
+from holdfast.driver.job.repeated_failures import place_of
+from holdfast.driver.job.rescaling import fitting
+from holdfast.driver.job.restart_policy import make_policy
 from holdfast.driver.job_events import (
     Abilities,
     Action,
@@ -50,10 +54,9 @@ from holdfast.driver.job_events import (
     TurnCame,
     Wait,
 )
-from holdfast.driver.rescaling import fitting
-from holdfast.driver.restart import make_policy
-from holdfast.errors import JobExecutionError
+from holdfast.errors import JobExecutionError, RepeatedFailureError, UserFunctionError
 from holdfast.plan.model import Plan
+from tests.driver.job_rules import validate
 from tests.driver.plans import planned
 
 TRAITS = st.builds(
@@ -63,6 +66,7 @@ TRAITS = st.builds(
     closes=st.booleans(),
     abilities=st.builds(Abilities, st.booleans(), st.sampled_from([True, True, False])),
     least_slots=st.sampled_from([1, 1, 2, 3]),
+    same_record_limit=st.sampled_from([0, 1, 2, 3]),
 )
 #: mostly things go well, and mostly nothing ends
 SELDOM = st.sampled_from([False] * 14 + [True])
@@ -74,6 +78,8 @@ ENDS = {
     Outcome.FAILED: JobStatus.FAILED,
 }
 FOUR = planned(4, source=2)
+#: failures on two records
+BAD = {record: UserFunctionError("parse", 0, record, "ValueError: bad", "") for record in "xy"}
 #: the delay before each restart
 DELAY = 10
 #: how often an epoch is run in all
@@ -97,6 +103,8 @@ class Attempt:
     closing: bool = False
     failure: BaseException | None = None
     permanent: bool = False
+    #: the record it failed on, and how many checkpoints were complete then
+    record: tuple[str, int] | None = None
     #: the job was being cancelled when it failed
     cancelling: bool = False
     #: the slots that it found, if they were too few
@@ -153,7 +161,7 @@ class Job(RuleBasedStateMachine):
         #: how many actions lie between two disturbances, and how many since the last
         self.patience, self.calm = patience, 0
         strategy = RestartStrategies.fixed_delay_restart(restarts, DELAY)
-        self.it = JobMachine(traits, make_policy(strategy, traits.takes_checkpoints), FOUR)
+        self.it = JobMachine(traits, make_policy(strategy), FOUR)
         self.wanted = self.plan = FOUR
         self.now = 0
         self.action: Action | None = None
@@ -166,6 +174,9 @@ class Job(RuleBasedStateMachine):
         self.cancelled = self.broken = False
         #: all that went wrong
         self.failures: list[BaseException] = []
+        #: how many checkpoints are complete; how often each record failed since
+        self.complete = 0
+        self.bad: Counter[tuple[str, int]] = Counter()
 
     @precondition(lambda self: self.ended)
     @rule(traits=TRAITS, restarts=st.integers(0, 4), patience=st.integers(1, 8))
@@ -224,6 +235,7 @@ class Job(RuleBasedStateMachine):
         # a closing epoch reads nothing, and carries no checkpoint
         finishes, stops = finishes and not epoch.closing, stops and not epoch.closing
         complete = completes and self.traits.takes_checkpoints and not epoch.closing
+        self.complete += complete
         for number, rescale in enumerate(self.rescales):
             if complete and rescale.asks:
                 rescale.complete = True
@@ -260,11 +272,17 @@ class Job(RuleBasedStateMachine):
         self.calm = 0
 
     def fail(self, data: st.DataObject) -> None:
-        attempt, failure = self.attempts[-1], JobExecutionError("it failed")
+        attempt = self.attempts[-1]
+        record = data.draw(st.sampled_from([None, "x", "x", "y"]))
+        failure = JobExecutionError("it failed") if record is None else BAD[record]
         self.failures.append(failure)
         attempt.failure, attempt.permanent = failure, not data.draw(st.integers(0, 3))
         attempt.cancelling = self.cancelled
-        self.do(ActionFailed(failure, self.now, attempt.permanent))
+        if record is not None:
+            attempt.record = record, self.complete
+            self.bad[attempt.record] += 1
+        place = place_of(failure)
+        self.do(ActionFailed(failure, self.now, attempt.permanent, False, place, self.complete))
 
     @precondition(lambda self: self.is_reading and self.traits.takes_checkpoints)
     @rule(data=st.data())
@@ -394,7 +412,7 @@ class Job(RuleBasedStateMachine):
         ended, cut = self.ended, isinstance(self.action, Wait)
         asking = [rescale for rescale in self.rescales if rescale.asks and not rescale.answers]
         instructions = self.it.handle(event)
-        self.it.validate()
+        validate(self.it)
         actions = [instruction for instruction in instructions if isinstance(instruction, Action)]
         match event:
             case CancelRequested():
@@ -425,7 +443,7 @@ class Job(RuleBasedStateMachine):
                 self.status = status
             case ReportFailure(attempt, failure, restart_ms):
                 assert attempt == max(0, len(self.attempts) - 1)
-                assert failure in self.failures
+                assert failure in self.failures or isinstance(failure, RepeatedFailureError)
                 assert restart_ms in (None, DELAY)
             case TakeCheckpoint(request):
                 self.rescales[request].taken = True
@@ -478,11 +496,17 @@ class Job(RuleBasedStateMachine):
                 assert isinstance(self.action, StopAttempt | ChangePlan)
                 assert self.attempts[-1].failure is not None
                 assert not self.attempts[-1].permanent
+                assert not self.is_bad_record()
                 assert self.attempts[0].runs
                 assert self.status is JobStatus.RESTARTING
                 assert ms == DELAY
             case EndJob():
                 self.check_end(action)
+
+    def is_bad_record(self) -> bool:
+        """Whether the attempt failed on a record that has failed too often."""
+        record = self.attempts[-1].record
+        return record is not None and 0 < self.traits.same_record_limit <= self.bad[record]
 
     def check_narrowing(self, plan: Plan, found: int) -> None:
         """A job goes on with fewer slots, from its last checkpoint."""
@@ -564,7 +588,10 @@ class Job(RuleBasedStateMachine):
                 assert failed or not (attempt.stops or self.is_done())
             case Outcome.FAILED:
                 assert order.failure is not None
-                assert order.failure is self.failures[-1]
+                assert order.failure is self.failures[-1] or self.is_bad_record()
+                if isinstance(order.failure, RepeatedFailureError):
+                    assert attempt.record is not None
+                    assert order.failure.record == attempt.record[0]
         assert (order.failure is not None) == (order.outcome is Outcome.FAILED)
         assert self.broken or isinstance(self.action, StopAttempt | ChangePlan | Wait)
 

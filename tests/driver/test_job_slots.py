@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.checkpoint.events import Outcome
 from holdfast.common.job_status import JobStatus
+from holdfast.driver.job.slot_watch import SlotWatch
 from holdfast.driver.job_events import (
     ActionFailed,
     AnswerRescale,
@@ -39,7 +40,6 @@ from holdfast.driver.job_events import (
     TurnCame,
     Wait,
 )
-from holdfast.driver.steady import Steady
 from holdfast.plan.model import Plan
 from tests.driver.plans import planned, widths
 from tests.driver.test_job import BANG, BOOM, CANCELLED, DELAY, RUNNING, Job, Saying, started
@@ -148,18 +148,18 @@ def test_nothing_is_asked_for_twice() -> None:
             {"checkpoints": False},
             2,
             "job 'job' needs 4 task slots and found 2 ('holdfast.slots.wait'); start more "
-            "executors, or take checkpoints, with which a job can go on with fewer",
+            "executors, or take checkpoints, which let a job continue with fewer",
         ),
         (
             {"least_slots": 3},
             2,
-            "job 'job' needs 4 task slots and found 2 ('holdfast.slots.wait'); it goes on with 3 "
+            "job 'job' needs 4 task slots and found 2 ('holdfast.slots.wait'); it continues with 3 "
             "or more ('holdfast.slots.min'); start more executors, or lower that number",
         ),
         (
             {},
             0,
-            "job 'job' needs 4 task slots and found 0 ('holdfast.slots.wait'); it goes on with 1 "
+            "job 'job' needs 4 task slots and found 0 ('holdfast.slots.wait'); it continues with 1 "
             "or more ('holdfast.slots.min'); start more executors, or lower that number",
         ),
         (
@@ -299,13 +299,26 @@ def test_a_job_that_breaks_down_leaves_no_change_open() -> None:
 
 
 def test_slots_count_when_their_number_stays_the_same() -> None:
-    steady = Steady(10)
-    assert [steady.see(4, now) for now in (0, 5, 9, 10)] == [False, False, False, True]
-    assert [steady.see(n, now) for n, now in ((3, 11), (4, 12), (4, 21), (4, 22))] == [
-        False,
-        False,
-        False,
-        True,
+    watch = SlotWatch(10)
+    assert [watch.look(lambda: 4, now) for now in (10, 20)] == [None, 4]
+    assert [watch.look(lambda n=n: n, now) for n, now in ((3, 30), (4, 40), (4, 50))] == [
+        None,
+        None,
+        4,
     ]
-    steady.forget()
-    assert not steady.see(4, 23)
+    assert watch.look(lambda: 4, 60) is None  # a number counts once
+    watch.forget()
+    assert watch.look(lambda: 4, 70) is None
+
+
+def test_slots_are_not_looked_for_all_the_time() -> None:
+    looks = []
+
+    def count() -> int:
+        looks.append(1)
+        return 4
+
+    watch = SlotWatch(10)
+    for now in range(10, 50):
+        watch.look(count, now)
+    assert len(looks) == 4

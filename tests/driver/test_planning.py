@@ -11,7 +11,7 @@ from holdfast.common import WatermarkStrategy
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.base import EpochPlanner
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
-from holdfast.driver.planning import Planners
+from holdfast.driver.epochs.planning import Planners
 from holdfast.testing import LocalExecutor
 
 

@@ -10,7 +10,7 @@ from cloudpickle import dumps, loads
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.base import Source, SourceReader
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
-from holdfast.driver.rescaling import rescaled
+from holdfast.driver.job.rescaling import rescaled
 from holdfast.errors import JobDefinitionError
 from holdfast.plan.model import Defaults, Plan
 from tests.serving import Counts
@@ -70,7 +70,7 @@ def test_by_uid(plan: Plan) -> None:
     ("parallelism", "problem"),
     [
         (200, r"parallelism 200, above its max parallelism\s+128"),
-        ({"nobody": 2}, "no operators of the uids nobody; there are "),
+        ({"nobody": 2}, "no operators with the uids nobody; there are "),
     ],
 )
 def test_what_cannot_be(plan: Plan, parallelism: Any, problem: str) -> None:
@@ -80,7 +80,7 @@ def test_what_cannot_be(plan: Plan, parallelism: Any, problem: str) -> None:
 
 def test_a_source_that_cannot_go_on(plan: Plan) -> None:
     (fixed,) = [op.uid for op in plan.operators.values() if op.name == "Source: fixed"]
-    with pytest.raises(JobDefinitionError, match="Fixed cannot go on with 3 subtasks; leave it"):
+    with pytest.raises(JobDefinitionError, match="Fixed cannot continue with 3 subtasks; leave it"):
         rescaled(plan, {fixed: 3})
 
 

@@ -13,15 +13,16 @@ import pytest
 
 from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.events import CheckpointStatus
+from holdfast.checkpoint.store import SavedImage
 from holdfast.common import Configuration, JobStatus
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.engine import PlannedJob
+from holdfast.driver.job.attempts import Attempts
+from holdfast.driver.job.runner import JobRunner
 from holdfast.driver.job_events import StartAttempt
 from holdfast.driver.outcome import AbandonedError, SlotsMissingError
 from holdfast.driver.reports import attempts_of, checkpoints_of, epochs_of
-from holdfast.driver.runner import JobRunner
-from holdfast.driver.start import Start
 from holdfast.errors import (
     InternalError,
     JobCancelledError,
@@ -31,14 +32,14 @@ from holdfast.errors import (
 )
 from holdfast.plan.model import Plan
 from holdfast.testing import LocalExecutor, ManualClock
-from holdfast.testing.engine import LocalEngine
+from holdfast.testing.engine import ExecutorEngine
 from tests.endless import Endless
 
 #: in seconds, for what happens in another thread
 LONGEST = 60
 
 
-class Engine(LocalEngine):
+class Engine(ExecutorEngine):
     """Fails where a test says so, once."""
 
     def __init__(self) -> None:
@@ -59,7 +60,7 @@ class Engine(LocalEngine):
         self._perhaps_fail("prepare")
         super().prepare(job)
 
-    def start(self, attempt: int, start: Start | None) -> None:
+    def start(self, attempt: int, start: SavedImage | None) -> None:
         self._perhaps_fail("start")
         self.started.append(attempt)
 
@@ -297,7 +298,7 @@ def test_a_job_goes_on_with_fewer_slots_and_back(
     assert (back.cause, back.slots_after) == ("NEW_RESOURCE_AVAILABLE", 2)
     # what was lost was a failure, and that there were too few slots was none
     assert [attempt.failure for attempt in attempts_of(job.history)] == ["lost", None, None, None]
-    told = "job 'running' is to run on 1 instead of 2 task slots (2 are wanted): "
+    told = "job 'running' will run on 1 instead of 2 task slots (2 are wanted): "
     assert f"{told}there are fewer task slots" in caplog.messages
     ended(job)
 
@@ -312,7 +313,7 @@ def until(reached: Callable[[], bool]) -> None:
 def test_a_start_that_waits_for_slots_can_be_cancelled(
     job: JobRunner, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wait(attempt: int, start: Start | None) -> None:
+    def wait(attempt: int, start: SavedImage | None) -> None:
         assert cancelled.wait(LONGEST)
         raise AbandonedError("the job is cancelled")
 
@@ -336,7 +337,7 @@ def test_an_attempt_that_does_not_stop_well_ends_all_the_same(
     job.cancel()
     assert job.over.wait(LONGEST)
     assert job.status is JobStatus.CANCELED
-    assert "job 'running': an attempt did not stop well: busy" in caplog.messages
+    assert "job 'running': an attempt did not stop cleanly: busy" in caplog.messages
 
 
 def test_an_internal_error_has_what_happened_as_a_note(
@@ -344,9 +345,7 @@ def test_an_internal_error_has_what_happened_as_a_note(
 ) -> None:
     job.start()
     job.checkpoint().result(LONGEST)
-    monkeypatch.setattr(
-        JobRunner, "_run_epoch", lambda self, order, checkpoint: StartAttempt(order.epoch)
-    )
+    monkeypatch.setattr(Attempts, "run_epoch", lambda self, order, *_: StartAttempt(order.epoch))
     assert job.over.wait(LONGEST)
     assert isinstance(job.error, InternalError)
     (note,) = job.error.__notes__

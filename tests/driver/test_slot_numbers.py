@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.driver.slot_numbers import assign_numbers
+from holdfast.driver.slots.numbers import assign_numbers
 
 
 def test_in_the_first_attempt_tasks_keep_their_numbers() -> None:

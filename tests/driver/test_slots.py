@@ -10,14 +10,12 @@ from threading import Thread
 import pytest
 from msgspec.structs import replace
 
-from holdfast.driver import slots as module
 from holdfast.driver.outcome import AbandonedError
-from holdfast.driver.rounds import Rounds
-from holdfast.driver.slots import Slots
+from holdfast.driver.slots import attempt_slots as module
+from holdfast.driver.slots.attempt_slots import Slots
+from holdfast.driver.slots.rounds import Rounds
 from holdfast.errors import JobExecutionError
-from holdfast.runtime.blocks import Header, Kind, encode_header
-from holdfast.runtime.peers import connect, listen
-from holdfast.runtime.protocol import Acknowledgement, EpochTask, StoredState
+from holdfast.runtime.network.peers import connect, listen
 from holdfast.runtime.resident.messages import (
     Frame,
     Hello,
@@ -27,7 +25,10 @@ from holdfast.runtime.resident.messages import (
     decode_welcome,
     encode,
 )
-from holdfast.state.chain import Chain
+from holdfast.runtime.wire.blocks import BlockHeader, Kind, encode_header
+from holdfast.runtime.wire.protocol import Acknowledgement, EpochTask, StoredState
+from holdfast.state.format.head import Head
+from tests.spark.witness import until
 
 #: longer than anything here takes, in seconds
 LONG = 60.0
@@ -106,9 +107,23 @@ def test_a_slot_that_waits_for_another_one_to_come_is_not_silent(
         slots.gather(2, LONG, come_late)
         with (
             closing(late[0]),
-            pytest.raises(JobExecutionError, match=r"was silent for"),
+            pytest.raises(JobExecutionError, match=r"sent nothing for"),
         ):
             slots.wait(LONG, nothing, nothing)
+
+
+def test_slots_that_do_not_come_are_counted(make: Callable[[float], Slots]) -> None:
+    with pytest.raises(JobExecutionError, match="only 0 of 2 slots have connected to the driver"):
+        make(LONG).gather(2, 0.0, nothing)
+
+
+def test_slots_that_do_not_find_each_other_are_counted(make: Callable[[float], Slots]) -> None:
+    slots = make(LONG)
+    with closing(hello(slots, 0)), closing(call(slots, 1)):
+        until(lambda: len(slots._slots) == 2)
+        # NB: slot 0 says that it is ready; whether that is heard in time does not matter
+        with pytest.raises(JobExecutionError, match=r"only [01] of 2 slots .* to all others"):
+            slots.gather(2, 0.1, nothing)
 
 
 def test_a_round_that_does_not_end_is_given_up_when_the_job_is_cancelled(
@@ -147,10 +162,8 @@ def test_a_slot_that_comes_back_to_its_host_has_its_number_again() -> None:
 
 def acknowledged(records: int = 0, storing: bool = False) -> Frame:
     """What a subtask says at the end of a round."""
-    ack = Acknowledgement(
-        0, 0, "stamp", {}, Chain(), False, False, records, 0, 0, {}, {}, storing=storing
-    )
-    header = Header(Kind.ACKNOWLEDGEMENT, 1, 0, -1, 0, 0, 0, 0, "stamp")
+    ack = Acknowledgement(0, 0, "stamp", Head(), False, records, 0, 0, {}, {}, storing=storing)
+    header = BlockHeader(Kind.ACKNOWLEDGEMENT, 1, 0, -1, 0, 0, 0, 0, "stamp")
     return Frame(Say.BLOCK, memoryview(encode_header(header)), memoryview(encode(ack)))
 
 
@@ -196,7 +209,7 @@ def test_a_state_that_failed_is_told_at_once() -> None:
 
 def stored(subtask: int, failure: str | None = None) -> Frame:
     """What a slot says when a state is stored, or could not be."""
-    data = encode(StoredState(1, 0, subtask, Chain(), failure))
+    data = encode(StoredState(1, 0, subtask, Head(), failure))
     return Frame(Say.STORED, memoryview(b""), memoryview(data))
 
 

@@ -13,14 +13,14 @@ from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.events import CheckpointStatus, WriteMetadata
 from holdfast.checkpoint.metadata import CheckpointMetadata, LevelImage, OperatorImage
 from holdfast.common import JobStatus
+from holdfast.driver.checkpoints.storing import PendingCheckpoint
 from holdfast.driver.job_events import ActionFailed, EpochCommitted
 from holdfast.driver.reports import checkpoints_of
-from holdfast.driver.storing import PendingCheckpoint
 from holdfast.errors import JobExecutionError
-from holdfast.runtime.protocol import StoredState
-from holdfast.state.catalog import SavedState
-from holdfast.state.chain import Chain
+from holdfast.runtime.wire.protocol import StoredState
 from holdfast.state.errors import StateLookupError
+from holdfast.state.format.catalog import SavedState
+from holdfast.state.format.head import Head
 from tests.driver.keeping import FIRST, PLACES, SECOND, SOURCE, Job
 
 TOLERANT = "execution.checkpointing.tolerable-failed-checkpoints"
@@ -74,8 +74,8 @@ def test_a_checkpoint_is_complete_when_all_have_stored_their_state(job: Job) -> 
     assert job.completed == [1]
     metadata = job.runner.checkpoints.store.read(1)
     assert metadata.epoch == 1
-    assert [chain.until for level in metadata.levels for chain in level.chains] == [1, 1, 1]
-    assert job.runner.book.chains == [list(level.chains) for level in metadata.levels]
+    assert [head.until for level in metadata.levels for head in level.heads] == [1, 1, 1]
+    assert job.runner.book.heads == [list(level.heads) for level in metadata.levels]
 
 
 def test_listeners_hear_of_it_with_the_next_round(job: Job) -> None:
@@ -110,7 +110,7 @@ def test_a_subtask_that_had_nothing_to_store_is_not_waited_for(
     job.engine.store(2, FIRST)
     job.round()
     levels = job.runner.checkpoints.store.read(2).levels
-    assert [chain.until for level in levels for chain in level.chains] == [1, 3, 1]
+    assert [head.until for level in levels for head in level.heads] == [1, 3, 1]
 
 
 def test_no_second_one_begins_while_there_is_no_room(job: Job) -> None:
@@ -144,6 +144,28 @@ def test_one_that_is_complete_before_an_older_one_replaces_it(make: MakeJob) -> 
     job.round()
     assert failures(job) == {1: "checkpoint 2 was completed before it", 2: None}
     assert (job.told.completed, job.told.aborted) == ((2,), (1,))
+
+
+def test_files_that_cannot_be_deleted_fail_nothing_and_go_with_the_next_checkpoint(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(path: str) -> None:
+        raise OSError(f"the storage is away: {path}")
+
+    for checkpoint in (1, 2, 3):
+        assert job.checkpoint() == checkpoint
+        for place in PLACES:
+            job.engine.begin_anew(place)
+        job.engine.store(checkpoint)
+        with monkeypatch.context() as patched:
+            if checkpoint == 2:
+                patched.setattr(job.runner.checkpoints.store.files, "delete", refuse)
+            assert isinstance(job.round(), EpochCommitted)
+        assert job.completed == [[1], [1, 2], [3]][checkpoint - 1]
+    assert failures(job) == {1: None, 2: None, 3: None}
+    assert left(job) == names(3)
+    warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert [line.endswith("; the next checkpoint will try again") for line in warned] == [True]
 
 
 def test_the_minimum_pause_begins_with_the_completion(make: MakeJob) -> None:
@@ -218,15 +240,15 @@ def test_a_late_state_is_the_head_of_the_next_one(make: MakeJob) -> None:
     job.engine.store(1)
     job.round()
     assert job.completed == []
-    assert [chain.until for level in job.runner.book.chains for chain in level] == [1, 1, 1]
+    assert [head.until for level in job.runner.book.heads for head in level] == [1, 1, 1]
     job.engine.store(2)
     job.round()
     assert job.completed == [2]
     assert {1, 2} == {
         ref.until
         for level in job.runner.checkpoints.store.read(2).levels
-        for chain in level.chains
-        for ref in chain.files
+        for head in level.heads
+        for ref in head.files
     }
 
 
@@ -451,7 +473,7 @@ def test_files_of_arrived_states_stay_until_their_checkpoint_ends(make: MakeJob)
     job.engine.store(3, SOURCE)
     job.round()
     assert job.completed == [3]
-    of_first = job.runner.checkpoints.store.read(3).levels[1].chains[0]
+    of_first = job.runner.checkpoints.store.read(3).levels[1].heads[0]
     assert [ref.until for ref in of_first.files] == [1, 2, 3]
     assert {ref.name for ref in of_first.files} <= job.engine.files
 
@@ -572,19 +594,19 @@ def test_a_query_goes_to_the_subtask_that_has_the_key(job: Job) -> None:
 def test_what_is_pickled_is_known_when_it_is_written() -> None:
     saved = SavedState("names", "value", (None,))
     image = OperatorImage("op", "map", 1, 128, 0, states=(saved,))
-    chain = Chain()
+    head = Head()
     metadata = CheckpointMetadata(
         id=1,
         timestamp=0,
         epoch=3,
         job_name="job",
         savepoint=False,
-        levels=(LevelImage(1, (chain,)),),
+        levels=(LevelImage(1, (head,)),),
         operators={"uid": image, "other": image},
         spark={},
     )
     pending = PendingCheckpoint(WriteMetadata(1, 3, None, True), metadata, (), {(0, 0)})
-    pending.take(StoredState(1, 0, 0, chain, pickled=(("uid", "names", False),)))
+    pending.take(StoredState(1, 0, 0, head, pickled=(("uid", "names", False),)))
     found = pending.metadata().operators
     assert [state.pickled for state in found["uid"].states] == [True]
     assert [state.pickled for state in found["other"].states] == [False]

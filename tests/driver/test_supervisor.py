@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from holdfast.driver.supervisor import Steps, supervise
+from holdfast.driver.job.supervisor import Steps, supervise
 
 #: in seconds, for what happens in another thread
 LONGEST = 30

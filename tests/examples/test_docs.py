@@ -20,7 +20,10 @@ from click.testing import CliRunner
 from holdfast.cli import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: its blocks are cells of one notebook: see test_notebook_page.py
+NOTEBOOK = ROOT / "docs" / "notebooks.md"
+DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page != NOTEBOOK]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```\n"
     r"(?:\n(?:(?!```)[^\n]+\n\n)?```text\n(?P<output>.*?)^```\n)?",

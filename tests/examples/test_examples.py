@@ -150,7 +150,7 @@ def run(path, monkeypatch, *arguments):
 
 
 def in_process():
-    programs = (path for path in EXAMPLES.glob("*.py") if path.stem not in ELSEWHERE)
+    programs = (path for path in EXAMPLES.glob("[!_]*.py") if path.stem not in ELSEWHERE)
     return sorted(path for path in programs if path != DEMO)
 
 
@@ -221,7 +221,7 @@ def test_every_expectation_is_of_an_example():
     assert all((EXAMPLES / f"{name}.py").exists() for name in ELSEWHERE)
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("[!_]*.py")), ids=lambda path: path.stem)
 def test_every_example_says_what_it_shows(path):
     lines = path.read_text().splitlines()
     assert lines[0].startswith('"""')

@@ -1,12 +1,15 @@
-"""The pictures in the documentation are those of the plans."""
+"""The pictures in the documentation: plans are up to date, and those of the web UI are there."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from scripts.draw_plans import FOLDER, PICTURES, ROOT, draw
+
+SHOWN = re.compile(r'(?:src|srcset)="([^":]+)"')
 
 
 @pytest.mark.parametrize("name", sorted(PICTURES))
@@ -23,3 +26,12 @@ def test_there_are_no_others() -> None:
 def test_every_picture_is_in_a_page() -> None:
     pages = "".join(path.read_text() for path in Path(ROOT / "docs").rglob("*.md"))
     assert [name for name in PICTURES if f"plans/{name}.svg" not in pages] == []
+
+
+def test_every_picture_of_the_web_ui_is_there_and_used() -> None:
+    used: set[Path] = set()
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        used |= {(page.parent / name).resolve() for name in SHOWN.findall(page.read_text())}
+    assert used == set((ROOT / "docs" / "images").iterdir())
+    # in a clone, and in the source distribution, they are for everybody
+    assert all(path.stat().st_size < 400_000 for path in used)

@@ -107,6 +107,8 @@ def test_links_to_files_become_links_to_pages() -> None:
         "[`examples/orders`](examples/orders.md) [d](https://host/x.md)\n"
         "```sh\n[e](docs/concepts.md)\n```\n"
     )
+    shown = '<img alt="x" src="docs/plans/orders.svg"> <img src="https://host/docs/x.png">'
+    assert with_links_to_pages(shown, "README.md", pages()) == shown.replace('"docs/', '"')
     inner = with_links_to_pages("[x](../testing.md)", "docs/internals/epoch.md", pages())
     assert inner == "[x](../testing.md)"
 

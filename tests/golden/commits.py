@@ -9,15 +9,17 @@ code runs them when the files are made.
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.common import Configuration
 from holdfast.datastream import DataStream, StreamExecutionEnvironment
-from holdfast.state import heap, rocksdb
 from holdfast.testing import LocalExecutor
 from tests.golden import program, timed
 
@@ -30,7 +32,7 @@ SAVEPOINT = "savepoint"
 #: records of a source subtask in the first epoch, and in each epoch after it: a large base, and
 #: small deltas behind it
 _FIRST, _NEXT = 32, 4
-#: a new base is written after so many deltas, so that there are chains of every kind: RocksDB's has
+#: a new base is written after so many deltas, so that there are heads of every kind: RocksDB's has
 #: a second base on the tables of the first one
 _MOST_DELTAS = 3
 
@@ -62,7 +64,11 @@ def job(
 
 def make(target: Path, backend: str) -> None:
     """Run the job halfway, and keep a savepoint and the last checkpoint of it."""
+    rocksdb = _module(
+        "holdfast.state.backends.rocksdb.backend", "holdfast.state.backends.rocksdb.backend"
+    )
     rocksdb._MOST_DELTAS = _MOST_DELTAS
+    heap = _module("holdfast.state.backends.heap", "holdfast.state.backends.heap")
     heap.files_to_fold = _files_to_fold
     shutil.rmtree(target, ignore_errors=True)
     with tempfile.TemporaryDirectory() as temporary:
@@ -89,3 +95,11 @@ def checkpoint_of(folder: Path) -> Path:
     """The one checkpoint in a folder of golden files."""
     (found,) = (folder / program.JOB).glob("chk-*")
     return found
+
+
+def _module(*names: str) -> Any:
+    """Return the first module that there is: old commits have others."""
+    for name in names:
+        with suppress(ModuleNotFoundError):
+            return importlib.import_module(name)
+    raise ModuleNotFoundError(names)

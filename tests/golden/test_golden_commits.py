@@ -228,7 +228,7 @@ def test_times_of_access_are_read(folder: Path, image: str) -> None:
 
 
 def test_the_files_are_those_of_405c46d() -> None:
-    """That code wrote no names into the headers of state files, and three fields of a chain."""
+    """That code wrote no names into the headers of state files, and three fields of a head."""
     files = list((COMMITS / "405c46d").rglob("*.state"))
     assert files
     for file in files:
@@ -237,16 +237,16 @@ def test_the_files_are_those_of_405c46d() -> None:
         assert len(msgspec.msgpack.decode(data[28 : 28 + length])) == 2, file
     for file in (COMMITS / "405c46d").rglob("_metadata"):
         metadata = msgspec.msgpack.decode(file.read_bytes()[16:-4])
-        chains = [chain for level in metadata["levels"] for chain in level["chains"]]
-        assert {len(chain) for chain in chains} == {3}, file
+        heads = [head for level in metadata["levels"] for head in level["chains"]]
+        assert {len(head) for head in heads} == {3}, file
 
 
 @pytest.mark.parametrize("image", IMAGES)
 def test_there_are_bases_with_deltas_and_with_shared_tables(folder: Path, image: str) -> None:
     levels = read(folder, image).image.metadata.levels
-    chains = [chain for level in levels for chain in level.chains]
-    assert all(len(chain.files) > 1 for chain in chains)
-    tables = {len(chain.tables) for chain in chains}
+    heads = [head for level in levels for head in level.heads]
+    assert all(len(head.files) > 1 for head in heads)
+    tables = {len(head.tables) for head in heads}
     if folder.name == "hashmap":
         assert tables == {0}
     else:

@@ -11,10 +11,10 @@ import pytest
 
 import holdfast
 from holdfast.common.typeinfo import Types, type_info_of
-from holdfast.state.plain_values import plain_values
-from holdfast.state.schema import describe
-from holdfast.state.schema_of import schema_of
-from holdfast.state.serializers import Codec
+from holdfast.state.types.plain_values import plain_values
+from holdfast.state.types.schema import describe
+from holdfast.state.types.schema_of import schema_of
+from holdfast.state.types.serializers import Codec
 from tests.golden.make import TYPE_FILES
 from tests.golden.types import EVOLVED, TYPES, SavedTypes
 from tests.state.type_strategies import exactly

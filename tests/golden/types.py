@@ -20,10 +20,10 @@ from holdfast.common import Instant, Row, Types
 from holdfast.common.serializer import TypeSerializer
 from holdfast.common.typeinfo import LocalTimeTypeInfo, type_info_of
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.state.backend import Chain, HeapKeyedStateBackend, KeyContext
-from holdfast.state.chain import FileRef
-from holdfast.state.files import Section
-from holdfast.state.interface import read_file
+from holdfast.state.backend import Head, HeapKeyedStateBackend, KeyContext
+from holdfast.state.format.files import Section
+from holdfast.state.format.head import FileRef
+from holdfast.state.format.stored_files import read_file
 from holdfast.testing.storage import MemoryStateStorage
 
 OPERATOR = "types"
@@ -249,8 +249,8 @@ def write_types() -> bytes:
         state: Any = backend.keyed_state(OPERATOR, _descriptor(name, declared), keys)
         for keys.key, value in enumerate(values):
             state.update(value)
-    chain = backend.persist(storage, "types", 0)
-    return storage.read(chain.files[0].name)
+    head = backend.persist(storage, "types", 0)
+    return storage.read(head.files[0].name)
 
 
 class SavedTypes:
@@ -264,7 +264,7 @@ class SavedTypes:
     def read(self, name: str, declared: Any) -> list[Any]:
         """Return the values of a state, under that type."""
         backend = _backend()
-        backend.restore(self._storage, Chain((self._ref,), ("types",)))
+        backend.restore(self._storage, Head((self._ref,), ("types",)))
         backend.keyed_state(OPERATOR, _descriptor(name, declared), KeyContext())
         entries = {key: value for key, _, value in backend.entries(OPERATOR, name)}
         return [entries[key] for key in sorted(entries)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.graph.graph import Graph
-from holdfast.graph.nodes import Edge, FunctionOperation, Node, SourceOperation, Style
+from holdfast.graph.nodes import Edge, Node
+from holdfast.graph.operations import MapOperation, SourceOperation
 from holdfast.graph.uids import assign_uids
 
 SOURCE = SourceOperation(None)
-MAP = FunctionOperation(Style.MAP, abs)
+MAP = MapOperation(abs)
 
 
 def chain(*kinds: str) -> list[Node]:

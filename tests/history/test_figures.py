@@ -8,8 +8,8 @@ import pytest
 from holdfast.history.events import SubtaskFigures
 from holdfast.history.figures import Epoch, Stored, checkpoint_parts, figures_after
 from holdfast.plan.vertices import Input, JobGraph, Operator, Vertex
-from holdfast.runtime.protocol import Acknowledgement, Flow, StoredState
-from holdfast.state.chain import Chain, FileRef
+from holdfast.runtime.wire.protocol import Acknowledgement, Flow, StoredState
+from holdfast.state.format.head import FileRef, Head
 
 
 def operator(number: int, source: bool = False) -> Operator:
@@ -35,7 +35,7 @@ NOTHING = {one.id: [SubtaskFigures()] for one in GRAPH.vertices}
 def ack(level: int, began: float, seconds: dict[str, float], **more: object) -> Acknowledgement:
     known = {
         "consumed": {},
-        "chain": Chain((FileRef(f"f{level}", 100, -1, 0),), ("s",)),
+        "head": Head((FileRef(f"f{level}", 100, -1, 0),), ("s",)),
         "finished": False,
         "saturated": False,
         "records_in": 0,
@@ -154,8 +154,8 @@ def test_what_is_stored_after_the_barrier_has_its_own_figures() -> None:
     ran = Epoch(100.0, 1.0, acks)
     parts = checkpoint_parts(GRAPH, ran, 99_000, set())
     assert parts["a"] == parts["b"] == [None]
-    chain = Chain((FileRef("base", 70, -1, 0), FileRef("delta", 5, 0, 1)), ("s", "t"))
-    state = StoredState(1, 0, 0, chain, stored=104_000, seconds=3.5)
+    head = Head((FileRef("base", 70, -1, 0), FileRef("delta", 5, 0, 1)), ("s", "t"))
+    state = StoredState(1, 0, 0, head, stored=104_000, seconds=3.5)
     parts = checkpoint_parts(GRAPH, ran, 99_000, set(), {(0, 0): Stored(state, 5)})
     (a,), (b,), (c,) = parts["a"], parts["b"], parts["c"]
     assert a is not None

@@ -20,12 +20,14 @@ from holdfast.history.events import (
     EpochEnded,
     Event,
     JobBegan,
+    PointSeen,
     RescaleSeen,
     StateLoaded,
     StatusChanged,
     SubtaskCheckpoint,
     SubtaskFigures,
     SubtasksSeen,
+    VertexPoint,
     VertexRescale,
 )
 from holdfast.history.job import JobHistory
@@ -54,6 +56,10 @@ EVENTS: list[Event] = [
     SubtasksSeen(5, {"v": [SubtaskFigures(records_in=3, watermark=-7)]}, {"uid": {"0": {"m": 1}}}),
     RescaleSeen(1, "RECOVERABLE_FAILOVER", 5, 4, 4, 2, {"v": VertexRescale("Map", 4, 4, 2)}),
     RescaleSeen(2, "UPDATE_REQUIREMENT", 5, 2, 2, 2, {}, 9, "EXCEPTION_OCCURRED", "no"),
+    PointSeen(7, 5, 2.0, 1.5, {"v": VertexPoint(2.0, 1.5, 300, 0, 60)}, 200, 1000, 4, 1),
+    PointSeen(
+        9, 2, metrics={"uid": {"total": 7, "sizes": (2, 7, 3, 4), "none": (0, 0, None, None)}}
+    ),
     AttemptFailed(0, 6, "ValueError", "no", "trace\n<b>", "Map", 1),
 ]
 
@@ -193,7 +199,7 @@ def test_a_place_that_cannot_be_written_is_a_warning(
 ) -> None:
     (tmp_path / "history").write_text("in the way")
     write(tmp_path / "history" / "x", EVENTS)
-    assert "the history of the job is not kept" in caplog.text
+    assert "the history of the job is not recorded" in caplog.text
 
 
 def test_a_pipe_in_the_place_of_a_history_does_not_block(path: Path) -> None:

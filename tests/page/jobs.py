@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from holdfast.datastream.functions import (
 from holdfast.datastream.state import MapStateDescriptor, ValueStateDescriptor
 
 LARGE: OutputTag = OutputTag("large")
+log = logging.getLogger("shop.orders")
 
 
 class Trouble:
@@ -41,12 +43,15 @@ class Counts(KeyedProcessFunction, CheckpointedFunction):
     def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", int))
         self.last = runtime_context.get_map_state(MapStateDescriptor("last", str, int))
+        self.orders = runtime_context.get_metrics_group().counter("orders")
+        self.numbers = runtime_context.get_metrics_group().distribution("numbers")
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
         pass
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         if self._trouble.locked.exists():
+            log.error("no <i>ledger</i>")
             raise RuntimeError("the ledger is locked")
 
     def process_element(self, value: Any, ctx: Any) -> Iterable[Any]:
@@ -56,6 +61,8 @@ class Counts(KeyedProcessFunction, CheckpointedFunction):
         count = (self.count.value() or 0) + 1
         self.count.update(count)
         self.last.put("order", value[1])
+        self.orders.inc()
+        self.numbers.update(value[1])
         if value[1] % 5 == 0:
             yield LARGE, value
         yield value[0], count

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from holdfast.common import JobStatus
+from holdfast.filesystem.local import LOCAL
 from holdfast.history.events import EpochEnded
-from holdfast.history.journal import SUFFIX, Journal
+from holdfast.history.journal import SUFFIX, Journal, open_journal
 from holdfast.rest.site import Files
+from holdfast.runtime.worker.log_lines import LogLine
 from tests.page.conftest import OpenPage, expect, keep
 from tests.page.jobs import Trouble, finite, orders
 from tests.page.reverse_proxy import below
 from tests.serving import JOB_ID, LocalJob, checkpoints_in, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 NAME = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
@@ -102,6 +110,8 @@ def test_the_plan_is_a_graph_with_figures(open_page: OpenPage, url: str, job: Lo
     subtasks = page.get_by_role("region", name="Subtasks").locator("tbody tr")
     subtasks.first.wait_for()
     assert subtasks.count() == 2
+    sink = page.get_by_role("button", name=re.compile("^Largest"))
+    assert re.search(r"wrote [1-9]", sink.inner_text())
     keep(page, "plan")
     was = [box.element_handle(), box.inner_text()]
     job.run.epoch(200)
@@ -117,7 +127,7 @@ def test_the_engine_and_why_it_is_that_one(open_page: OpenPage, url: str) -> Non
 
 
 def test_epochs_over_time(open_page: OpenPage, url: str, job: LocalJob) -> None:
-    page = open_page(tab(url, "epochs"))
+    page = open_page(tab(url, "epochs"), viewport={"width": 1400, "height": 900})
     last = job.history.epochs[-1].epoch
     table = page.get_by_role("region", name="Epochs")
     table.get_by_role("cell", name=str(last), exact=True).wait_for()
@@ -128,8 +138,67 @@ def test_epochs_over_time(open_page: OpenPage, url: str, job: LocalJob) -> None:
     page.keyboard.press("ArrowLeft")
     expect(page, re.compile(rf"epoch {last + 1} · .*1 trigger .*2 load .*6 persist"), ".detail")
     legend = page.locator(".legend li").all_text_contents()
-    assert (legend[0], legend[2], legend[-2]) == ("1 trigger", "3 notify", "10 commit")
+    assert [text.split()[0] for text in legend[:-1]] == [str(n) for n in range(1, 11)]
+    room = page.get_by_role("region", name="Epochs")
+    assert room.evaluate("(box) => box.scrollWidth - box.clientWidth") <= 0  # nothing is cut off
     keep(page, "epochs")
+
+
+def test_figures_over_time(open_page: OpenPage, url: str, job: LocalJob) -> None:
+    """Charts of the job, of its vertices, and of the metrics of functions."""
+    job.run.epoch()
+    job.recorder.measure()
+    page = open_page(tab(url, "series"))
+    chart = page.get_by_role("img", name=re.compile("^Records per second"))
+    chart.wait_for()
+    before = len(job.history.series.points)
+    job.run.epoch()
+    job.recorder.measure()
+    page.get_by_role("img", name=f"Records per second, {before + 1} points").wait_for()
+    chart.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page, re.compile(r" · read [\d.]+k?/s"), ".axis")
+    expect(page, re.compile(r" · Counts [\d.]+k?/s"), ".axis")
+    for name in ("Watermark", "Back pressure", "Busy", "Checkpoint duration", "Size of the state"):
+        assert page.get_by_role("img", name=re.compile(f"^{name}")).count() == 1
+    section = page.locator("section", has_text="Metrics of Counts")
+    orders = sum(one["orders"] for one in job.history.subtasks.metrics["counts"].values())
+    expect(page, f"orders: {orders}", "figcaption")
+    assert section.get_by_role("img", name=re.compile("^numbers: mean of")).count() == 1
+    keep(page, "metrics")
+    page.get_by_role("button", name="15 minutes").click()
+    page.locator("button[aria-pressed=true]", has_text="15 minutes").wait_for()
+    chart.wait_for()
+
+
+def test_metrics_of_functions_by_subtask(open_page: OpenPage, url: str, job: LocalJob) -> None:
+    page = open_page(tab(url, "plan"))
+    page.get_by_role("button", name=re.compile("^Counts")).click()
+    rows = page.get_by_role("region", name="Metrics of functions").locator("tbody tr")
+    rows.first.wait_for()
+    names = rows.locator("code").all_inner_texts()
+    assert names == ["numbers", "orders"]
+
+
+def test_logs_by_operator_and_level(open_page: OpenPage, url: str, job: LocalJob) -> None:
+    text = "<b>bold</b> news"
+    for level, operator in ((logging.INFO, "parsed"), (logging.ERROR, "parsed"), (30, "Counts")):
+        said = LogLine("shop", level, text, "", operator, 1, 1.0, "a.py", 7, "f", "Main", 42, "h")
+        job.logs.add(said, attempt=1)
+    page = open_page(tab(url, "logs"))
+    lines = page.get_by_role("region", name="Log lines").locator("li")
+    lines.nth(2).wait_for()
+    assert "<b>bold</b> news" in lines.first.inner_text()
+    keep(page, "logs")
+    page.get_by_label("From level").select_option("WARNING")
+    page.wait_for_function("() => document.querySelectorAll('.log li').length === 2")
+    page.get_by_label("Operator").select_option("Counts")
+    page.wait_for_function("() => document.querySelectorAll('.log li').length === 1")
+    assert "Counts #1" in lines.first.inner_text()
+    # a new one comes by itself
+    job.logs.add(msgspec.structs.replace(said, message="the last one"), attempt=1)
+    job.run.epoch()
+    lines.get_by_text("the last one").wait_for()
 
 
 def test_a_checkpoint_fails_and_the_next_one_is_complete(
@@ -222,20 +291,61 @@ def test_a_look_into_state(open_page: OpenPage, url: str, job: LocalJob) -> None
     keep(page, "state")
 
 
+def test_entries_of_a_state_page_by_page(open_page: OpenPage, url: str, job: LocalJob) -> None:
+    page = open_page(tab(url, "states"))
+    section = page.locator("section", has=page.get_by_role("heading", name="Entries"))
+    section.get_by_label("Entries of").select_option(label="Counts: count")
+    # ten keys are one page; a page of three shows how one turns over
+    page.route("**/state/entries?*", lambda route: route.continue_(url=three_rows(route)))
+    section.get_by_role("button", name="Show entries").click()
+    rows = section.get_by_role("region", name="Entries").locator("tbody tr")
+    found = []
+    for number in range(1, 5):
+        section.get_by_text(f"Page {number}.").wait_for()
+        found += rows.all_inner_texts()
+        if number < 4:
+            section.get_by_role("button", name="Next").click()
+    assert section.get_by_role("button", name="Next").is_disabled()
+    assert sorted(row.split("\t")[0] for row in found) == [f'"customer-{n}"' for n in range(10)]
+    section.get_by_role("button", name="Previous").click()
+    section.get_by_text("Page 3.").wait_for()
+    assert rows.all_inner_texts() == found[6:9]
+    keep(page, "entries")
+
+
+def three_rows(route: Route) -> str:
+    return route.request.url.replace("rows=50", "rows=3")
+
+
 def test_settings_without_secrets(open_page: OpenPage, url: str) -> None:
     page = open_page(tab(url, "configuration"))
     page.get_by_label("Show those with").fill("secret")
     rows = page.get_by_role("region", name="Settings").locator("tbody tr")
     rows.first.wait_for()
     assert rows.count() == 1
+    assert "the program" in rows.first.inner_text()
     assert "hush" not in page.content()
+    page.get_by_label("Show those with").fill("checkpointing.mode")
+    rows.get_by_text("EXACTLY_ONCE").wait_for()
+    assert "default" in rows.first.inner_text()
+    page.get_by_label("From").select_option("program")
+    rows.first.wait_for(state="detached")
     keep(page, "configuration")
 
 
 def test_on_a_phone_only_tables_scroll_sideways(open_page: OpenPage, url: str) -> None:
     size = {"width": 390, "height": 800}
     page = open_page(tab(url, "plan"), viewport=size, color_scheme="dark", has_touch=True)
-    for name in ("Plan", "Epochs", "Checkpoints", "Exceptions", "State", "Configuration"):
+    for name in (
+        "Plan",
+        "Metrics",
+        "Logs",
+        "Epochs",
+        "Checkpoints",
+        "Exceptions",
+        "State",
+        "Configuration",
+    ):
         page.get_by_role("link", name=re.compile(f"^{name}")).click()
         page.locator(".tab section, .tab .plan").first.wait_for()
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -252,6 +362,24 @@ def test_dark_is_dark(open_page: OpenPage, url: str) -> None:
         grounds[scheme] = sum(map(int, re.findall(r"\d+", colour)[:3]))
         keep(page, f"plan-{scheme}")
     assert grounds["dark"] < 150 < 600 < grounds["light"]
+
+
+TIMES = """async () => {
+    const { time } = await import("./format.js");
+    const now = new Date();
+    const noon = (days) => {
+        const day = new Date(now.getFullYear(), now.getMonth(), now.getDate() - days, 12);
+        return time(day.getTime());
+    };
+    return [noon(0), noon(1), noon(400)];
+}"""
+
+
+def test_a_time_of_another_day_has_its_date(open_page: OpenPage, url: str) -> None:
+    today, yesterday, long_ago = open_page(url, locale="en").evaluate(TIMES)
+    assert today == "12:00:00"
+    assert re.fullmatch(r"[A-Z][a-z]{2} \d{1,2}, \d{4}, 12:00:00", yesterday)
+    assert yesterday != long_ago
 
 
 LAYOUT = """async ([nodes, vertical]) => {
@@ -350,8 +478,10 @@ def test_cancelling_is_asked_about_first(
 
 
 def test_stopping_too_and_it_leaves_a_savepoint(
-    open_page: OpenPage, another: LocalJob, runtime_directory: Path
+    open_page: OpenPage, another: LocalJob, runtime_directory: Path, tmp_path: Path
 ) -> None:
+    kept = tmp_path / "kept by the job"
+    another.recorder.keep_in(open_journal(LOCAL, str(kept), JOB_ID, another.history, tmp_path))
     with served(another) as server:
         page = open_page(tab(server.url, "plan"))
         page.get_by_role("button", name="Stop…").click()
@@ -361,7 +491,10 @@ def test_stopping_too_and_it_leaves_a_savepoint(
         another.run.run_to_end()
         expect(page, re.compile("The job has stopped. Its savepoint: /"), "#notes")
     # the server has gone with the job, and what was known stays
-    expect(page, re.compile("ended|server gone"), "#link")
+    expect(page, "server gone", "#link")
+    expect(page, "The job has finished", ".ending")
+    expect(page, f"holdfast history '{kept}'", ".ending")
+    expect(page, f"http://127.0.0.1:8082/#/jobs/{JOB_ID}", ".ending")
     assert page.locator(".vertex").count() == len(another.history.graph.vertices)
 
 
@@ -378,6 +511,8 @@ def test_a_job_that_has_ended_is_shown_from_its_file(
         page.get_by_role("link", name=NAME).click()
         page.locator("h1 + .status").get_by_text("finished").wait_for()
         expect(page, "ended", "#link")
+        expect(page, "The job has finished", ".ending")
+        assert page.locator(".ending", has_text="holdfast history").count() == 0  # this is it
         assert page.locator(".vertex").count() == len(another.history.graph.vertices)
         assert page.get_by_role("group", name="What can be done to the job").count() == 0
         page.get_by_role("link", name="State").click()

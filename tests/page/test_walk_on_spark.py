@@ -80,6 +80,12 @@ def test_from_the_list_to_the_history(
     rows.first.get_by_text("completed").wait_for()
     keep(page, "spark-checkpoints")
 
+    # what its function logged in a worker
+    page.get_by_role("link", name="Logs").click()
+    said = page.get_by_role("region", name="Log lines").locator("li").first
+    said.get_by_text("no <i>ledger</i>").wait_for()
+    assert re.search(r"ERROR\s+Counts #[01]", said.inner_text())
+
     # so does the job, which goes on
     trouble.unknown.touch()
     page.get_by_role("link", name=re.compile("^Exceptions")).click()

@@ -15,7 +15,8 @@ from holdfast.datastream import (
     StreamExecutionEnvironment,
 )
 from holdfast.errors import JobDefinitionError, PickleError
-from holdfast.graph.nodes import Edge, FunctionOperation, Node, SourceOperation, Style
+from holdfast.graph.nodes import Edge, Node
+from holdfast.graph.operations import MapOperation, SourceOperation
 from holdfast.plan.model import Defaults
 from holdfast.plan.planner import make_plan
 from holdfast.testing import LocalExecutor
@@ -64,7 +65,7 @@ def test_nothing_new_to_execute(env: StreamExecutionEnvironment) -> None:
 
 
 def test_operator_without_an_input() -> None:
-    node = Node(0, "map", "lonely", FunctionOperation(Style.MAP, abs))
+    node = Node(0, "map", "lonely", MapOperation(abs))
     with pytest.raises(JobDefinitionError, match="operator 'lonely' has no input"):
         make_plan([node], Defaults(1), "job")
 
@@ -77,7 +78,7 @@ def test_stream_of_another_environment(env: StreamExecutionEnvironment) -> None:
 
 
 def test_edge_to_a_node_that_is_not_there() -> None:
-    node = Node(1, "map", "lonely", FunctionOperation(Style.MAP, abs), (Edge(0),))
+    node = Node(1, "map", "lonely", MapOperation(abs), (Edge(0),))
     with pytest.raises(JobDefinitionError, match="'lonely' reads from a stream of another env"):
         make_plan([node], Defaults(1), "job")
 
@@ -119,6 +120,13 @@ def test_wrong_process_function_for_the_kind_of_stream(env: StreamExecutionEnvir
 def test_wrong_kind_of_source(env: StreamExecutionEnvironment, source: str) -> None:
     with pytest.raises(TypeError, match=f"{source}: expected a Source"):
         getattr(env, source)([1, 2])
+
+
+def test_a_collection_that_is_none(env: StreamExecutionEnvironment) -> None:
+    with pytest.raises(
+        TypeError, match=r"from_collection: expected a list of records; got 3 \(int"
+    ):
+        env.from_collection(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, "2"])

@@ -143,13 +143,13 @@ class Attack:
 
 def forge(directory: Path, mark: Path) -> Path:
     """Make a database with code in all that a job reads first."""
-    from holdfast.state.rocksdb_database import Database, budget_of
-    from holdfast.state.rocksdb_local import _HEAD, _OWN
+    from holdfast.state.backends.rocksdb.database import Database, budget_of
+    from holdfast.state.backends.rocksdb.local import _OWN, _STANDING
 
     directory.mkdir()
     database = Database(directory, budget_of(16 << 20))
     code = pickle.dumps(Attack(mark))
-    database.write({_HEAD: code, _OWN + b"states": code, _OWN + b"blob\x92\xa1o\xa1f": code})
+    database.write({_STANDING: code, _OWN + b"states": code, _OWN + b"blob\x92\xa1o\xa1f": code})
     database.close()
     return directory
 
@@ -173,7 +173,7 @@ def test_a_database_that_another_user_has_made_is_not_opened(place: Path) -> Non
 
 
 def test_pipes_in_a_common_directory_block_nobody(place: Path) -> None:
-    from holdfast.spark.directory import make_job_directory
+    from holdfast.driver.directory import make_job_directory
 
     local = place / "local"
     local.mkdir()

@@ -471,7 +471,7 @@ def test_more_subtasks_than_key_groups_is_an_error(tmp_path: Path) -> None:
     _, savepoint = savepoint_of(limited(4), tmp_path)
     message = (
         "operator 'Process' has parallelism 5; its state in savepoint 1 of job '.*' has max "
-        "parallelism 4, and can go to no more subtasks than that; set a parallelism of 4 or less"
+        "parallelism 4, so it cannot have more subtasks than that; set a parallelism of 4 or less"
     )
     with pytest.raises(JobDefinitionError, match=message):
         Program(limited(None), tmp_path / "after").started(5, savepoint).__enter__()
@@ -489,7 +489,7 @@ def test_a_source_that_cannot_be_redistributed_is_an_error(tmp_path: Path) -> No
     scripts.append([7])
     message = (
         r"operator 'Source: Source' has parallelism 3; in savepoint 1 of job '.*' it has 2, and "
-        r"ScriptedSource cannot go on with another number of subtasks; call set_parallelism\(2\)"
+        r"ScriptedSource cannot continue with another number of subtasks; call set_parallelism\(2\)"
     )
     with pytest.raises(JobDefinitionError, match=message):
         Program(build, tmp_path / "after").started(2, savepoint).__enter__()

@@ -353,7 +353,7 @@ def test_an_operator_with_state_is_missing(tmp_path: Path) -> None:
     message = (
         r"savepoint 1 of job '.*' has state of 'Keeper' \(uid keeper\), and this job has no such "
         r"operator; give the operator that should have the state this uid with uid\(...\), or set "
-        "'execution.state-recovery.ignore-unclaimed-state' to leave the state behind"
+        "'execution.state-recovery.ignore-unclaimed-state' to drop the state"
     )
     with pytest.raises(JobDefinitionError, match=message):
         program.started(2, savepoint).__enter__()
@@ -369,7 +369,7 @@ def test_an_operator_with_state_is_left_behind(
         run.epoch()
         again = run.savepoint(tmp_path, stop=True)
         records += run.records
-    assert "the state of 'Keeper' (uid keeper) is left behind" in caplog.text
+    assert "the state of 'Keeper' (uid keeper) is dropped" in caplog.text
     assert set(read_savepoint(again).metadata.operators) >= {"ledger", "numbers"}
     # what was left behind is not there any more, and not missed either
     go_on(Program(ledger, tmp_path / "later"), again, records)
@@ -385,12 +385,12 @@ def test_an_operator_without_state_may_go(tmp_path: Path) -> None:
 
 
 def earlier(env: StreamExecutionEnvironment) -> DataStream:
-    """The keeper is in the chain of the source."""
+    """The keeper is in the head of the source."""
     return with_keeper(env)
 
 
 def apart(env: StreamExecutionEnvironment) -> DataStream:
-    """It is in no chain, but on the same level."""
+    """It is in no head, but on the same level."""
     kept = numbers(env).process(Keeper()).uid("keeper").disable_chaining()
     return kept.key_by(key_of).process(Ledger()).uid("ledger")
 
@@ -403,7 +403,7 @@ def later(env: StreamExecutionEnvironment) -> DataStream:
 
 
 def behind(env: StreamExecutionEnvironment) -> DataStream:
-    """It is in the chain of the ledger, behind it."""
+    """It is in the head of the ledger, behind it."""
     return ledger(env).process(Keeper()).uid("keeper")
 
 

@@ -13,7 +13,7 @@ import pytest
 from holdfast.checkpoint.metadata import encode
 from holdfast.checkpoint.savepoints import read_savepoint
 from holdfast.common import Configuration, Types, WatermarkStrategy
-from holdfast.common.recovery_options import PICKLED_STATE
+from holdfast.common.options.recovery import PICKLED_STATE
 from holdfast.common.time import Time
 from holdfast.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.functions import (
@@ -31,10 +31,10 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.datastream.window import TumblingEventTimeWindows
-from holdfast.driver.restart import is_permanent
-from holdfast.state.catalog import SavedState
+from holdfast.driver.job.restart_policy import is_permanent
 from holdfast.state.errors import PickledStateError, StateMigrationError
-from holdfast.state.schema import describe
+from holdfast.state.format.catalog import SavedState
+from holdfast.state.types.schema import describe
 from holdfast.testing import LocalExecutor, ScriptedSource
 
 Build = Callable[[StreamExecutionEnvironment], DataStream]
@@ -335,7 +335,7 @@ def test_pickled_state_from_elsewhere_asks_for_a_flag(tmp_path: Path) -> None:
         f"which is not the job's own.* set '{PICKLED_STATE}' to true",
     ):
         start(job, tmp_path / "new", savepoint)
-    allowed = rest(job, tmp_path / "new", savepoint, **{PICKLED_STATE: "true"})
+    allowed = rest(job, tmp_path / "new", savepoint, **{str(PICKLED_STATE): "true"})
     assert allowed == [Anything()] * 4
     own = {"execution.checkpointing.savepoint-dir": str(tmp_path / "old")}
     assert rest(job, tmp_path / "own", savepoint, **own) == [Anything()] * 4
@@ -390,4 +390,4 @@ def test_a_position_that_is_an_object_asks_for_it_too(tmp_path: Path) -> None:
         pytest.raises(PickledStateError, match="the position of operator 'places' is pickled"),
     ):
         run.epoch()
-    assert rest(job, tmp_path / "new", savepoint, **{PICKLED_STATE: "true"}) == [2, 3]
+    assert rest(job, tmp_path / "new", savepoint, **{str(PICKLED_STATE): "true"}) == [2, 3]

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common import Configuration, RestartStrategies
+from holdfast.common.options.engine import FAULTS
 from holdfast.datastream import (
     FlatMapFunction,
     KeyedProcessFunction,
@@ -44,7 +45,6 @@ from holdfast.datastream.functions import (
     SourceContext,
 )
 from holdfast.datastream.state import ListState, ListStateDescriptor, ValueStateDescriptor
-from holdfast.runtime.faults import FAULTS_KEY
 
 KEYS = 40
 BATCH = 7
@@ -91,7 +91,7 @@ def make_job(settings: Settings) -> StreamExecutionEnvironment:
             or str(settings.folder / "checkpoints"),
             "state.backend.type": settings.backend,
             "state.backend.rocksdb.localdir": str(settings.folder / "local"),
-            **({} if settings.faults is None else {FAULTS_KEY: settings.faults}),
+            **({} if settings.faults is None else {str(FAULTS): settings.faults}),
             **dict(settings.spark),
         }
     )
@@ -164,10 +164,19 @@ class Progress(MapFunction):
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Have the job so slow that it does not end before all that is to be done to it was done."""
-    held = folder / _HELD
-    held.touch()
+    hold(folder)
     yield
-    held.unlink()
+    let_go(folder)
+
+
+def hold(folder: Path) -> None:
+    """Let the job be slow, until `let_go`."""
+    (folder / _HELD).touch()
+
+
+def let_go(folder: Path) -> None:
+    """Let the job be as fast as it can be."""
+    (folder / _HELD).unlink()
 
 
 class Sums(KeyedProcessFunction):

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.rest.limits import Limits
+from holdfast.rest.access.limits import Limits
 from tests.serving import Client, LocalJob, checkpoints_in, counting, served
 
 DESCRIPTORS = 512

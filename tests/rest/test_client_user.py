@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.rest import client_user
-from holdfast.rest.client_user import is_own_user, user_of
+from holdfast.rest.access import client_user
+from holdfast.rest.access.client_user import is_own_user, user_of
 from tests.rest.conftest import Serve
 from tests.serving import JOB_ID, Client, LocalJob
 

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from holdfast.common import JobStatus
-from holdfast.rest.accepting import Acceptor
-from holdfast.rest.connections import Connections
-from holdfast.rest.limits import Limits
-from holdfast.rest.lobby import Caller
-from holdfast.rest.notices import Notice
+from holdfast.rest.access.accepting import Acceptor
+from holdfast.rest.access.connections import Connections
+from holdfast.rest.access.limits import Limits
+from holdfast.rest.access.lobby import Caller
+from holdfast.rest.access.notices import Notice
 from tests.rest.conftest import Serve
 from tests.serving import JOB_ID, Client, LocalJob, served
 
@@ -186,7 +186,7 @@ def test_the_log_tells_once_that_there_are_many(
             read_to_the_end(line)
     assert [record.getMessage() for record in caplog.records] == [
         "the REST server has 2 connections, which is the limit; those that wait for their clients "
-        "make room for new ones"
+        "are closed to make room for new ones"
     ]
 
 
@@ -204,7 +204,7 @@ def test_streams_leave_room_for_requests(serve: Serve, job: LocalJob) -> None:
         assert (status, open_stream()[1]) == (200, 200)
         reply = ask.job("/live")
         assert reply.status == 503
-        assert "2 clients follow jobs live already" in reply.error
+        assert "2 clients receive live updates" in reply.error
         assert ask("/overview").status == 200
         assert first.sock is not None
         first.sock.shutdown(socket.SHUT_RDWR)

@@ -18,7 +18,7 @@ from holdfast.datastream.functions import (
 )
 from holdfast.history.events import CheckpointSeen
 from holdfast.history.job import JobHistory
-from holdfast.rest.checkpoint_views import checkpoint_details, task_details
+from holdfast.rest.views.checkpoints import checkpoint_details, task_details
 from holdfast.testing import ManualClock
 from tests.rest.conftest import Serve
 from tests.serving import Client, LocalJob, checkpoints_in

@@ -81,7 +81,7 @@ def test_half_open_connections_cost_a_job_nothing(tmp_path: Path) -> None:
 #: a client connects while the process has no descriptors left; prints the answer and the log
 EXHAUSTED = """
 import logging, resource, socket, sys, threading, urllib.request
-from holdfast.rest.options import RestOptions
+from holdfast.common.options.rest import RestOptions
 from holdfast.rest.serving import RestServer
 from holdfast.rest.site import LiveJobs
 

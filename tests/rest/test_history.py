@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.common import JobStatus
+from holdfast.driver.job.rescaling import rescaled
 from holdfast.driver.job_events import Cause
-from holdfast.driver.rescaling import rescaled
 from holdfast.errors import JobExecutionError
 from holdfast.history.journal import open_journal
 from holdfast.rest.site import Files
@@ -22,6 +22,7 @@ PATHS = [
     "/exceptions",
     "/attempts",
     "/epochs",
+    "/series",
     "/checkpoints",
     "/checkpoints/config",
     "/checkpoints/details/1",
@@ -98,8 +99,24 @@ def test_its_figures_are_its_last_ones(ask: Client, lived: Client) -> None:
     assert [vertex["metrics"] for vertex in ours] == [vertex["metrics"] for vertex in theirs]
 
 
+def test_its_figures_over_time_are_there(ask: Client) -> None:
+    found = ask.job("/series").json
+    assert any(rate > 0 for rate in found["records-read"])
+    assert {metric["name"] for metric in found["metrics"]} == {"mine.total", "sizes"}
+
+
+def test_its_log_is_not_known(ask: Client) -> None:
+    assert ask.job("/logs").json == {"lines": [], "operators": [], "total": 0, "kept": False}
+
+
+def test_where_its_history_is(ask: Client, ended: tuple[LocalJob, Path]) -> None:
+    assert Path(ask.job().json["history-directory"]).is_relative_to(ended[1])
+
+
 def test_its_checkpoints_can_be_looked_into(ask: Client) -> None:
     assert ask.job("/state").json["checkpoint"] == 2
+    entries = ask.job("/state/entries?operator=counts&state=count").json
+    assert (entries["checkpoint"], len(entries["rows"])) == (2, 7)
     assert ask.job("/checkpoints/compare/1/2").status == 200
 
 
@@ -111,7 +128,7 @@ def test_nothing_can_be_done_to_it(ask: Client) -> None:
     ):
         reply = ask.job(path, method)
         assert reply.status == 409
-        assert "does not run: it is FAILED" in reply.error
+        assert "is not running: it is FAILED" in reply.error
     assert ask.job("/state/value?operator=counts&state=count&key=1").status == 409
 
 

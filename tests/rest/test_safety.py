@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from holdfast.common import Configuration
+from holdfast.common.options.rest import RestOptions, rest_options
 from holdfast.errors import JobDefinitionError
 from holdfast.history.journal import SUFFIX
 from holdfast.rest.actions import confined
 from holdfast.rest.app import make_app
-from holdfast.rest.errors import Answer
-from holdfast.rest.options import RestOptions, rest_options
+from holdfast.rest.errors import Refusal
 from holdfast.rest.site import Files
 from tests.rest.conftest import Serve
 from tests.serving import Client, LocalJob, counting
@@ -110,7 +110,7 @@ def test_savepoints_in_a_bucket_stay_in_their_folder(job: LocalJob) -> None:
     def may(directory: str) -> bool:
         try:
             return confined(directory, InBucket(), False) == directory  # type: ignore[arg-type]
-        except Answer:
+        except Refusal:
             return False
 
     assert may("s3a://bucket/savepoints")

@@ -18,11 +18,11 @@ import pytest
 
 from holdfast.common import Configuration, JobStatus
 from holdfast.common.leftovers import OwnDirectory
+from holdfast.common.options.rest import RestOptions, rest_options
 from holdfast.common.private import NotPrivateError
 from holdfast.errors import JobDefinitionError
 from holdfast.history.events import JobBegan
 from holdfast.history.job import JobHistory
-from holdfast.rest.options import RestOptions, rest_options
 from holdfast.rest.registry import Registration, registered
 from holdfast.rest.serving import RestServer, serve
 from holdfast.rest.site import EndedJob, Files, LiveJobs
@@ -67,7 +67,7 @@ def test_a_port_that_is_taken_is_told_before_the_job_runs(job: LocalJob) -> None
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(JobDefinitionError, match=rf"127\.0\.0\.1:{port}: .*'rest\.port' to a"):
-            serve(job, RestOptions(port=port))
+            serve(job, RestOptions(port=port), job.recorder.page)
 
 
 def test_without_a_port_in_the_settings_another_one_is_taken(job: LocalJob) -> None:
@@ -80,7 +80,7 @@ def test_without_a_port_in_the_settings_another_one_is_taken(job: LocalJob) -> N
 
 def test_one_setting_turns_it_off(job: LocalJob, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        serve(job, RestOptions(enabled=False))()
+        serve(job, RestOptions(enabled=False), job.recorder.page)()
     assert (threads(), caplog.records) == ([], [])
 
 
@@ -89,7 +89,7 @@ def test_jobs_share_a_server_that_ends_with_the_last(
 ) -> None:
     options = RestOptions(port=0)
     with caplog.at_level(logging.INFO):
-        leave, leave_too = serve(job, options), serve(job, options)
+        leave, leave_too = (serve(job, options, job.recorder.page) for _ in range(2))
     addresses = {record.getMessage().split(" is at ")[1] for record in caplog.records}
     assert len(addresses) == 1, "told once per job, and the same"
     assert len(threads()) == len(registered()) == 1
@@ -148,7 +148,7 @@ def test_nothing_is_loaded_before_somebody_asks() -> None:
     program = """
 import sys, holdfast.rest.serving as s
 from holdfast.rest.site import EndedJob, Files, LiveJobs
-from holdfast.rest.options import RestOptions
+from holdfast.common.options.rest import RestOptions
 server = s.RestServer(LiveJobs(), RestOptions(port=0)); server.start()
 print({"starlette", "uvicorn", "anyio", "prometheus_client"} & set(sys.modules))
 import urllib.request

@@ -167,6 +167,8 @@ def test_a_job(ask: Client) -> None:
         "plan",
         "engine",
         "engine-reason",
+        "spark-ui",
+        "history-directory",
     }
     assert (answer["engine"], answer["engine-reason"]) == ("in-process", "holdfast.testing runs it")
     assert (answer["state"], answer["job-type"], answer["end-time"]) == ("RUNNING", "STREAMING", -1)
@@ -239,7 +241,12 @@ def test_plan(ask: Client, vertices: dict[str, Any]) -> None:
 
 def test_job_config(ask: Client) -> None:
     answer = ask.job("/config").json
-    assert set(answer) == {"jid", "name", "execution-config", "configuration"}
+    assert set(answer) == {"jid", "name", "execution-config", "configuration", "settings"}
+    origins = {one["key"]: (one["value"], one["origin"]) for one in answer["settings"]}
+    assert origins["execution.checkpointing.num-retained"] == ("3", "program")
+    assert origins["execution.checkpointing.mode"] == ("EXACTLY_ONCE", "default")
+    assert origins["fs.s3a.secret.key"] == ("******", "program")
+    assert list(origins) == sorted(origins)
     assert set(answer["execution-config"]) == {
         "execution-mode",
         "restart-strategy",
@@ -302,7 +309,10 @@ def test_vertex(ask: Client, vertices: dict[str, Any]) -> None:
         "now",
         "aggregated",
         "subtasks",
+        "written",
+        "metrics",
     }
+    assert list(answer["written"].values()) == [0]  # the attempt has begun anew
     assert [subtask["subtask"] for subtask in answer["subtasks"]] == [0, 1]
     for subtask in answer["subtasks"]:
         assert set(subtask) == {
@@ -381,7 +391,7 @@ def test_checkpoints(ask: Client, job: LocalJob, settings: dict[str, str]) -> No
 def test_a_checkpoint_that_fails_and_one_in_progress(ask: Client, job: LocalJob) -> None:
     from holdfast.history.events import CheckpointSeen
     from holdfast.history.job import JobHistory
-    from holdfast.rest.checkpoint_views import checkpoints
+    from holdfast.rest.views.checkpoints import checkpoints
 
     failed = CheckpointSeen(4, "FAILED", 100, ended=130, failure="no space")
     running = CheckpointSeen(5, "IN_PROGRESS", 140)
@@ -490,6 +500,49 @@ def test_state(ask: Client, job: LocalJob) -> None:
     assert ask.job("/state?checkpoint=77").status == 404
 
 
+def test_entries_page_by_page(ask: Client) -> None:
+    """Both subtasks, every key once, in an order that stays."""
+    found, after, pages = [], "", 0
+    while True:
+        query = f"operator=counts&state=count&checkpoint=2&rows=3{after}"
+        answer = ask.job(f"/state/entries?{query}").json
+        assert (answer["checkpoint"], answer["operator"], answer["state"]) == (2, "counts", "count")
+        found += [(row["key"], row["value"]) for row in answer["rows"]]
+        pages += 1
+        if answer["next"] is None:
+            break
+        after = f"&after={answer['next']}"
+    assert pages == 3
+    assert sorted(found) == [(str(key), str(6 if key in range(1, 6) else 5)) for key in range(7)]
+    whole = ask.job("/state/entries?operator=counts&state=count&checkpoint=2").json
+    assert [(row["key"], row["value"]) for row in whole["rows"]] == found
+    maps = ask.job("/state/entries?operator=counts&state=seen&windowed=false&rows=1").json
+    assert set(maps["rows"][0]) == {"key", "window", "value", "subtask", "accessed"}
+    assert maps["rows"][0]["value"].startswith("{")
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ("operator=counts&state=nothing", 404, "nothing"),
+        ("operator=nobody&state=count", 404, "nobody"),
+        ("operator=counts&state=count&checkpoint=77", 404, "there is no checkpoint 77"),
+        ("operator=counts&state=count&after=../etc", 400, "'after' must be"),
+        ("operator=counts&state=count&rows=1000", 400, "'rows' must be"),
+        ("operator=counts", 400, "'state' is missing"),
+    ],
+)
+def test_entries_that_are_not_there(ask: Client, query: str, status: int, said: str) -> None:
+    reply = ask.job(f"/state/entries?{query}")
+    assert reply.status == status
+    assert said in reply.error
+
+
+def test_a_place_behind_the_end_has_no_entries(ask: Client) -> None:
+    answer = ask.job("/state/entries?operator=counts&state=count&after=999.999").json
+    assert (answer["rows"], answer["next"]) == ([], None)
+
+
 def test_a_key_of_a_state(ask: Client) -> None:
     job = "/state/value?operator=counts"
     assert ask.job(f"{job}&state=count&key=3").json == {
@@ -516,8 +569,8 @@ def test_two_checkpoints_compared(ask: Client) -> None:
 
 def test_what_is_not_there(ask: Client) -> None:
     other = "f" * 32
-    assert "no job of the id" in ask(f"/jobs/{other}").error
-    assert "no vertex of the id" in ask.job(f"/vertices/{other}").error
+    assert "no job with the id" in ask(f"/jobs/{other}").error
+    assert "no vertex with the id" in ask.job(f"/vertices/{other}").error
     assert ask("/nothing").status == 404
     assert ask("/jobs", "DELETE").status == 405
 

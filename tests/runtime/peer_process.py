@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.runtime import peers
-from holdfast.runtime.peers import Line, listen
+from holdfast.runtime.network import peers
+from holdfast.runtime.network.peers import Line, listen
 
 _held: list[int] = []
 

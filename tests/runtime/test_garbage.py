@@ -9,7 +9,7 @@ from itertools import accumulate, chain, repeat
 
 import pytest
 
-from holdfast.runtime.garbage import Garbage
+from holdfast.runtime.worker.garbage import Garbage
 
 
 class _Circle:

@@ -9,29 +9,34 @@ import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 
 from holdfast.errors import InternalError
-from holdfast.runtime import homes
-from holdfast.runtime.addresses import read_address
-from holdfast.runtime.blocks import Block, Header, Kind
-from holdfast.runtime.homes import Homes, Place
-from holdfast.runtime.protocol import EpochTask
-from holdfast.runtime.task import FailedRun
+from holdfast.runtime.epochs import homes
+from holdfast.runtime.epochs.homes import Homes, SubtaskPlace
+from holdfast.runtime.epochs.task import FailedRun
+from holdfast.runtime.network.addresses import Location
+from holdfast.runtime.wire.blocks import Block, BlockHeader, Kind
+from holdfast.runtime.wire.protocol import EpochTask
 from tests.strangers import STRANGERS, knock
 
-PLACE = Place("job", 0, 1, 0)
+PLACE = SubtaskPlace("job", 0, 1, 0)
+KEY = bytes(32)
 
 
-def task(closing: bool = False) -> EpochTask:
-    return EpochTask("job", 0, 3, 1, (), 1, closing=closing)
+class Book(dict[SubtaskPlace, Location]):
+    """What the driver knows of where subtasks live: what their last runs have said."""
+
+    def task(self, place: SubtaskPlace, closing: bool = False) -> EpochTask:
+        lived = tuple(self.get(place._replace(subtask=number)) for number in range(2))
+        return EpochTask("job", place.attempt, 3, 1, (), 1, closing=closing, homes=lived)
 
 
 def block(number: int, data: bytes = b"") -> Block:
-    return Block(Header(Kind.RECORDS, 1, 0, 0, 0, 0, number, 1, "stamp"), data)
+    return Block(BlockHeader(Kind.RECORDS, 1, 0, 0, 0, 0, number, 1, "stamp"), data)
 
 
 class Doubling:
@@ -61,27 +66,34 @@ class Doubling:
 
 
 class Worker:
-    """One process, as far as subtasks can tell: what lives in it is found through files only."""
+    """One process, as far as subtasks can tell: others know of it what the driver tells them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, book: Book) -> None:
         self.homes = Homes()
-        self.directory = str(directory)
+        self.book = book
         self.made: list[Doubling] = []
         self.work: Callable[[Block], None] = lambda block: None
 
     def run(
-        self, blocks: Iterable[Block] = (), place: Place = PLACE, closes: bool = False
+        self, blocks: Iterable[Block] = (), place: SubtaskPlace = PLACE, closes: bool = False
     ) -> Generator[Block]:
         def make() -> Any:
             self.made.append(Doubling(self.work))
             return self.made[-1]
 
-        yield from self.homes.run(self.directory, place, task(closes), blocks, make)
+        yield from self.homes.run(KEY, place, self.book.task(place, closes), blocks, make)
+        if place in self.homes._homes:
+            self.book[place] = self.homes.location(KEY)
 
 
 @pytest.fixture
-def workers(tmp_path: Path) -> tuple[Worker, Worker]:
-    return Worker(tmp_path), Worker(tmp_path)
+def book() -> Book:
+    return Book()
+
+
+@pytest.fixture
+def workers(book: Book) -> tuple[Worker, Worker]:
+    return Worker(book), Worker(book)
 
 
 Workers = tuple[Worker, Worker]
@@ -117,7 +129,7 @@ def test_two_subtasks_that_live_crosswise_run_side_by_side(workers: Workers) -> 
     for worker in workers:
         worker.made[0].work = meet
 
-    def run(worker: Worker, place: Place) -> None:
+    def run(worker: Worker, place: SubtaskPlace) -> None:
         results.extend(worker.run([block(7, b"x")], place))
 
     threads = [
@@ -145,18 +157,19 @@ def test_a_process_that_has_a_subtask_at_work_gives_another_one_away(workers: Wo
     assert second.made[0].runs == 2, "it lives there now"
 
 
-def test_without_the_process_it_lived_in_a_subtask_is_made_anew(tmp_path: Path) -> None:
-    worker = Worker(tmp_path)
-    process = _spawn(_ran_once, tmp_path)
-    process.join(60)
+def test_without_the_process_it_lived_in_a_subtask_is_made_anew(book: Book) -> None:
+    worker = Worker(book)
+    with _living(book) as process:
+        process.kill()
+        process.join(60)
     list(worker.run([block(0)]))
     list(worker.run([block(0)]))
     assert [each.runs for each in worker.made] == [2]
 
 
-def test_a_process_that_dies_with_a_subtask_at_work(tmp_path: Path) -> None:
-    worker = Worker(tmp_path)
-    with _living(tmp_path, _dies_at_the_second) as (process, _):
+def test_a_process_that_dies_with_a_subtask_at_work(book: Book) -> None:
+    worker = Worker(book)
+    with _living(book, _dies_at_the_second) as process:
         with pytest.raises(InternalError, match="process in which a subtask lived has ended"):
             list(worker.run([block(0), block(1), block(2)]))
         process.join(60)
@@ -164,11 +177,10 @@ def test_a_process_that_dies_with_a_subtask_at_work(tmp_path: Path) -> None:
     assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
 
 
-def test_strangers_at_its_socket_do_not_hold_up_the_process_of_a_subtask(tmp_path: Path) -> None:
-    worker = Worker(tmp_path)
-    with _living(tmp_path) as (_, registration), ExitStack() as open_ones:
-        address = read_address(registration)
-        assert address is not None
+def test_strangers_at_its_socket_do_not_hold_up_the_process_of_a_subtask(book: Book) -> None:
+    worker = Worker(book)
+    with _living(book), ExitStack() as open_ones:
+        address = book[PLACE].address
         for behave in STRANGERS * 2:
             behave(open_ones.enter_context(knock(address)))
             assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
@@ -176,29 +188,23 @@ def test_strangers_at_its_socket_do_not_hold_up_the_process_of_a_subtask(tmp_pat
 
 
 def test_a_process_that_stands_still_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(homes, "_PATIENCE", 0.2)
-    worker = Worker(tmp_path)
-    with _living(tmp_path) as (process, _):
+    worker = Worker(book)
+    with _living(book) as process:
         os.kill(process.pid, signal.SIGSTOP)
         assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
     assert len(worker.made) == 1
 
 
-@pytest.mark.parametrize("damage", [os.mkfifo, Path.mkdir, Path.touch], ids=lambda f: f.__name__)
-def test_a_registration_that_is_none_is_not_believed(
-    workers: Workers, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], object]
-) -> None:
+def test_a_process_of_another_job_is_not_let_in(workers: Workers) -> None:
     first, second = workers
     list(first.run())
-    (registration,) = Path(first.directory, "homes").iterdir()
-    assert registration.stat().st_mode & 0o777 == 0o600
-    registration.unlink()
-    damage(registration)
-    assert [bytes(b.data) for b in second.run([block(0, b"a")])] == [b"aa"]
-    assert len(second.made) == 1
-    assert f"'{registration}' is" in caplog.text
+    task = second.book.task(PLACE)
+    made = list(second.homes.run(bytes(31) + b"x", PLACE, task, [block(0, b"a")], Doubling))  # type: ignore[arg-type]
+    assert [bytes(b.data) for b in made] == [b"aa"]
+    assert first.made[0].runs == 1
 
 
 def test_workers_of_different_executors_have_nothing_to_do_with_each_other(
@@ -211,58 +217,64 @@ def test_workers_of_different_executors_have_nothing_to_do_with_each_other(
     assert [worker.made[0].runs for worker in workers] == [1, 1]
 
 
-def test_without_a_directory_to_say_it_in_every_process_has_its_own(tmp_path: Path) -> None:
-    workers = Worker(tmp_path / "missing"), Worker(tmp_path / "missing")
+def test_as_long_as_the_driver_knows_nothing_every_process_has_its_own(workers: Workers) -> None:
     for worker in workers:
+        worker.book = Book()
         list(worker.run())
         list(worker.run())
     assert [worker.made[0].runs for worker in workers] == [2, 2]
 
 
-def _spawn(target: Callable[[str, int], None], directory: Path) -> Any:
-    arguments = (str(directory), os.getppid())
+def test_nobody_is_let_in_for_a_job_that_was_forgotten(workers: Workers) -> None:
+    first, second = workers
+    list(first.run())
+    first.homes.forget("job", KEY)
+    assert first.made[0].closed == [False]
+    list(second.run())
+    assert len(second.made) == 1
+
+
+def _spawn(target: Callable[[Connection, int], None], told: Connection) -> Any:
+    arguments = (told, os.getppid())
     process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
     process.start()
     return process
 
 
 @contextmanager
-def _living(
-    directory: Path, target: Callable[[str, int], None] | None = None
-) -> Iterator[tuple[Any, Path]]:
-    """A process in which a subtask lives, and the file that says so."""
-    process = _spawn(target or _lives, directory)
+def _living(book: Book, target: Callable[[Connection, int], None] | None = None) -> Iterator[Any]:
+    """A process in which a subtask lives, as the driver knows."""
+    hears, told = multiprocessing.get_context("spawn").Pipe(False)
+    process = _spawn(target or _lives, told)
     try:
-        (directory / "homes").mkdir(exist_ok=True)
-        while not (found := [p for p in (directory / "homes").iterdir() if p.name[0] != "."]):
-            process.join(0.01)
-            assert process.is_alive()
-        yield process, found[0]
+        assert hears.poll(60)
+        book[PLACE] = hears.recv()
+        yield process
     finally:
         process.kill()
         process.join()
+        hears.close()
+        told.close()
 
 
-def _lives(directory: str, parent: int) -> None:
-    _ran_once(directory, parent)
-    threading.Event().wait(120)
+def _lives(told: Connection, parent: int) -> None:
+    _live(told, parent, lambda each: None)
 
 
-def _ran_once(directory: str, parent: int) -> None:
-    os.getppid = lambda: parent
-    list(Worker(Path(directory)).run([block(0)]))
-
-
-def _dies_at_the_second(directory: str, parent: int) -> None:
-    os.getppid = lambda: parent
-    worker = Worker(Path(directory))
-
+def _dies_at_the_second(told: Connection, parent: int) -> None:
     def work(each: Block) -> None:
         if each.header.number == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    _live(told, parent, work)
+
+
+def _live(told: Connection, parent: int, work: Callable[[Block], None]) -> None:
+    os.getppid = lambda: parent
+    worker = Worker(Book())
     worker.work = work
     list(worker.run([block(0)]))
+    told.send(worker.book[PLACE])
     threading.Event().wait(120)
 
 
@@ -343,7 +355,7 @@ def test_subtasks_of_earlier_attempts_go(workers: Workers) -> None:
     list(first.run(place=other))
     list(first.run(place=PLACE._replace(attempt=1)))
     assert [each.closed for each in first.made] == [[False], [False], []]
-    first.homes.forget("job")
+    first.homes.forget("job", KEY)
     assert first.made[2].closed == [False]
 
 

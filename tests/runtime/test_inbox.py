@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import DisagreementError, InternalError
-from holdfast.runtime.blocks import (
+from holdfast.runtime.wire.blocks import (
     Block,
-    Header,
+    BlockHeader,
     Kind,
     decode_header,
     decode_records,
     encode_header,
     encode_records,
 )
-from holdfast.runtime.inbox import Inbox
-from holdfast.runtime.protocol import Control, encode
+from holdfast.runtime.wire.inbox import Inbox
+from holdfast.runtime.wire.protocol import Control, encode
 
 
 def block(
@@ -29,8 +29,8 @@ def block(
     stamp: str = "run",
     level: int = 1,
 ) -> Block:
-    header = Header(kind, level, 0, 0, *producer, number, 1, stamp)
-    data = encode(Control(ended=(0,))) if kind is Kind.CONTROL else encode_records([number])
+    header = BlockHeader(kind, level, 0, 0, *producer, number, 1, stamp)
+    data = encode(Control(ended=True)) if kind is Kind.CONTROL else encode_records([number])
     return Block(header, data)
 
 
@@ -68,14 +68,16 @@ def test_blocks_for_later_levels_pass_through_at_once() -> None:
 def test_a_missing_control_block() -> None:
     inbox = Inbox(1, 0)
     list(inbox.in_order([block(0), block(1)]))
-    with pytest.raises(InternalError, match=r"subtask 0 of level 1.*nothing final from \[\(0, 0\)"):
+    with pytest.raises(
+        InternalError, match=r"subtask 0 of level 1.*no control block from \[\(0, 0\)"
+    ):
         inbox.check_complete([(0, 0)])
 
 
 def test_a_producer_that_was_never_heard_of() -> None:
     inbox = Inbox(1, 0)
     list(inbox.in_order(sent(1)))
-    with pytest.raises(InternalError, match=r"nothing final from \[\(0, 1\)\], gaps from \[\]"):
+    with pytest.raises(InternalError, match=r"no control block from \[\(0, 1\)\], gaps from \[\]"):
         inbox.check_complete([(0, 0), (0, 1)])
 
 
@@ -96,13 +98,13 @@ def test_two_runs_of_one_producer() -> None:
 
 @given(
     st.builds(
-        Header,
+        BlockHeader,
         st.sampled_from(list(Kind)).map(int),
         *(st.integers(-1, 1 << 40) for _ in range(7)),
         st.text(),
     )
 )
-def test_headers_round_trip(header: Header) -> None:
+def test_headers_round_trip(header: BlockHeader) -> None:
     assert decode_header(encode_header(header)) == header
 
 

@@ -16,15 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.driver.logs import hand_over
-from holdfast.graph.nodes import Style
+from holdfast.driver.epochs.logs import hand_over
+from holdfast.history.logs import LogBook
 from holdfast.plan.model import Call
-from holdfast.runtime import logs
-from holdfast.runtime.blocks import Kind
-from holdfast.runtime.event_loop import EventLoop
 from holdfast.runtime.failures import FailureReporter
-from holdfast.runtime.fusion import Port, Step, fuse
-from holdfast.runtime.log_lines import (
+from holdfast.runtime.fusion import Calling, FusedStep, Port, fuse
+from holdfast.runtime.operators.event_loop import EventLoop
+from holdfast.runtime.routing import Outbox
+from holdfast.runtime.wire.blocks import Kind
+from holdfast.runtime.worker import logs
+from holdfast.runtime.worker.log_lines import (
     LONGEST_TEXT,
     MOST_BYTES,
     MOST_LINES,
@@ -34,7 +35,6 @@ from holdfast.runtime.log_lines import (
     decode_line,
     encode_line,
 )
-from holdfast.runtime.routing import Outbox
 
 logger = logging.getLogger("tests.functions")
 COUNT = FailureReporter("count", 3)
@@ -174,8 +174,8 @@ def test_a_record_in_a_chain_is_the_operators_that_is_at_work() -> None:
         return True
 
     steps = {
-        1: Step(COUNT, (Port(Style.FLAT_MAP, double),), calls=(Call(2, 0),)),
-        2: Step(OTHER, (Port(Style.FILTER, keep),)),
+        1: FusedStep(COUNT, (Port(Calling.MANY, double),), calls=(Call(2, 0),)),
+        2: FusedStep(OTHER, (Port(Calling.FILTER, keep),)),
     }
     run = fuse(steps, {(1, 0): False}).inputs[1, 0]
     with logs.at_work(OTHER):
@@ -196,7 +196,7 @@ def test_what_an_event_loop_runs_is_its_own_operators_whoever_waits(worker: None
         loop.wake()
 
     task = loop.loop.create_task(call())
-    step = Step(COUNT, (Port(Style.MAP, lambda value: loop.wait(task.done)),))
+    step = FusedStep(COUNT, (Port(Calling.ONE, lambda value: loop.wait(task.done)),))
     fuse({1: step}, {(1, 0): False}).inputs[1, 0]([7])
     loop.close()
     assert [(each.message, each.operator) for each in taken()] == [
@@ -316,7 +316,7 @@ def test_texts_that_cannot_be_encoded_or_are_too_long_travel_nevertheless(worker
 
 def handed(caplog: pytest.LogCaptureFixture, *lines: LogLine) -> list[logging.LogRecord]:
     caplog.clear()
-    hand_over([list(lines)], 2)
+    hand_over([list(lines)], 2, LogBook())
     return list(caplog.records)
 
 
@@ -410,7 +410,7 @@ def test_lines_come_by_time_and_those_of_a_subtask_in_their_order(
         [line(f"{number}", subtask=subtask, created=at) for number, at in enumerate(clock)]
         for subtask, clock in enumerate(clocks)
     ]
-    hand_over(batches, 0)
+    hand_over(batches, 0, LogBook())
     said = [record.getMessage() for record in caplog.records]
     for subtask, clock in enumerate(clocks):
         own = [text for text in said if f"#{subtask}]" in text]

@@ -20,10 +20,15 @@ from holdfast.datastream.functions import (
 from holdfast.datastream.state import ListStateDescriptor
 from holdfast.runtime.event_time import Watermark
 from holdfast.runtime.failures import OperatorFailed
-from holdfast.runtime.job import make_job_code
-from holdfast.runtime.loop_source import ThreadSources
-from holdfast.runtime.queue_room import QueueRoom, estimated_size
-from holdfast.runtime.sources import Beginning, LiveSource, ReadRequest, SnapshotRequest
+from holdfast.runtime.operators.sources.free_loop import thread_sources
+from holdfast.runtime.operators.sources.queue_room import QueueRoom, estimated_size
+from holdfast.runtime.operators.sources.source_instance import (
+    LiveSource,
+    LoopStart,
+    ReadRequest,
+    SnapshotRequest,
+)
+from holdfast.runtime.worker.job_code import make_job_code
 from holdfast.testing import LocalExecutor
 from tests.endless import Endless
 
@@ -101,13 +106,13 @@ class Slot:
     def __init__(self) -> None:
         self.woken = threading.Semaphore(0)
         self.wakes = 0
-        self.sources = ThreadSources(3, self._wake)
+        self.sources = thread_sources(3, self._wake)
 
     def _wake(self) -> None:
         self.wakes += 1
         self.woken.release()
 
-    def start(self, function: SourceFunction, beginning: Beginning = Beginning()) -> LiveSource:  # noqa: B008 - immutable
+    def start(self, function: SourceFunction, beginning: LoopStart = LoopStart()) -> LiveSource:  # noqa: B008 - immutable
         environment = StreamExecutionEnvironment.get_execution_environment()
         environment.add_source(function).uid("source").print()
         with LocalExecutor(environment) as planned:
@@ -174,7 +179,7 @@ def test_an_exception_comes_after_the_records_before_it(slot: Slot) -> None:
 
 
 def test_a_barrier_cuts_the_stream_where_the_state_is(slot: Slot) -> None:
-    source = slot.start(Counter(), Beginning(restored=False, checkpointing=True))
+    source = slot.start(Counter(), LoopStart(restored=False, checkpointing=True))
     got = read_until(source, lambda got: len(got) > 1000)
     for checkpoint in (1, 2, 3):
         got += read(source, barrier=True)
@@ -184,7 +189,7 @@ def test_a_barrier_cuts_the_stream_where_the_state_is(slot: Slot) -> None:
     assert got == list(range(len(got)))
     slot.sources.stop()
 
-    again = slot.start(Counter(), Beginning(True, image, True))
+    again = slot.start(Counter(), LoopStart(True, image, True))
     rest = read_until(again, lambda got: len(got) > 100)
     assert rest == list(range(rest[0], rest[0] + len(rest)))
     assert 0 < rest[0] < len(got), "from the state of the last checkpoint on"

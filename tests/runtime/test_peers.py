@@ -18,11 +18,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.runtime import handshake, peers
-from holdfast.runtime.addresses import Address
-from holdfast.runtime.handshake import PeerError, admit
-from holdfast.runtime.peers import Line, connect, listen
-from holdfast.runtime.sockets import listen_here, socket_path
+from holdfast.runtime.network import handshake, peers
+from holdfast.runtime.network.addresses import Address
+from holdfast.runtime.network.handshake import PeerError, admit
+from holdfast.runtime.network.peers import Line, connect, listen
+from holdfast.runtime.network.sockets import listen_here, socket_path
 from tests.another_user import as_root
 from tests.strangers import PATIENCE, STRANGERS, is_closed_to_others, knock, silent
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.port_options import Ports
+from holdfast.common.options.ports import Ports
 from holdfast.common.private import NotPrivateError, user_directory
 from holdfast.errors import JobExecutionError
-from holdfast.runtime.peers import connect, listen
-from holdfast.runtime.sockets import (
+from holdfast.runtime.network.peers import connect, listen
+from holdfast.runtime.network.sockets import (
     CannotListenError,
     check_room,
     ip_of,
@@ -32,7 +32,7 @@ from tests.strangers import PATIENCE
 
 LISTENS = """
 import sys
-from holdfast.runtime.sockets import listen_here
+from holdfast.runtime.network.sockets import listen_here
 listener, directory = listen_here()
 print(directory.path.name, flush=True)
 sys.stdin.read()

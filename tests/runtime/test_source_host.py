@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +16,22 @@ import pytest
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import InternalError
 from holdfast.plan.model import PlannedOperator
-from holdfast.runtime.addresses import Address, read_address
-from holdfast.runtime.job import JobCode, make_job_code
-from holdfast.runtime.source_host import HostedSources
-from holdfast.runtime.sources import Beginning, LiveSource, ReadRequest
+from holdfast.runtime.network.addresses import Address
+from holdfast.runtime.network.desk import Desk, SourcePlace, ask
+from holdfast.runtime.network.handshake import PeerError
+from holdfast.runtime.network.peers import connect, listen
+from holdfast.runtime.operators.sources.loop_process import HostedSources
+from holdfast.runtime.operators.sources.source_instance import LiveSource, LoopStart, ReadRequest
+from holdfast.runtime.worker.job_code import JobCode, make_job_code, new_key
 from holdfast.testing import LocalExecutor
 from tests.endless import Endless
+from tests.spark.witness import until
 from tests.strangers import STRANGERS, knock
 
 # NB: the process is not the worker's to wait for: it goes on without it
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+PLACE = SourcePlace(0, 0, 0)
 
 
 class Hosted:
@@ -34,13 +43,17 @@ class Hosted:
         environment.add_source(Endless()).uid("../../a source\n" + "x" * 300).print()
         with LocalExecutor(environment) as planned:
             plan = planned.plan
-        self.job: JobCode = make_job_code("job", plan, str(directory), one_host=one_host)
+        key = new_key()
+        self.desk = Desk(partial(listen, host="127.0.0.1", key=key.hex()), directory)
+        self.desk.begin_attempt(0)
+        self.job: JobCode = make_job_code(
+            "job", plan, "", one_host=one_host, key=key, desk=self.desk.address
+        )
         self.operator: PlannedOperator = self.job.plan.operators[0]
-        self.directory = directory / "sources"
         self.epoch = 0
 
-    def connect(self) -> LiveSource:
-        return HostedSources(0).connect(self.job, self.operator, 0, Beginning())
+    def connect(self, attempt: int = 0) -> LiveSource:
+        return HostedSources(attempt).connect(self.job, self.operator, 0, LoopStart())
 
     def read(self) -> list[Any]:
         """Ten more records, over a new connection."""
@@ -49,23 +62,17 @@ class Hosted:
             return [each for batch in source.read(ReadRequest(self.epoch, 10)) for each in batch]
 
     @property
-    def registration(self) -> Path:
-        (path,) = self.directory.iterdir()
-        return path
-
-    @property
     def address(self) -> Address:
-        address = read_address(self.registration)
-        assert address is not None
-        return address
+        state = ask(self.desk.address, b"", "find", PLACE)
+        assert state.address is not None
+        return state.address
 
 
 @pytest.fixture(params=[True, False], ids=["on one host", "on a cluster"])
 def hosted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Hosted]:
     source = Hosted(tmp_path, request.param)
     yield source
-    for path in source.directory.iterdir():
-        path.unlink()  # without it the process ends
+    source.desk.close()  # without it the process ends
 
 
 def test_no_stranger_ends_or_holds_up_the_process_of_a_source(hosted: Hosted) -> None:
@@ -73,9 +80,8 @@ def test_no_stranger_ends_or_holds_up_the_process_of_a_source(hosted: Hosted) ->
     with ExitStack() as open_ones:
         for number, behave in enumerate(STRANGERS * 2, 1):
             behave(open_ones.enter_context(knock(hosted.address)))
+            behave(open_ones.enter_context(knock(hosted.desk.address)))
             assert hosted.read() == list(range(10 * number, 10 * number + 10))
-    assert hosted.registration.stat().st_mode & 0o777 == 0o600
-    assert hosted.registration.name == "0-0-0.json"
     if hosted.job.one_host:
         assert hosted.address.socket
     else:
@@ -83,20 +89,42 @@ def test_no_stranger_ends_or_holds_up_the_process_of_a_source(hosted: Hosted) ->
         assert hosted.address.port
 
 
-def test_a_registration_that_is_none_is_told(tmp_path: Path) -> None:
-    hosted = Hosted(tmp_path, one_host=True)
-    hosted.directory.mkdir()
-    os.mkfifo(hosted.directory / "0-0-0.json")
-    with pytest.raises(InternalError, match=r"Source', subtask 0, cannot be reached: .* regular"):
+def test_the_process_ends_with_its_attempt_and_is_not_started_again_in_it(hosted: Hosted) -> None:
+    hosted.read()
+    address = hosted.address.opened_by(hosted.job.key)
+    hosted.desk.begin_attempt(1)
+    until(lambda: not _answers(address))
+    with pytest.raises(InternalError, match="cannot be reached: it has ended, or the attempt has"):
+        hosted.connect(attempt=0)
+    assert next(iter(hosted.connect(attempt=1).read(ReadRequest(1, 10))))[0] == 0
+
+
+def _answers(address: Address) -> bool:
+    try:
+        connect(address, 0.5).close()
+    except PeerError:
+        return False
+    return True
+
+
+def test_a_process_that_has_died_is_told_at_once(hosted: Hosted) -> None:
+    """The loop's position died with it: only the next attempt may start another one."""
+    hosted.read()
+    found = subprocess.run(
+        ["pgrep", "-P", str(os.getpid()), "-f", "holdfast.runtime.operators.sources.loop_process"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for process in found.stdout.split():
+        os.kill(int(process), signal.SIGKILL)
+    until(lambda: ask(hosted.desk.address, b"", "find", PLACE).over)
+    with pytest.raises(InternalError, match=r"Source', subtask 0, cannot be reached: it has ended"):
         hosted.connect()
 
 
-def test_a_process_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_driver_that_is_gone_is_told(tmp_path: Path) -> None:
     hosted = Hosted(tmp_path, one_host=True)
-    hosted.directory.mkdir()
-    text = '{"key":"' + "ab" * 32 + '","socket":"holdfast-socket-0123456789abcdef0123"}'
-    (hosted.directory / "0-0-0.json").write_text(text)
-    with pytest.raises(
-        InternalError, match=r"reached at socket holdfast-socket-0123456789abcdef0123: No such"
-    ):
+    hosted.desk.close()
+    with pytest.raises(InternalError, match=r"subtask 0, cannot be reached: no process can be re"):
         hosted.connect()

@@ -121,7 +121,7 @@ class Silent(SourceFunction):
 def test_a_class_has_to_say_so(
     env: StreamExecutionEnvironment, call: str, arguments: tuple[Any, ...]
 ) -> None:
-    message = rf"run\(\) calls {call}, but .* does not say .* set gives_timestamps = True in it"
+    message = rf"run\(\) calls {call}, but .* does not declare .* set gives_timestamps = True in it"
     with pytest.raises(UserFunctionError, match=message):
         collect(env.add_source(Silent(call, *arguments)))
 

@@ -115,21 +115,21 @@ PLAIN = {
         lambda s, v: s.add(v),
         lambda s: s.get(),
         "accumulator of its state 's', key 'k'",
-        "pass what is to be added to add()",
+        "pass the value to add to add()",
     ),
     "aggregating": Kind(
         lambda: AggregatingStateDescriptor("s", Collect()),
         lambda s, v: s.add(v[0]),
         lambda s: s.get(),
         "accumulator of its state 's', key 'k'",
-        "pass what is to be added to add()",
+        "pass the value to add to add()",
     ),
     "folding": Kind(
         folding,
         lambda s, v: s.add(v[0]),
         lambda s: s.get(),
         "accumulator of its state 's', key 'k'",
-        "pass what is to be added to add()",
+        "pass the value to add to add()",
     ),
 }
 
@@ -398,7 +398,9 @@ def test_it_can_be_turned_off_and_costs_nothing_then(kind: Kind) -> None:
     )
     harness.process("save", "change")
     assert harness._instance.step().check is None
-    assert type(harness._instance.context.state_named("s")).__module__ == "holdfast.state.views"
+    assert (
+        type(harness._instance.context.state_named("s")).__module__ == "holdfast.state.live.views"
+    )
 
 
 # In jobs.

@@ -24,8 +24,8 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.state.errors import StateMigrationError, StateRegistrationError
-from holdfast.state.files import decode_file
-from holdfast.state.operator_state import OperatorStates
+from holdfast.state.format.files import decode_file
+from holdfast.state.live.operator_state import OperatorStates
 from holdfast.testing import (
     AdvanceClock,
     EndOfEpoch,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime.blocks import decode_records, encode_records
-from holdfast.runtime.struct_records import PAIRS, STRUCTS
+from holdfast.runtime.wire.blocks import decode_records, encode_records
+from holdfast.runtime.wire.struct_records import PAIRS, STRUCTS
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from holdfast.datastream import (
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import JobExecutionError
-from holdfast.runtime.blocks import Kind
+from holdfast.runtime.wire.blocks import Kind
 from holdfast.state.errors import StateStorageError
 from holdfast.testing import LocalExecutor
 
@@ -50,7 +50,7 @@ def test_the_files_of_lost_runs_are_left_and_never_read(env: StreamExecutionEnvi
         run.epoch()
         live = set(run.storage.files)
         run.epoch(rerun=[(1, 0)])
-        named = {ref.name for level in run._book.chains for c in level for ref in c.files}
+        named = {ref.name for level in run._book.heads for c in level for ref in c.files}
         left = set(run.storage.files) - named
         assert len(left) == 1
         assert not left & live
@@ -63,7 +63,7 @@ def test_the_files_of_lost_runs_are_left_and_never_read(env: StreamExecutionEnvi
 def test_files_that_nobody_needs_are_deleted(env: StreamExecutionEnvironment) -> None:
     with LocalExecutor(sums(env), quota=1) as run:
         run.run_to_end()
-        named = {ref.name for level in run._book.chains for c in level for ref in c.files}
+        named = {ref.name for level in run._book.heads for c in level for ref in c.files}
         assert set(run.storage.files) == named
         assert len(run.reports) == 20
 
@@ -77,7 +77,7 @@ def test_a_lost_file_is_named(env: StreamExecutionEnvironment) -> None:
 
 
 def test_a_worker_that_was_away_for_long(env: StreamExecutionEnvironment) -> None:
-    """More epochs than a chain remembers stamps."""
+    """More epochs than a head remembers stamps."""
     stream = sums(env)
     with LocalExecutor(stream, quota=1, workers=19) as run:
         run.run_to_end()

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast.common import WatermarkStrategy
 from holdfast.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from holdfast.datastream.time_domain import TimeDomain
-from holdfast.runtime.timers import TIMER_STATES, Timer, TimerQueue
-from holdfast.state.backend import Chain, HeapKeyedStateBackend, KeyContext
+from holdfast.runtime.timer_queue import TIMER_STATES, Timer, TimerQueue
+from holdfast.state.backend import Head, HeapKeyedStateBackend, KeyContext
 from holdfast.state.errors import StateCorruptionError
 from holdfast.testing import EndOfEpoch, LocalExecutor, MemoryStateStorage, ScriptedSource
 
@@ -34,7 +34,7 @@ class Queues(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.storage = MemoryStateStorage()
-        self.chain = Chain()
+        self.head = Head()
         self.epoch = 0
         self.expected: set[Timer] = set()
         self.saved: set[Timer] = set()
@@ -69,12 +69,12 @@ class Queues(RuleBasedStateMachine):
     @rule()
     def save(self) -> None:
         self.epoch += 1
-        self.chain = self.backend.persist(self.storage, f"s{self.epoch}", self.epoch)
+        self.head = self.backend.persist(self.storage, f"s{self.epoch}", self.epoch)
         self.saved = set(self.expected)
 
     @rule()
     def go_back(self) -> None:
-        self.backend.restore(self.storage, self.chain)
+        self.backend.restore(self.storage, self.head)
         self.expected = set(self.saved)
 
     @rule()
@@ -224,11 +224,11 @@ def test_a_time_that_is_none_is_refused_when_it_is_loaded(place: tuple[Any, ...]
     storage, forged = MemoryStateStorage(), HeapKeyedStateBackend(range(128), 128)
     name = TIMER_STATES[TimeDomain.EVENT_TIME]
     forged.marks("op", name, lambda marks: None).add(("key", place))
-    chain = forged.persist(storage, "stamp", 1)
+    head = forged.persist(storage, "stamp", 1)
     backend = HeapKeyedStateBackend(range(128), 128)
     TimerQueue(TimeDomain.EVENT_TIME, "op", backend, KeyContext())
     with pytest.raises(StateCorruptionError, match="the timers of operator 'op' cannot be used"):
-        backend.restore(storage, chain)
+        backend.restore(storage, head)
 
 
 class Waits(KeyedProcessFunction):

@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from holdfast.runtime.addresses import Address
-from holdfast.runtime.peers import Line, PeerError, connect, listen
+from holdfast.runtime.network.addresses import Address
+from holdfast.runtime.network.handshake import PeerError
+from holdfast.runtime.network.peers import Line, connect, listen
 
 HOST = "127.0.0.1"
 PATIENCE = 10.0

@@ -194,5 +194,5 @@ def test_a_state_file_that_is_only_a_header(savepoint: Path) -> None:
         data = state_file_of(b"\xc1", bytes(size - 33))
         assert len(data) == size
         file.write_bytes(data)
-    with pytest.raises(StateCorruptionError, match="does not hold what Holdfast writes"):
+    with pytest.raises(StateCorruptionError, match="contents are not in Holdfast's format"):
         read(savepoint)

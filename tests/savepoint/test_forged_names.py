@@ -15,7 +15,7 @@ from holdfast.checkpoint.errors import CheckpointCorruptionError, CheckpointErro
 from holdfast.cli import main
 from holdfast.errors import HoldfastError
 from holdfast.savepoint import Savepoint
-from holdfast.spark.offsets import OffsetLog
+from holdfast.spark.epochs.query_offsets import OffsetLog
 from holdfast.state.errors import StateCorruptionError
 from holdfast.testing import LocalExecutor
 from tests.forging import all_refs, forge_metadata, forge_state_file

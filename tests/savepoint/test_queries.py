@@ -12,7 +12,7 @@ from holdfast.common.watermark_strategy import TimestampAssigner
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.window import TimeWindow, TumblingEventTimeWindows
 from holdfast.driver import queries
-from holdfast.runtime.window_contents import CONTENTS
+from holdfast.runtime.operators.windows.contents import CONTENTS
 from holdfast.savepoint import KeyedState, SavepointWriter, StateLookupError
 from holdfast.state.errors import StateStorageError
 from holdfast.testing import LocalExecutor
@@ -84,9 +84,9 @@ def test_a_file_that_is_lost_is_an_error(tmp_path: Path) -> None:
     config.remove_config("execution.checkpointing.interval")
     with LocalExecutor(everything(config, RECORDS), quota=6) as run:
         run.epoch()
-        for level in run._book.chains:
-            for chain in level:
-                for ref in chain.files:
+        for level in run._book.heads:
+            for head in level:
+                for ref in head.files:
                     run.storage.delete(ref.name)
         with pytest.raises(StateStorageError):
             run.query_state("everything", "total", "a")

@@ -27,7 +27,7 @@ from holdfast.savepoint import (
 )
 from holdfast.savepoint import readers as readers_module
 from holdfast.state.errors import StateTypeError
-from holdfast.state.harmless import harmless_loads
+from holdfast.state.types.harmless import harmless_loads
 from holdfast.testing import LocalExecutor
 from tests.golden.make import GOLDEN
 from tests.golden.program import KEYS, SETTINGS, VALUES, Place
@@ -143,17 +143,17 @@ def test_every_kind_after_bases_and_deltas(backend: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_parts_of_a_chain_are_the_chain(
+def test_parts_of_a_head_are_the_head(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Chains that are large are read in parts, by key group."""
+    """Heads that are large are read in parts, by key group."""
     records = [(f"k{n % 30}", n) for n in range(200)]
     with LocalExecutor(everything(configuration(tmp_path, backend), records), quota=90) as run:
         run.epoch(checkpoint=True)
         path = run.savepoint()
     savepoint = Savepoint.read(path)
     whole = savepoint.keyed_state("everything", "all").to_pylist()
-    sizes = [chain.size for chain in savepoint.chains("everything")]
+    sizes = [head.size for head in savepoint.heads("everything")]
     monkeypatch.setattr(readers_module, "_PART", max(sizes) // 2 + 1)
     data = savepoint.keyed_state("everything", "all")
     assert len(data._parts) > len(sizes)

@@ -63,7 +63,7 @@ def test_no_file_can_stand_in_anothers_place(tmp_path: Path, backend: str) -> No
     for path, name in pairs(files, list(contents)):
         # the reference says the size of what is there now, or most swaps would be found by it
         replace_state_file(path, contents[name])
-        told = f"it is the file '{name}', and was put in this one's place"
+        told = f"it contains the file '{name}', which was stored under this name"
         image = read_savepoint(second)
         with pytest.raises(CheckpointCorruptionError, match=told):
             verify_files(image.metadata, image.storage, deep=True)
@@ -85,7 +85,7 @@ def test_a_job_does_not_start_from_swapped_files(tmp_path: Path, backend: str) -
     config = configuration(tmp_path / "next", backend, start=str(second))
     config.set_string("parallelism.default", "2")
     with (
-        pytest.raises(HoldfastError, match="and was put in this one's place"),
+        pytest.raises(HoldfastError, match="which was stored under this name"),
         LocalExecutor(everything(config, RECORDS)) as job,
     ):
         job.run_to_end()

@@ -55,7 +55,7 @@ GROUPS = 8
 def restored(savepoint: Savepoint, descriptor: Any) -> dict[Any, Any]:
     """A state as a job finds it."""
     backend = HeapKeyedStateBackend(range(GROUPS), GROUPS)
-    backend.import_key_groups(savepoint.image.storage, savepoint.chains("op"), {"op"})
+    backend.import_key_groups(savepoint.image.storage, savepoint.heads("op"), {"op"})
     backend.keyed_state("op", descriptor, KeyContext())
     return {key: value for key, _, value in backend.entries("op", descriptor.name)}
 
@@ -155,7 +155,7 @@ def test_keys_and_values_from_arrow(tmp_path: Path) -> None:
             KeyedState(ValueStateDescriptor("s", Last), {"a": {"amount": 1, "n": 2}}),
             "has no field 'n'",
         ),
-        (KeyedState(ValueStateDescriptor("s", int), [("a", 1), ("a", 2)]), "'a' is there twice"),
+        (KeyedState(ValueStateDescriptor("s", int), [("a", 1), ("a", 2)]), "'a' occurs twice"),
         (KeyedState(ValueStateDescriptor("s", int), [({"x": 1}, 1)]), "cannot be a key; declare"),
         (Timers([("a", "soon")]), "the time of key 'a' is 'soon'"),
     ],
@@ -346,7 +346,7 @@ def test_pickled_state_is_changed_only_with_trust(tmp_path: Path) -> None:
     with pytest.raises(PickledStateError, match="state 's' of operator 'op' is pickled"):
         SavepointWriter(Savepoint.read(path)).map("op", "s", str)
     rows = {row["key"]: row["value"] for row in Savepoint.read(path).keyed_state("op", "s")}
-    with pytest.raises(PickledStateError, match="without its classes cannot be written again"):
+    with pytest.raises(PickledStateError, match="without its class cannot be written"):
         made(tmp_path / "again", KeyedState(ValueStateDescriptor("s"), rows))
     copied = SavepointWriter(Savepoint.read(path)).rename("op", "new").write(tmp_path / "copy")
     assert by_key(Savepoint.read(copied, trusted=True), "new", "s") == {"a": City("x")}
@@ -368,7 +368,7 @@ def test_mistakes_of_the_program(tmp_path: Path) -> None:
         SavepointWriter(savepoint).map("op", "s", abs).map("op", "s", abs)
     gone = SavepointWriter(savepoint).map("op", "s", abs).drop_state("op", "s")
     assert Savepoint.read(gone.write(tmp_path / "gone")).sizes() == []
-    with pytest.raises(StateLookupError, match="the writer began with nothing"):
+    with pytest.raises(StateLookupError, match="the writer has no other savepoint"):
         SavepointWriter().rename("a", "b")
     with pytest.raises(StateLookupError, match="is dropped already"):
         SavepointWriter(savepoint).drop("op").rename("op", "b")

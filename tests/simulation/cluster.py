@@ -16,12 +16,13 @@ from typing import NoReturn, cast
 from holdfast.driver.outcome import EpochOutcome, sort_out
 from holdfast.errors import JobExecutionError
 from holdfast.plan.model import Plan
-from holdfast.runtime.blocks import Block, Kind
-from holdfast.runtime.job import JobCode
-from holdfast.runtime.protocol import EpochTask
-from holdfast.runtime.task import FailedRun, Subtask
-from holdfast.state.storage import StateStorage
-from holdfast.testing.worker import LocalSources
+from holdfast.runtime.epochs.task import FailedRun, Subtask
+from holdfast.runtime.operators.sources.free_loop import LoopsInProcess
+from holdfast.runtime.operators.sources.loop_thread import LocalSource, SourceThread
+from holdfast.runtime.wire.blocks import Block, Kind
+from holdfast.runtime.wire.protocol import EpochTask
+from holdfast.runtime.worker.job_code import JobCode
+from holdfast.state.storage.directory import StateStorage
 from tests.simulation.world import World
 
 
@@ -140,7 +141,7 @@ class Cluster:
             task.attempt,
             self._storage,
             self.world.clock,
-            LocalSources(),
+            LoopsInProcess(SourceThread, LocalSource),
         )
 
     def worker_for(self, level: int, subtask: int) -> Worker:

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoint.store import SavedImage
 from holdfast.datastream.engines import needed_slots
 from holdfast.driver.engine import Engine, PlannedJob
 from holdfast.driver.job_events import Abilities
 from holdfast.driver.outcome import EpochOutcome, SlotsMissingError
-from holdfast.driver.start import Start
 from holdfast.errors import HoldfastError, JobDefinitionError
-from holdfast.runtime.job import JobCode, make_job_code
-from holdfast.runtime.protocol import EpochTask, StoredState
+from holdfast.runtime.wire.protocol import EpochTask, StoredState
+from holdfast.runtime.worker.job_code import JobCode, make_job_code
 from tests.simulation.cluster import Cluster, ClusterGaveUp
 from tests.simulation.resident import Fleet, ResidentCluster
 from tests.simulation.world import Violation, World
@@ -68,7 +68,7 @@ class SimulatedEngine(Engine):
         self._take_plan(job, code)
         self._prepared = True
 
-    def start(self, attempt: int, start: Start | None) -> None:
+    def start(self, attempt: int, start: SavedImage | None) -> None:
         self._world.step()
         if self._runs:
             self._world.violate(f"attempt {attempt} starts while another one runs")
@@ -158,7 +158,7 @@ class ResidentEngine(SimulatedEngine):
     def results_until(self, checkpoint: int) -> Counter[Any] | None:
         return self._cuts[checkpoint]
 
-    def start(self, attempt: int, start: Start | None) -> None:
+    def start(self, attempt: int, start: SavedImage | None) -> None:
         self._await_slots(attempt)
         super().start(attempt, start)
         self._cuts.clear()

@@ -29,9 +29,9 @@ from holdfast.datastream.state import (
     MapStateDescriptor,
     ValueStateDescriptor,
 )
-from holdfast.graph.nodes import ResultKind, ResultOperation
+from holdfast.graph.operations import ResultKind, ResultOperation
 from holdfast.plan.model import Plan
-from holdfast.runtime.job import JobCode, make_job_code
+from holdfast.runtime.worker.job_code import JobCode, make_job_code
 from tests.simulation import stage
 
 PARTITIONS = 4

@@ -17,15 +17,14 @@ from unittest.mock import patch
 
 from holdfast.checkpoint import savepoints
 from holdfast.checkpoint.savepoints import read_savepoint
-from holdfast.checkpoint.store import CheckpointStore
+from holdfast.checkpoint.store import CheckpointStore, SavedImage
 from holdfast.common import Configuration
-from holdfast.driver.runner import JobRunner
-from holdfast.driver.start import Start
+from holdfast.driver.job.runner import JobRunner
 from holdfast.errors import HoldfastError
 from holdfast.plan.model import Plan
 from holdfast.runtime import subtask as subtask_module
-from holdfast.runtime.faults import SimulatedKill
-from holdfast.runtime.job import JobCode
+from holdfast.runtime.worker.injected_faults import SimulatedKill
+from holdfast.runtime.worker.job_code import JobCode
 from tests.simulation import stage
 from tests.simulation.cluster import Cluster
 from tests.simulation.engine import EpochsEngine, ResidentEngine, SimulatedEngine
@@ -126,6 +125,7 @@ class Life:
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.attempts": choice(("1", "2", "5")),
             "restart-strategy.fixed-delay.delay": "10ms",
+            "holdfast.restart.same-record-limit": ("1", "2", "0", "0")[self.world.seed % 4],
             "holdfast.slots.min": "2" if self.world.seed % 7 == 0 else "1",
             "holdfast.slots.stable": "100ms" if self.world.seed % 15 == 0 else "0ms",
         }
@@ -159,7 +159,7 @@ class Life:
             self.world.make_space()
             return
         try:
-            self._check_start(reign.runner.start_from)
+            self._check_start(reign.runner.checkpoints.start_from)
             reign.run()
         finally:
             self.world.requests = lambda: None
@@ -201,6 +201,11 @@ class Life:
     def restarts_allowed(self) -> int:
         """How often a driver may start the job again."""
         return int(self._settings["restart-strategy.fixed-delay.attempts"])
+
+    @property
+    def failures_per_record(self) -> int:
+        """How many failures on a record the job bears; 0 for any number."""
+        return int(self._settings["holdfast.restart.same-record-limit"])
 
     def other_widths(self, plan: Plan) -> dict[str, int]:
         """Another parallelism for each operator, by uid."""
@@ -277,7 +282,7 @@ class Life:
             raise Violation(f"checkpoint id {checkpoint} was given after {self._last_barrier}")
         self._last_barrier = checkpoint
 
-    def read_image(self, start: Start | None) -> Image | None:
+    def read_image(self, start: SavedImage | None) -> Image | None:
         """What a checkpoint holds, which is checked."""
         if start is None:
             return None
@@ -304,7 +309,7 @@ class Life:
         if left or mark not in files:
             raise Violation(f"the job is finished, and has left {left}")
 
-    def _check_start(self, start: Start | None) -> None:
+    def _check_start(self, start: SavedImage | None) -> None:
         """No checkpoint that anybody has seen complete is lost."""
         found = 0 if start is None else start.metadata.id
         known = max(self.world.complete, default=0)

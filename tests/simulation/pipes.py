@@ -12,7 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from holdfast.runtime.resident import carrier, channels, pace, states, subtask
+from holdfast.runtime import work
+from holdfast.runtime.resident import carrier, channels, intake, pace, states, subtask
 from holdfast.runtime.resident.channels import Credit, Leaving
 from holdfast.runtime.resident.messages import Frame, Say, Wire
 from holdfast.runtime.resident.states import StateWriter
@@ -119,7 +120,9 @@ def small_world(world: World) -> Iterator[None]:
     with ExitStack() as patches:
         for module, name, value in (
             (subtask, "time", time),
-            (subtask, "_READ", random.choice((1, 2))),
+            (work, "time", time),
+            (intake, "time", time),
+            (intake, "_READ", random.choice((1, 2))),
             (states, "time", time),
             (carrier, "Credit", WaitsBefore),
             (channels, "time", time),

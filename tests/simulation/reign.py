@@ -15,7 +15,8 @@ from holdfast.checkpoint.errors import CheckpointCorruptionError, DirectoryInUse
 from holdfast.checkpoint.events import Outcome
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.common import CompletableFuture, JobStatus
-from holdfast.driver.delivery import CollectedRecords
+from holdfast.driver.epochs.delivery import CollectedRecords
+from holdfast.driver.job.runner import JobRunner
 from holdfast.driver.job_events import (
     ActionFailed,
     AttemptStarted,
@@ -30,19 +31,19 @@ from holdfast.driver.job_events import (
     Wait,
 )
 from holdfast.driver.reports import attempts_of, checkpoints_of
-from holdfast.driver.runner import JobRunner
-from holdfast.driver.start import Start
 from holdfast.errors import (
     DisagreementError,
     HoldfastError,
     InternalError,
     JobDefinitionError,
     JobExecutionError,
+    RepeatedFailureError,
     UserFunctionError,
 )
 from holdfast.plan.model import Plan
-from holdfast.runtime.faults import SimulatedKill
-from holdfast.runtime.protocol import EpochTask
+from holdfast.runtime.wire.protocol import EpochTask
+from holdfast.runtime.worker.injected_faults import SimulatedKill
+from tests.driver.job_rules import validate
 from tests.simulation.cluster import ClusterGaveUp
 from tests.simulation.engine import SimulatedEngine
 from tests.simulation.verifier import Image
@@ -55,7 +56,7 @@ SAVEPOINTS = "/savepoints"
 #: what a job may say when it fails because of what was done to it
 _EXCUSES = (
     "No space left on device",
-    "failures in a row are tolerable",
+    "consecutive failures are tolerated",
     "the job was drained for a savepoint that failed",
     "has lost its connection to slot",
     "task slots and found",
@@ -130,7 +131,7 @@ class Reign:
 
     def _tell(self, event: JobEvent) -> None:
         self.runner.tell(event)
-        self.runner.machine.validate()
+        validate(self.runner.machine)
 
     def _carry_out(self) -> JobEvent | None:
         action = self.runner.machine.action
@@ -166,9 +167,11 @@ class Reign:
 
     def _begin_attempt(self) -> None:
         began = self.runner.history.attempts[-1]
-        start = self.runner.start_from if began.path is not None else None
+        start = self.runner.checkpoints.start_from
+        if began.path is None or (start is not None and start.address != began.path):
+            start = None
         if began.checkpoint is not None and start is None:
-            start = Start(self._life.store.read(began.checkpoint))
+            start = self._life.store.image(self._life.store.read(began.checkpoint))
         name, restored = "the beginning", 0
         if start is not None:
             restored = start.metadata.id
@@ -270,6 +273,14 @@ class Reign:
             self._life.see_complete(metadata.id)
 
         store.write = note  # type: ignore[method-assign]
+        superseded = self.runner.checkpoints._superseded
+        delete = superseded.delete
+
+        def may_fail(live: set[str], since: int | None) -> None:
+            with self._world.letting_go():
+                delete(live, since)
+
+        superseded.delete = may_fail  # type: ignore[method-assign]
 
     def _watch_end(self) -> None:
         end = self.runner.checkpoints.end
@@ -340,7 +351,8 @@ class Reign:
             self._check_checkpoint(checkpoint, finished=False)
 
     def _check_checkpoint(self, checkpoint: int, finished: bool) -> None:
-        image = self._life.read_image(Start(self._life.store.read(checkpoint)))
+        store = self._life.store
+        image = self._life.read_image(store.image(store.read(checkpoint)))
         assert image is not None
         results, until = self._results.records, self._engine.results_until(checkpoint)
         self._check_results(image, results if until is None else until)
@@ -471,8 +483,17 @@ class Reign:
         if outcome is Outcome.FAILED:
             assert isinstance(end.failure, HoldfastError)
             check_excuse(end.failure)
+            if isinstance(end.failure, RepeatedFailureError):
+                self._check_record(end.failure)
         if outcome not in (Outcome.FAILED, Outcome.CANCELLED) and self._untold:
             raise Violation(f"the job has ended; nobody was told of {sorted(self._untold)}")
+
+    def _check_record(self, error: RepeatedFailureError) -> None:
+        """A record ends the job only when it has failed as often as it may."""
+        self._world.counts["a record failed too often"] += 1
+        failures = [one for one in self.runner.history.failures if one.record == error.record]
+        if not 0 < self._life.failures_per_record <= len(failures):
+            raise Violation(f"the job ends after {len(failures)} failures on {error.record}")
 
     def _check_history(self) -> None:
         """What people are told of the job is what happened, over restarts and changes of plan."""
@@ -493,6 +514,9 @@ class Reign:
             raise Violation(f"nobody is told what became of {open_ones}")
         if self._restarts > self._life.restarts_allowed:
             raise Violation(f"the job was restarted {self._restarts} times")
+        stopped = self.runner.machine.action.outcome is Outcome.STOPPED
+        if stopped != (history.savepoint is not None):
+            raise Violation(f"people are told of the last savepoint {history.savepoint}")
         if history.status != self.runner.status.name:
             raise Violation(f"the history says {history.status}: {self.runner.status}")
 

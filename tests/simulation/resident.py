@@ -17,17 +17,17 @@ from typing import Any
 
 from holdfast.driver.engine import PlannedJob
 from holdfast.driver.outcome import EpochOutcome
-from holdfast.driver.rounds import Rounds
-from holdfast.runtime.blocks import Kind, decode_header, decode_records
-from holdfast.runtime.job import JobCode
-from holdfast.runtime.protocol import EpochTask
+from holdfast.driver.slots.rounds import Rounds
 from holdfast.runtime.resident.carrier import Carrier, Place
 from holdfast.runtime.resident.channels import Leaving
 from holdfast.runtime.resident.messages import Credited, Frame, Hello, Say, Stop, encode
 from holdfast.runtime.resident.outbox import Post
 from holdfast.runtime.resident.slot import Slot, failure_of
 from holdfast.runtime.resident.subtask import ResidentSubtask
-from holdfast.state.storage import StateStorage
+from holdfast.runtime.wire.blocks import Kind, decode_header, decode_records
+from holdfast.runtime.wire.protocol import EpochTask
+from holdfast.runtime.worker.job_code import JobCode
+from holdfast.state.storage.directory import StateStorage
 from tests.simulation.cluster import ClusterGaveUp
 from tests.simulation.pipes import Gone, Pipe, SimulatedWire, WaitingWriter, WaitsBefore
 from tests.simulation.world import Violation, World
@@ -274,10 +274,10 @@ class Fleet:
     def _pump(self) -> None:
         if self.rounds.failure is not None:
             raise self.rounds.failure
-        results = self.rounds.take_results()
-        if results.blocks:
-            self._job.deliver(results.blocks)
-        for number, size in results.taken.items():
+        blocks, taken = self.rounds.take_results()
+        if blocks:
+            self._job.deliver(blocks)
+        for number, size in taken.items():
             self._tell(self._from_driver[number], Say.CREDIT, encode(Credited(size)))
 
     def _tell(self, pipe: Pipe, kind: Say, data: bytes) -> None:

@@ -8,8 +8,11 @@ import pytest
 
 from holdfast.checkpoint.events import Outcome
 from holdfast.common import JobStatus
-from holdfast.driver import job as job_module
-from holdfast.driver.job import Goal, JobMachine
+from holdfast.driver.job import machine as job_module
+from holdfast.driver.job.machine import Goal, JobMachine
+from holdfast.driver.job.rescaling import rescaled
+from holdfast.driver.job.restart_policy import Restart
+from holdfast.driver.job.runner import JobRunner
 from holdfast.driver.job_events import (
     Action,
     ActionFailed,
@@ -29,9 +32,6 @@ from holdfast.driver.job_events import (
     StopAttempt,
     Wait,
 )
-from holdfast.driver.rescaling import rescaled
-from holdfast.driver.restart import Restart
-from holdfast.driver.runner import JobRunner
 from holdfast.plan.model import Plan
 from tests.simulation.test_planted_bugs import assert_found
 
@@ -39,7 +39,7 @@ from tests.simulation.test_planted_bugs import assert_found
 @pytest.fixture(autouse=True)
 def _without_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the machine checks of itself is switched off: what becomes of the job tells the bug."""
-    monkeypatch.setattr(JobMachine, "validate", lambda self: None)
+    monkeypatch.setattr("tests.simulation.reign.validate", lambda machine: None)
 
 
 def test_an_attempt_starts_while_the_one_before_still_runs(
@@ -246,8 +246,8 @@ def test_the_policy_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
     made = JobMachine.__init__
 
-    def lenient(self: JobMachine, traits: Any, policy: Any) -> None:
-        made(self, traits, Always())  # type: ignore[arg-type]
+    def lenient(self: JobMachine, traits: Any, policy: Any, plan: Any) -> None:
+        made(self, traits, Always(), plan)  # type: ignore[arg-type]
 
     monkeypatch.setattr(JobMachine, "__init__", lenient)
     assert_found(among=200)

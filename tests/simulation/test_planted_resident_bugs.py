@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.driver.book import EpochBook
-from holdfast.driver.rounds import Rounds
-from holdfast.driver.storing import PendingCheckpoint, Storing
-from holdfast.runtime.protocol import EpochTask, StoredState
+from holdfast.driver.checkpoints.storing import PendingCheckpoint, Storing
+from holdfast.driver.epoch_book import EpochBook
+from holdfast.driver.slots.rounds import Rounds
+from holdfast.runtime.operators.sources.source_instance import SourceInstance
 from holdfast.runtime.resident.carrier import Carrier
 from holdfast.runtime.resident.channels import Inputs
 from holdfast.runtime.resident.messages import Mark, Round
 from holdfast.runtime.resident.states import StateWriter
 from holdfast.runtime.resident.subtask import ResidentSubtask
-from holdfast.runtime.sources import SourceInstance
-from holdfast.state.capture import Capture
-from holdfast.state.chain import Chain
-from holdfast.state.heap import HeapKeyedStateBackend
+from holdfast.runtime.wire.protocol import EpochTask, StoredState
+from holdfast.state.backends.capture import Capture
+from holdfast.state.backends.change_log import ChangeLog
+from holdfast.state.backends.heap import HeapKeyedStateBackend
+from holdfast.state.format.head import Head
 from tests.simulation.test_planted_bugs import assert_found
 
 
@@ -61,7 +62,7 @@ def test_state_is_captured_after_more_records(monkeypatch: pytest.MonkeyPatch) -
 
     def late(self: ResidentSubtask, task: EpochTask) -> None:
         if self._sources:
-            self._read_all()
+            self._read()
         else:
             self._take()
         store(self, task)
@@ -75,7 +76,7 @@ def test_state_is_captured_when_it_is_written(monkeypatch: pytest.MonkeyPatch) -
         def __init__(self, take: Callable[[], Capture]) -> None:
             self._take = take
 
-        def write(self, storage: Any, uploads: bool = False) -> Chain:
+        def write(self, storage: Any, uploads: bool = False) -> Head:
             return self._take().write(storage, uploads)
 
         _store = _release = None  # type: ignore[assignment]
@@ -126,10 +127,10 @@ def test_slots_of_earlier_attempts_are_heard(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_changes_of_a_failed_capture_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forget(self: HeapKeyedStateBackend, captures: Any) -> None:
-        self._chain, self._steps = captures[0].before.chain, captures[0].before.steps
+    def forget(self: ChangeLog, before: list[ChangeLog], *_: Any) -> None:
+        self.head, self.steps = before[0].head, before[0].steps
 
-    monkeypatch.setattr(HeapKeyedStateBackend, "_take_back", forget)
+    monkeypatch.setattr(ChangeLog, "_take_back", forget)
     assert_found(among=300, resident=True)
 
 
@@ -183,15 +184,15 @@ def test_acknowledgements_of_an_earlier_round_count(monkeypatch: pytest.MonkeyPa
     assert_found(among=20, resident=True)
 
 
-def test_the_chain_of_a_failed_write_is_built_upon(monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(self: Capture, storage: Any, uploads: bool = False) -> Chain:
-        head = self._head if self._before is None else self._before.chain or self._before._head
-        self.chain = self._head
+def test_the_head_of_a_failed_write_is_built_upon(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(self: Capture, storage: Any, uploads: bool = False) -> Head:
+        head = self._head if self._before is None else self._before.head or self._before._head
+        self.head = self._head
         try:
-            self.chain = self._store(storage, head)
+            self.head = self._store(storage, head)
         finally:
             self._before = None
-        return self.chain
+        return self.head
 
     monkeypatch.setattr(Capture, "write", careless)
     assert_found(among=300, resident=True)
@@ -216,7 +217,7 @@ def test_a_state_counts_as_stored_whatever_became_of_it(monkeypatch: pytest.Monk
             patch.setattr(self._post, "stored", lambda state: None)
             store(self, checkpoint, capture, began)
         if not self._closed:
-            self._post.stored(StoredState(checkpoint, *self._place, self.chain))
+            self._post.stored(StoredState(checkpoint, *self._place, self.head))
 
     monkeypatch.setattr(StateWriter, "_store", careless)
     assert_found(among=300, resident=True)

@@ -10,15 +10,15 @@ from typing import Any
 
 from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.runtime.checkpointing import OPERATOR_STATE
-from holdfast.runtime.sources import POSITION
+from holdfast.runtime.operators.sources.source_instance import POSITION
 from holdfast.state.backend import (
-    Chain,
+    Head,
     HeapKeyedStateBackend,
     KeyContext,
     StateStorage,
     read_blobs,
 )
-from holdfast.state.operator_state import OperatorStates, decode_image
+from holdfast.state.live.operator_state import OperatorStates, decode_image
 from tests.simulation.job import (
     COUNTED,
     COUNTS,
@@ -69,8 +69,8 @@ class Image:
 
 def read_image(name: str, metadata: CheckpointMetadata, storage: StateStorage) -> Image:
     image = Image(name, "audit" in metadata.operators)
-    for chain in _chains(metadata, "source"):
-        blobs = read_blobs(storage, chain)
+    for head in _heads(metadata, "source"):
+        blobs = read_blobs(storage, head)
         if ("source", POSITION) in blobs:
             finished, position = pickle.loads(blobs["source", POSITION])
             image.positions += position.items()
@@ -82,24 +82,24 @@ def read_image(name: str, metadata: CheckpointMetadata, storage: StateStorage) -
             image.kept += states.get_list_state(KEPT).get()
             image.readings += states.get_list_state(READINGS).get()
     image.positions.sort()
-    for chain in _chains(metadata, "totals"):
+    for head in _heads(metadata, "totals"):
         wanted = ((TOTAL, image.totals), (RECORDS, image.records), (COUNTS, image.counts))
-        _read_keyed(storage, chain, "totals", wanted)
-    for chain in _chains(metadata, "audit"):
-        _read_keyed(storage, chain, "audit", ((SEEN, image.seen),))
+        _read_keyed(storage, head, "totals", wanted)
+    for head in _heads(metadata, "audit"):
+        _read_keyed(storage, head, "audit", ((SEEN, image.seen),))
     return image
 
 
-def _chains(metadata: CheckpointMetadata, uid: str) -> Iterable[Chain]:
+def _heads(metadata: CheckpointMetadata, uid: str) -> Iterable[Head]:
     saved = metadata.operators.get(uid)
-    return () if saved is None else metadata.levels[saved.level].chains[: saved.parallelism]
+    return () if saved is None else metadata.levels[saved.level].heads[: saved.parallelism]
 
 
 def _read_keyed(
-    storage: StateStorage, chain: Chain, uid: str, wanted: Iterable[tuple[Any, dict[Any, Any]]]
+    storage: StateStorage, head: Head, uid: str, wanted: Iterable[tuple[Any, dict[Any, Any]]]
 ) -> None:
     backend = HeapKeyedStateBackend(range(MAX_PARALLELISM), MAX_PARALLELISM)
-    backend.restore(storage, chain)
+    backend.restore(storage, head)
     for descriptor, into in wanted:
         backend.keyed_state(uid, descriptor, KeyContext())
         for key, _, value in backend.entries(uid, descriptor.get_name()):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 
-from holdfast.runtime.faults import SimulatedKill
+from holdfast.runtime.worker.injected_faults import SimulatedKill
 from holdfast.testing import ManualClock, MemoryFileSystem
 
 #: how likely a misfortune is where it can happen, in a climate that has it
@@ -30,6 +30,7 @@ ODDS = {
     "a snapshot raises": 0.15,
     "an epoch is slow": 0.10,
     "the disk is full": 0.01,
+    "a superfluous file cannot be deleted": 0.02,
     "the cluster gives up": 0.02,
     "an acknowledgement comes again": 0.15,
     "the driver dies in an epoch": 0.025,
@@ -132,6 +133,7 @@ class World:
         self._steps_to_live: int | None = None
         #: writes that will find space, and those after them that will not
         self._spared = self._refused = 0
+        self._lets_go = False
         #: calls of functions until one raises; 0: none does
         self._calls_to_failure = 0
 
@@ -200,6 +202,15 @@ class World:
         self._refused = self._spared = 0
 
     @contextmanager
+    def letting_go(self) -> Iterator[None]:
+        """The driver deletes what is superfluous; its job goes on if it cannot."""
+        self._lets_go = True
+        try:
+            yield
+        finally:
+            self._lets_go = False
+
+    @contextmanager
     def worker(self, name: str) -> Iterator[None]:
         """Another process is at work."""
         before, self.acting = self.acting, name
@@ -221,6 +232,10 @@ class World:
                     self.kill_driver(f"before it can {what} {path}")
         if what in ("write", "make directory", "lock"):
             self._need_space(what, path)
+        deletes = self._lets_go and what == "delete"
+        if deletes and self.happens("a superfluous file cannot be deleted"):
+            self.tell(f"the storage is away: the driver cannot {what} {path}")
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         if self.late and what == "write":
             self.counts["a zombie wrote its state late"] += 1
             self.late_files.add(path)

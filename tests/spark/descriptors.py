@@ -24,8 +24,8 @@ from holdfast.common import Configuration, RestartStrategies
 from holdfast.datastream import MapFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.errors import JobExecutionError
-from holdfast.spark.attempt import Attempt
-from holdfast.spark.resident import ResidentEngine
+from holdfast.spark.epochs.attempt import Attempt
+from holdfast.spark.resident.engine import ResidentEngine
 from holdfast.spark.session import get_session
 
 #: in seconds; whoever waits longer hangs

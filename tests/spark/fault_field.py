@@ -1,16 +1,18 @@
 """The field of `tests.spark.host_faults`: a job under fire, its cluster, its store and its ledger.
 
-Host 1 has the master and the ledger, 2 to 4 a worker each, with more cores than the job needs, 5
-the store of checkpoints; the driver is on 6 or 7. The job runs until it is told to end.
+Host 1 has the master and the ledger, 2 to 4 a worker each, 5 the store of checkpoints; the driver
+is on 6 or 7. The job runs until it is told to end.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster import Cluster, Store
@@ -18,10 +20,10 @@ from tests.hosts import ROOT, Hosts, hosts
 from tests.jvm import executor_options
 from tests.spark.ledger import Ledger
 
-__all__ = ["DRIVERS", "HEARTBEAT", "STORE", "Field", "field"]
+__all__ = ["DRIVERS", "HEARTBEAT", "STORE", "WORKERS", "Field", "Shape", "field"]
 
 LEDGER, WORKERS, STORE, DRIVERS = 1, (2, 3, 4), 5, (6, 7)
-PORT, RATE, SUBTASKS = 9100, 100, 2
+PORT, RATE = 9100, 100
 HEARTBEAT = 2.0
 #: for a job to have results again, and to end, on a machine that is slow and busy; in seconds
 PATIENCE = 400.0
@@ -30,18 +32,34 @@ PATIENCE = 400.0
 DAEMONS = ("spark.worker.timeout=6", "spark.decommission.enabled=true")
 
 
-def settings() -> tuple[str, ...]:
-    """Return the settings of the job."""
+@dataclass(frozen=True)
+class Shape:
+    """How large the job and its cluster are.
+
+    Attributes:
+        subtasks: of each operator; there are as many sources of numbers.
+        cores: of each worker.
+        settings: of the job, besides those that it always has.
+    """
+
+    engine: str = "resident"
+    subtasks: int = 2
+    cores: int = 2
+    settings: tuple[str, ...] = ()
+
+
+def _settings(shape: Shape) -> tuple[str, ...]:
     return (
+        *shape.settings,
         f"holdfast.heartbeat.timeout={HEARTBEAT:g}s",
-        "holdfast.engine=resident",
+        f"holdfast.engine={shape.engine}",
         "execution.checkpointing.interval=300ms",
         "execution.checkpointing.dir=s3a://kept/jobs",
         "execution.checkpointing.tolerable-failed-checkpoints=1000",
         "restart-strategy.type=fixed-delay",
         "restart-strategy.fixed-delay.attempts=1000000",
         "restart-strategy.fixed-delay.delay=100ms",
-        f"spark.cores.max={SUBTASKS}",
+        f"spark.cores.max={shape.subtasks}",
         "spark.executor.cores=1",
         f"spark.executor.extraJavaOptions={executor_options()}",
         "spark.executor.heartbeatInterval=2s",
@@ -64,13 +82,13 @@ class Field:
         restarts: how often drivers had started the job again when that was last asked.
     """
 
-    def __init__(self, made: Hosts, logs: Path, choose: random.Random) -> None:
+    def __init__(self, made: Hosts, logs: Path, shape: Shape, choose: random.Random) -> None:
         """Start everything."""
         self.hosts, self.choose, self.restarts = made, choose, 0
-        self._logs = logs
+        self._logs, self._shape = logs, shape
         self.ledger = Ledger(made.listen(LEDGER, PORT))
         self.store = Store(made, STORE, logs / "store.log")
-        self.cluster = Cluster(made, logs, WORKERS, DAEMONS, cores=2)
+        self.cluster = Cluster(made, logs, WORKERS, DAEMONS, shape.cores)
         self._drivers: list[subprocess.Popen[str]] = []
         self.driver_host = DRIVERS[0]
         self.start_driver(self.driver_host)
@@ -78,9 +96,11 @@ class Field:
     def start_driver(self, k: int) -> None:
         """Start the program on a host, for the first time or again."""
         log = self._logs / f"driver-{len(self._drivers) + 1}.log"
-        program = [str(ROOT / "tests" / "spark" / "ledger_job.py"), f"h{LEDGER}:{PORT}", str(RATE)]
-        all_settings = (*settings(), *self.store.settings)
-        self._drivers.append(self.cluster.submit(k, all_settings, program, log))
+        program = str(ROOT / "tests" / "spark" / "ledger_job.py")
+        subtasks = self._shape.subtasks
+        command = [program, f"h{LEDGER}:{PORT}", str(RATE), str(subtasks)]
+        settings = (*_settings(self._shape), *self.store.settings)
+        self._drivers.append(self.cluster.submit(k, settings, command, log, subtasks))
         self.driver_host = k
 
     @property
@@ -95,10 +115,14 @@ class Field:
 
     def new_restarts(self) -> int:
         """Return how often drivers have started the job again since this was asked last."""
-        logs = (self._logs / f"driver-{n}.log" for n in range(1, len(self._drivers) + 1))
         known = self.restarts
-        self.restarts = sum(log.read_text().count("it starts again") for log in logs)
+        self.restarts = self.said("it restarts in")
         return self.restarts - known
+
+    def said(self, pattern: str) -> int:
+        """Return how many times drivers have said something."""
+        logs = (self._logs / f"driver-{n}.log" for n in range(1, len(self._drivers) + 1))
+        return sum(len(re.findall(pattern, log.read_text())) for log in logs)
 
     def victim(self) -> int:
         """Return a host on which a slot is; waits until there is one."""
@@ -111,12 +135,16 @@ class Field:
         self.until(look, "there is a slot")
         return self.choose.choice(found)
 
+    def has_results_since(self, moment: float) -> float | None:
+        """Return when all sources had results of after a moment; None if they do not have them."""
+        return self.ledger.results_since(moment, self._shape.subtasks)
+
     def results_since(self, moment: float) -> float:
         """Wait until all sources have results of after a moment; return when they had."""
         found: list[float | None] = [None]
 
         def look() -> bool:
-            found[0] = self.ledger.results_since(moment, SUBTASKS)
+            found[0] = self.has_results_since(moment)
             return found[0] is not None
 
         self.until(look, "there are new results")
@@ -127,28 +155,35 @@ class Field:
         """Look again and again; the job must not end before."""
         deadline = time.monotonic() + PATIENCE
         while not reached():
-            assert not self.ledger.problems, self._report(str(self.ledger.problems[:5]))
-            ended = self.driver.poll() is not None
-            assert not ended, self._report(f"the job ended before {what}")
+            self.check(what)
             assert time.monotonic() < deadline, self._report(f"it takes too long until {what}")
             time.sleep(0.02)
+
+    def check(self, what: str) -> None:
+        """Raise an error if the job has ended, or its results cannot be right any more."""
+        assert not self.ledger.problems, self._report(str(self.ledger.problems[:5]))
+        ended = self.driver.poll() is not None
+        assert not ended, self._report(f"the job ended before {what}")
 
     def finish(self) -> list[str]:
         """Let the job end; return what is wrong with its results."""
         self.ledger.end()
-        self.driver.wait(PATIENCE)
+        try:
+            self.driver.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self._report("the job does not end")) from None
         assert self.driver.returncode == 0, self._report("the job failed at its end")
-        return self.ledger.verify(SUBTASKS)
+        return self.ledger.verify(self._shape.subtasks)
 
     def _report(self, what: str) -> str:
         return f"{what}\n{self.log[-6000:]}"
 
 
 @contextmanager
-def field(logs: Path, seed: int) -> Iterator[Field]:
+def field(logs: Path, seed: int, shape: Shape | None = None) -> Iterator[Field]:
     """A job under fire, until the end of the block."""
     with hosts(max(DRIVERS)) as made:
-        running = Field(made, logs, random.Random(seed))
+        running = Field(made, logs, shape or Shape(), random.Random(seed))
         try:
             yield running
         finally:

@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common import JobStatus, RestartStrategies
-from holdfast.driver.epochs import Epochs
+from holdfast.driver.epochs.running import Epochs
 from holdfast.driver.recording import Recorder
 from holdfast.errors import SparkLostError
-from holdfast.runtime.faults import Faults
+from holdfast.runtime.worker.injected_faults import Faults
 from holdfast.spark.session import get_session
 from tests.recovery import verifying
 

@@ -1,10 +1,12 @@
 """A keyed count with its results in a ledger (`tests.spark.ledger`), until that says to end.
 
-Run with ``holdfast run``: ``ledger_job.py HOST:PORT RATE``, where the rate is in numbers per second
-and subtask. It imports nothing of the tests: the hosts of executors do not have them.
+Run with ``holdfast run``: ``ledger_job.py HOST:PORT RATE SOURCES``. There are so many sources of
+numbers, shared out to the subtasks; the rate is in numbers per second and source. It imports
+nothing of the tests: the hosts of executors do not have them.
 """
 
 import json
+import logging
 import socket
 import sys
 import time
@@ -41,34 +43,49 @@ class Ledger:
 
 
 class Numbers(Source):
-    """Numbers from 0, for each subtask its own, at a steady rate; after the last one, a mark."""
+    """Some sources of numbers from 0, each at a steady rate; after its last number, a mark."""
 
-    def __init__(self, ledger, rate):
-        self._ledger, self._rate = ledger, rate
+    def __init__(self, ledger, rate, sources):
+        self._ledger, self._rate, self._sources = ledger, rate, sources
 
     def create_reader(self, subtask, parallelism):
-        return NumbersReader(self._ledger, self._rate, subtask)
+        mine = range(subtask, self._sources, parallelism)
+        return NumbersReader(self._ledger, self._rate, dict.fromkeys(mine, (0, False)))
+
+    def redistribute(self, positions, parallelism):
+        known = {source: at for position in positions for source, at in position.items()}
+        return [
+            {source: known[source] for source in range(subtask, self._sources, parallelism)}
+            for subtask in range(parallelism)
+        ]
 
 
 class NumbersReader(SourceReader):
-    def __init__(self, ledger, rate, subtask):
-        self._ledger, self._rate, self._subtask = ledger, rate, subtask
-        self._next, self._ended = 0, False
+    """Reads some sources; a position is, by source, the next number and whether it has ended."""
+
+    def __init__(self, ledger, rate, sources):
+        self._ledger, self._rate, self._sources = ledger, rate, sources
         self._asked = self._gave = time.monotonic()
 
     def restore(self, position):
-        self._next, self._ended = position
+        self._sources = dict(position)
 
     def read(self, limit):
+        if self.finished:
+            return
         now = time.monotonic()
-        due = min(limit - 1, int((now - self._gave) * self._rate))
+        due = min(limit // len(self._sources) - 1, int((now - self._gave) * self._rate))
         if due > 0:
             self._gave = now
-            first, self._next = self._next, self._next + due
-            yield [(self._subtask, n, time.time()) for n in range(first, self._next)]
-        if not self._ended and now - self._asked > ASK and self._told_to_end():
-            self._ended = True
-            yield [(self._subtask, -1, self._next)]
+            for source, (first, ended) in self._sources.items():
+                if not ended:
+                    self._sources[source] = first + due, False
+                    yield [(source, n, time.time()) for n in range(first, first + due)]
+        if now - self._asked > ASK and self._told_to_end():
+            for source, (number, ended) in self._sources.items():
+                if not ended:
+                    self._sources[source] = number, True
+                    yield [(source, -1, number)]
 
     def _told_to_end(self):
         self._asked = time.monotonic()
@@ -78,11 +95,11 @@ class NumbersReader(SourceReader):
             return False  # it is asked again
 
     def position(self):
-        return self._next, self._ended
+        return dict(self._sources)
 
     @property
     def finished(self):
-        return self._ended
+        return all(ended for _, ended in self._sources.values())
 
 
 class Count(KeyedProcessFunction):
@@ -131,14 +148,17 @@ class Transactions(TwoPhaseCommitSinkFunction):
         self._ledger.tell(do="abort", name=transaction["name"])
 
 
-def main(address, rate):
+def main(address, rate, sources):
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    # restarts and rescales
+    logging.getLogger("holdfast.driver.recording").setLevel(logging.INFO)
     env = StreamExecutionEnvironment.get_execution_environment()
     ledger = Ledger(address)
-    numbers = env.from_source(Numbers(ledger, rate), source_name="numbers")
+    numbers = env.from_source(Numbers(ledger, rate, sources), source_name="numbers")
     counts = numbers.key_by(lambda value: value[1] % KEYS).process(Count())
     counts.add_sink(Transactions(ledger))
     env.execute("ledger")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))

@@ -35,7 +35,7 @@ from holdfast.datastream import (
 from holdfast.datastream.connectors.base import Source, SourceReader
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.driver import book
+from holdfast.driver import epoch_book as book
 from tests.jvm import executor_options
 
 SETTINGS = {

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.driver.outcome import LostSlotError
 from holdfast.errors import JobExecutionError
-from holdfast.spark.barrier import _failure
+from holdfast.spark.resident.barrier import _failure
 
 CALL = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
 ABORTED = (

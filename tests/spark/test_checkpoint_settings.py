@@ -108,7 +108,7 @@ def test_one_failure_too_many_fails_the_attempt(job: Job) -> None:
     client = job.start(failing=[3, 4, 5, 6, 7, 8])
     with pytest.raises(
         JobExecutionError,
-        match=r"checkpoint 8 failed, and 2 failures in a row are tolerable: "
+        match=r"checkpoint 8 failed, and at most 2 consecutive failures are tolerated: "
         r"snapshot_state of 'witness': RuntimeError\('no snapshot for checkpoint 8'\)",
     ):
         client.get_job_execution_result().result()
@@ -123,7 +123,7 @@ def test_checkpointing_errors_need_not_fail_the_job(job: Job) -> None:
     assert statuses(job.run(8 * EPOCH, gates, failing=range(10)))[:10] == [FAILED] * 9 + [COMPLETED]
     assert job.noted("closed") == [8 * EPOCH]
     job.config.set_fail_on_checkpointing_errors(True)
-    with pytest.raises(JobExecutionError, match="0 failures in a row are tolerable"):
+    with pytest.raises(JobExecutionError, match="at most 0 consecutive failures are tolerated"):
         job.run(ENDLESS, failing=range(100))
 
 

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from holdfast.common import Configuration
-from holdfast.common.engine_options import EngineSetting, engine_setting
+from holdfast.common.options.engine import EngineSetting, engine_setting
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.engines import engine_note, needed_slots
 from holdfast.driver.outcome import AbandonedError
 from holdfast.errors import JobDefinitionError
 from holdfast.plan.model import Plan
-from holdfast.spark.choosing import Facts, await_slots, choose_engine, engine_for, session_facts
+from holdfast.spark import engine_choice as choosing
+from holdfast.spark.engine_choice import (
+    Facts,
+    await_slots,
+    choose_engine,
+    engine_for,
+    session_facts,
+)
+from holdfast.spark.promised_slots import PromisedSlots
 from holdfast.spark.session import default_parallelism, has_executors, local_settings
 
-AUTO, RESIDENT, EPOCHS = EngineSetting
+AUTO, RESIDENT, EPOCHS, _ = EngineSetting
 ROOMY = Facts(local=True, dynamic=False, slots=64, free=60)
 TIGHT = replace(ROOMY, slots=4, free=1)
 ON_A_CLUSTER = Facts(local=False, dynamic=False, slots=4, free=4)
@@ -143,8 +153,12 @@ def test_a_writer_of_spark_needs_a_slot_besides(env: StreamExecutionEnvironment)
     [
         ({}, "resident, if the session has 8 task slots free"),
         ({"execution.runtime-mode": "BATCH"}, "epochs: it runs in batch mode"),
-        ({"holdfast.engine": "epochs"}, "epochs, as 'holdfast.engine' says"),
-        ({"holdfast.engine": "RESIDENT"}, "resident, as 'holdfast.engine' says: 8 task slots"),
+        ({"holdfast.engine": "epochs"}, "epochs, as set by 'holdfast.engine'"),
+        (
+            {"holdfast.engine": "local"},
+            "local, as set by 'holdfast.engine': in this process, without Spark",
+        ),
+        ({"holdfast.engine": "RESIDENT"}, "resident, as set by 'holdfast.engine': 8 task slots"),
     ],
 )
 def test_what_is_known_without_a_session(
@@ -158,11 +172,13 @@ def test_what_is_known_of_rows_without_a_session(env: StreamExecutionEnvironment
     asked = Configuration({"holdfast.engine": "resident"})
     assert "the job cannot start: it reads the rows" in engine_note(plan, asked)
     assert engine_note(plan, Configuration()).startswith("epochs: it reads the rows")
+    local = engine_note(plan, Configuration({"holdfast.engine": "local"}))
+    assert "the job cannot start: it reads a Spark DataFrame" in local
 
 
 def test_other_engines_are_refused() -> None:
     assert engine_setting(Configuration()) is AUTO
-    message = r"'holdfast.engine': cannot read 'flink' as .*expected one of AUTO, RESIDENT, EPOCHS"
+    message = r"'holdfast.engine': cannot read 'flink' as .*expected one of AUTO, .*, LOCAL"
     with pytest.raises(ValueError, match=message):
         engine_setting(Configuration({"holdfast.engine": "flink"}))
 
@@ -228,6 +244,53 @@ def test_a_wait_for_slots_can_be_given_up() -> None:
     assert session.now < 6
 
 
+class Cluster:
+    """Stands for the context of a session whose executors are to come, within so many seconds."""
+
+    def __init__(self, seconds: int) -> None:
+        conf = SimpleNamespace(getTimeAsMs=lambda name, default: seconds * 1000)
+        self._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(conf=lambda: conf))
+
+
+def test_executors_have_their_time_from_when_slots_are_first_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long ago the session was started: an application master may start slowly."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    first: Any = Cluster(30)
+    assert choosing._settles_in(first) == 30
+    now += 10
+    assert choosing._settles_in(first) == 20
+    other: Any = Cluster(60)
+    assert choosing._settles_in(other) == 60
+    now += 25
+    assert choosing._settles_in(first) < 0
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_only_a_job_that_never_ran_waits_for_the_executors_of_a_new_session(
+    env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch, ran: bool
+) -> None:
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise AbandonedError("the job is cancelled")
+
+    facts, promised = replace(TIGHT, settles_in=300.0), PromisedSlots()
+    session, job = cast(SparkSession, None), object()
+    if ran:
+        promised.promise(job, 1)
+    monkeypatch.setattr(choosing, "session_facts", lambda session, job: facts)
+    monkeypatch.setattr(choosing, "promised_slots", promised)
+    with pytest.raises(JobDefinitionError if ran else AbandonedError):
+        choosing.check_width(session, job, plan_of(env), look)
+    assert looks == (1 if ran else 3)
+
+
 @pytest.mark.parametrize("facts", [TIGHT, replace(ON_A_CLUSTER, dynamic=True, settles_in=20)])
 def test_nothing_is_waited_for_that_will_not_come(facts: Facts) -> None:
     session = Waiting(facts)
@@ -272,7 +335,7 @@ def test_the_choice_is_told_once(
     spark: Any, env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
     slots = session_facts(spark).slots
-    with caplog.at_level(logging.INFO, "holdfast.spark.choosing"):
+    with caplog.at_level(logging.INFO, "holdfast.spark.engine_choice"):
         engine_for(spark, AUTO, False, plan_of(env, 1))
         engine_for(spark, AUTO, False, plan_of(env, slots + 1))
     told = [(record.levelname, record.getMessage()) for record in caplog.records]
@@ -306,6 +369,8 @@ def test_a_job_knows_what_runs_it(spark: Any) -> None:
     client.get_job_execution_result().result()
     history = client._job.history
     assert (history.engine, history.engine_reason) == ("epochs", "'holdfast.engine' says so")
+    assert history.began.spark["spark.app.id"] == spark.sparkContext.applicationId
+    assert (history.began.spark_page or None) == spark.sparkContext.uiWebUrl
 
 
 @pytest.mark.spark
@@ -321,7 +386,7 @@ def test_a_job_that_cannot_be_resident_does_not_start(spark: Any) -> None:
 def test_a_wrong_setting_is_found_before_there_is_a_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.spark.client.get_session", None)
+    monkeypatch.setattr("holdfast.engines.spark.get_session", None)
     settings = Configuration({"holdfast.engine": "flink"})
     env = StreamExecutionEnvironment.get_execution_environment(settings).set_parallelism(1)
     env.from_collection([1]).print()

@@ -16,7 +16,7 @@ from holdfast.spark.session import _make_session, default_parallelism, get_sessi
 
 ROOT = Path(__file__).parents[2]
 SENTENCE = (
-    "{}, and Holdfast runs in the process of Spark's driver: make a classic session, without "
+    "{}, and Holdfast runs in the process of Spark's driver: create a classic session, without "
     "SparkSession.builder.remote(), SPARK_REMOTE and 'spark.api.mode'='connect'"
 )
 PROGRAM = """
@@ -25,7 +25,7 @@ import sys
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import JobDefinitionError
 from holdfast.spark.session import prepare_workers
-from holdfast.spark.state_frames import number_of_parts
+from holdfast.savepoint.frames import number_of_parts
 from pyspark.sql import SparkSession
 
 session = eval(sys.argv[1]).getOrCreate()
@@ -46,10 +46,10 @@ session.stop()
 @pytest.mark.parametrize(
     ("settings", "variables", "found"),
     [
-        ({"spark.remote": "sc://h1"}, {}, "'spark.remote' or SPARK_REMOTE asks for"),
-        ({}, {"SPARK_REMOTE": "sc://h1"}, "'spark.remote' or SPARK_REMOTE asks for"),
-        ({"spark.api.mode": "connect"}, {}, "'spark.api.mode' or SPARK_API_MODE asks for"),
-        ({}, {"SPARK_API_MODE": "Connect"}, "'spark.api.mode' or SPARK_API_MODE asks for"),
+        ({"spark.remote": "sc://h1"}, {}, "'spark.remote' or SPARK_REMOTE requests"),
+        ({}, {"SPARK_REMOTE": "sc://h1"}, "'spark.remote' or SPARK_REMOTE requests"),
+        ({"spark.api.mode": "connect"}, {}, "'spark.api.mode' or SPARK_API_MODE requests"),
+        ({}, {"SPARK_API_MODE": "Connect"}, "'spark.api.mode' or SPARK_API_MODE requests"),
     ],
 )
 def test_no_session_of_spark_connect_is_made(

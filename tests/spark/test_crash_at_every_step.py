@@ -49,7 +49,7 @@ def test_the_driver_is_killed(engine: str, tmp_path: Path) -> None:
         assert plan.happened == deaths + 1
     last = run(job, plan)
     assert last.returncode == 0, last.stderr
-    assert "goes on from checkpoint" in last.stderr
+    assert "continues from checkpoint" in last.stderr
     verify(job)
 
 
@@ -67,7 +67,7 @@ def test_workers_and_the_driver_are_killed_on_rocksdb(engine: str, tmp_path: Pat
         assert list((tmp_path / "local").glob("*/1-0/*/CURRENT"))
     last = run(job, plan)
     assert last.returncode == 0, last.stderr
-    assert "goes on from checkpoint" in last.stderr
+    assert "continues from checkpoint" in last.stderr
     assert plan.happened == len(plan.faults)
     verify(job)
 

@@ -33,7 +33,7 @@ def test_files_and_rates_go_on_exactly_after_the_checkpoint(
     before = records(tmp_path)
     main(tmp_path, kill=False)
     after = records(tmp_path)[len(before) :]
-    assert "goes on from checkpoint" in caplog.text
+    assert "continues from checkpoint" in caplog.text
     for name in ("files", "rate", "micro"):
         old = [int(value) for source, value, _ in before if source == name]
         new = [int(value) for source, value, _ in after if source == name]

@@ -39,6 +39,22 @@ DISTURBED = (
     "restart-strategy.fixed-delay.delay=100ms",
 )
 
+#: counts by key, and knows which checkpoint is complete; part of programs that define ``KEYS``
+COUNT = """
+class Count(KeyedProcessFunction, CheckpointListener):
+    def open(self, context):
+        self.complete = 0
+        self.count = context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value, ctx):
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        yield value % KEYS, count, socket.gethostname(), self.complete
+
+    def notify_checkpoint_complete(self, checkpoint_id):
+        self.complete = checkpoint_id
+""".strip()
+
 #: is slow until there is a file ``/tmp/go``; prints which checkpoint is complete; in the end the
 #: largest count of each key, and who counted
 JOB = """
@@ -60,19 +76,7 @@ class Slow(MapFunction):
         return value
 
 
-class Count(KeyedProcessFunction, CheckpointListener):
-    def open(self, context):
-        self.complete = 0
-        self.count = context.get_state(ValueStateDescriptor("count", Types.LONG()))
-
-    def process_element(self, value, ctx):
-        count = (self.count.value() or 0) + 1
-        self.count.update(count)
-        yield value % KEYS, count, socket.gethostname(), self.complete
-
-    def notify_checkpoint_complete(self, checkpoint_id):
-        self.complete = checkpoint_id
-
+{count}
 
 logging.basicConfig()
 logging.getLogger("holdfast.driver.recording").setLevel(logging.INFO)
@@ -100,6 +104,10 @@ class Jobs:
     def run(self, pause: float, *settings: str) -> subprocess.Popen[str]:
         """Start a driver."""
         write_job(self.hosts, pause)
+        return self.start(*settings)
+
+    def start(self, *settings: str) -> subprocess.Popen[str]:
+        """Start a driver with the program that is on the first host."""
         given = ("spark.executor.memory=512m", WAITING, "holdfast.heartbeat.timeout=60s", *settings)
         return self._cluster.submit(1, given, ["/tmp/job.py"])
 
@@ -115,7 +123,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
 
 def write_job(made: Hosts, pause: float) -> None:
     """Write the program to the first host, as ``/tmp/job.py``."""
-    program = JOB.format(keys=KEYS, numbers=NUMBERS, pause=pause)
+    program = JOB.format(keys=KEYS, numbers=NUMBERS, pause=pause, count=COUNT)
     (made.temporary(1) / "job.py").write_text(program)
     for k in (2, 3):
         (made.temporary(k) / "go").unlink(missing_ok=True)
@@ -148,18 +156,18 @@ def kill_an_executor(made: Hosts, driver: subprocess.Popen[str]) -> str:
             break
     text += result_of(driver)
     check_exact(text)
-    assert "it starts again" in text, text
+    assert "it restarts in" in text, text
     assert re.search(r"from checkpoint \d+", text), text
     return text
 
 
-def check_exact(text: str) -> None:
-    """Check the last line: every number was counted once, on both hosts."""
+def check_exact(text: str, spread: bool = True) -> None:
+    """Check the last line: every number was counted once; if it is spread, on both hosts."""
     found = re.search(r"^END (.*)$", text, re.MULTILINE)
     assert found is not None, text
     counts, machines = json.loads(found[1])
     assert counts == [[key, NUMBERS // KEYS] for key in range(KEYS)]
-    assert machines == ["h2", "h3"]
+    assert machines == ["h2", "h3"] if spread else {*machines} <= {"h2", "h3"}
 
 
 def test_a_job_without_checkpoints_needs_nothing_but_the_network(cluster: Jobs) -> None:
@@ -191,8 +199,8 @@ def test_an_executor_is_killed_and_the_job_goes_on_from_the_store(
     text = kill_an_executor(cluster.hosts, driver)
     # the disk of the killed executor's host is as it was, and the slot came back to it
     loaded = re.findall(
-        r"goes on from checkpoint \d+: (\d+) bytes of state were read from the checkpoint storage, "
-        r"(\d+) were on",
+        r"continues from checkpoint \d+: (\d+) bytes of state were read from the checkpoint "
+        r"storage, (\d+) from copies",
         text,
     )
     assert loaded, text

@@ -42,7 +42,7 @@ def test_a_job_whose_jvm_is_killed_fails_and_goes_on_when_it_is_started_again(
             check_failed(run(job, moment), moment)
     last = run(job, "never")
     assert last.returncode == 0, last.stderr
-    assert "goes on from checkpoint" in last.stderr
+    assert "continues from checkpoint" in last.stderr
     verify(job)
     # NB: not after each death: workers that outlive the JVM may write there for a moment
     assert list((tmp_path / "run").iterdir()) == []

@@ -70,6 +70,6 @@ def test_every_record_counts_once(tmp_path: Path, engine: str) -> None:
             print(f"{now:6.1f} s, {progress(tmp_path):5} records: {kind} {victim} was killed")
         pace.close()
         run.finish()
-        assert run.log.count("goes on from checkpoint") >= 1
+        assert run.log.count("continues from checkpoint") >= 1
     assert kills == Counter(kinds)
     verify(job)

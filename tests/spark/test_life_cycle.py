@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -123,9 +125,9 @@ class Broken(Exception):
 @pytest.mark.parametrize(
     "place",
     [
-        "driver.checkpoints.JobCheckpoints.end",
-        "driver.checkpoints.JobCheckpoints.refuse",
-        "driver.epochs.Epochs.close",
+        "driver.checkpoints.job_checkpoints.JobCheckpoints.end",
+        "driver.checkpoints.requests.CheckpointRequests.refuse",
+        "driver.epochs.running.Epochs.close",
         "history.journal.Journal.close",
         "state.settings.StateSettings.forget",
     ],
@@ -138,7 +140,7 @@ def test_a_job_ends_although_a_step_of_its_end_fails(
 ) -> None:
     small_epochs.enable_checkpointing(100)
     small_epochs.get_checkpoint_config().set_checkpoint_storage_dir(str(tmp_path / "checkpoints"))
-    small_epochs.from_collection([1, 2, 3]).map(lambda n: n + 1)
+    small_epochs.from_collection([1, 2, 3]).map(lambda n: n + 1).print()
     broken = threading.Event()
     module, _, method = f"holdfast.{place}".rpartition(".")
     original = getattr(resolve_name(module), method)
@@ -161,13 +163,13 @@ def test_a_job_whose_thread_breaks_fails(
     parent: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(self: Any) -> None:
+    def fails(self: Any, last: bool) -> None:
         raise Broken("unexpectedly")
 
-    monkeypatch.setattr("holdfast.driver.runner.JobRunner._stop_attempt", fails)
-    small_epochs.from_collection([1, 2, 3]).map(lambda n: n + 1)
+    monkeypatch.setattr("holdfast.driver.job.attempts.Attempts.stop", fails)
+    small_epochs.from_collection([1, 2, 3]).map(lambda n: n + 1).print()
     client = small_epochs.execute_async("breaks")
-    with pytest.raises(JobExecutionError, match="job 'breaks' cannot go on: unexpectedly"):
+    with pytest.raises(JobExecutionError, match="job 'breaks' cannot continue: unexpectedly"):
         client.get_job_execution_result().result(60)
     assert client.get_job_status().result() is JobStatus.FAILED
     assert leftovers(spark, parent) == []
@@ -182,15 +184,15 @@ def test_a_job_that_gets_no_thread_is_not_started(
     def fails(*given: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("holdfast.driver.runner.supervise", fails)
-    small_epochs.add_source(Endless()).map(lambda n: n)
+    monkeypatch.setattr("holdfast.driver.job.runner.supervise", fails)
+    small_epochs.add_source(Endless()).map(lambda n: n).print()
     with pytest.raises(RuntimeError, match="can't start new thread"):
         small_epochs.execute_async("has no thread")
     assert leftovers(spark, parent) == []
 
 
 def test_a_cancelled_job_says_so(spark: Any, small_epochs: StreamExecutionEnvironment) -> None:
-    small_epochs.add_source(Endless()).map(lambda n: n)
+    small_epochs.add_source(Endless()).map(lambda n: n).print()
     client = small_epochs.execute_async("to be cancelled")
     assert client.get_job_status().result() is JobStatus.RUNNING
     client.cancel().result()
@@ -261,7 +263,7 @@ def test_a_killed_slot_fails_a_job_without_checkpoints(
     numbers = small_epochs.from_source(NumberSequenceSource(0, 4999))
     keyed = numbers.key_by(lambda n: n % 10).map(KillWorkerOnce(marker, 3777))
     with pytest.raises(
-        JobExecutionError, match=r"slot [01] \(process \d+ on host '.*'\) has ended; look for what"
+        JobExecutionError, match=r"slot [01] \(process \d+ on host '.*'\) has ended; find the cause"
     ):
         list(keyed.key_by(lambda n: n % 10).process(Totals()).execute_and_collect())
     assert marker.exists(), "the failure really happened"
@@ -272,7 +274,7 @@ def test_what_cannot_be_pickled_is_found_before_anything_runs(
     small_epochs: StreamExecutionEnvironment, parent: Path
 ) -> None:
     lock = threading.Lock()
-    small_epochs.from_collection([1]).map(lambda n: (lock, n)).name("locking")
+    small_epochs.from_collection([1]).map(lambda n: (lock, n)).name("locking").print()
     with pytest.raises(JobDefinitionError, match=r"'locking'.*the variable 'lock'"):
         small_epochs.execute()
     assert not list(parent.iterdir())
@@ -300,13 +302,13 @@ def test_a_killed_driver_leaves_a_directory_that_the_next_job_removes(tmp_path: 
     """Without Spark: the lock goes with the process, the next job sweeps."""
     code = f"""
         import os, signal
-        from holdfast.spark.directory import make_job_directory
+        from holdfast.driver.directory import make_job_directory
         made = make_job_directory({str(tmp_path)!r})
         os.kill(os.getpid(), signal.SIGKILL)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert len(list(tmp_path.iterdir())) == 1
-    from holdfast.spark.directory import make_job_directory
+    from holdfast.driver.directory import make_job_directory
 
     mine = make_job_directory(str(tmp_path))
     assert list(tmp_path.iterdir()) == [mine.path]
@@ -321,17 +323,20 @@ def test_a_worker_without_the_directory_of_the_job_says_so(
     """Without Spark: a host that does not share `holdfast.directory` with the driver."""
     # NB: what a worker process does for good, and this process must not: tests of logs follow
     monkeypatch.setattr("holdfast.spark.worker.capture", lambda: None)
-    from holdfast.runtime.job import make_job_code, pack
-    from holdfast.spark.worker import known_jobs
+    from holdfast.runtime.worker.job_code import make_job_code, pack
+    from holdfast.spark.worker import ShippedJob, known_jobs
 
     env = StreamExecutionEnvironment.get_execution_environment()
     env.from_collection([1]).print()
     with LocalExecutor(env) as run:
-        code = make_job_code("elsewhere", run.plan, str(tmp_path / "elsewhere"))
+        code = make_job_code(tmp_path.name, run.plan, str(tmp_path / "elsewhere"))
 
     class Sent:
         value = pack(code)
 
-    with pytest.raises(JobExecutionError, match=r"set 'holdfast.directory' to a place that"):
-        known_jobs.get("elsewhere", cast(Any, Sent()))
+    job = known_jobs.get(ShippedJob(code.id, cast(Any, Sent()), frozenset([code.id])))
+    host = re.escape(socket.gethostname())
+    message = rf"'{tmp_path}/elsewhere' on host '{host}'; .* set 'holdfast.directory' to a place"
+    with pytest.raises(JobExecutionError, match=message):
+        known_jobs.check(job)
     assert not (tmp_path / "elsewhere").exists()

@@ -16,9 +16,9 @@ from holdfast.common import Configuration, JobStatus
 from holdfast.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.state import ValueStateDescriptor
+from holdfast.driver.client import JobRunnerClient
 from holdfast.rest.client import JobHandle, find_job, jobs_of, servers
 from holdfast.rest.site import Files
-from holdfast.spark.client import SparkJobClient
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.usefixtures("engine")]
 
@@ -54,7 +54,7 @@ def until(reached: Callable[[], Any]) -> Any:
 @pytest.fixture
 def started(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[SparkJobClient, JobHandle]:
+) -> tuple[JobRunnerClient, JobHandle]:
     monkeypatch.setenv("HOLDFAST_RUNTIME_DIR", str(tmp_path / "runtime"))
     settings = {
         "holdfast.epoch.max-records": "200",
@@ -68,13 +68,13 @@ def started(
     totals = numbers.key_by(lambda n: n % KEYS).process(Totals()).uid("totals").name("Totals")
     totals.map(lambda pair: None).name("End")
     client = env.execute_async("operations")
-    assert isinstance(client, SparkJobClient)
+    assert isinstance(client, JobRunnerClient)
     job = find_job(jobs_of(servers()), "operations")
     return client, job
 
 
 def test_a_job_is_seen_rescaled_and_stopped(
-    started: tuple[SparkJobClient, JobHandle], tmp_path: Path
+    started: tuple[JobRunnerClient, JobHandle], tmp_path: Path
 ) -> None:
     client, job = started
     assert job.id == str(client.get_job_id())

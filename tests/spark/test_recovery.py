@@ -166,7 +166,7 @@ def test_a_failed_function_is_restarted_from_the_last_checkpoint(
     failing = numbers.key_by(lambda n: n % 10).map(FailOnce(tmp_path / "failed", 3333))
     records = list(failing.key_by(lambda n: n % 10).process(Totals()).execute_and_collect("job"))
     assert (tmp_path / "failed").exists(), "the failure really happened"
-    assert "it starts again in 0.0 s, from checkpoint" in caplog.text
+    assert "it restarts in 0.0 s, from checkpoint" in caplog.text
     # Records that were collected after the checkpoint are collected again; state counts them once.
     assert last_counts(records) == dict.fromkeys(range(10), 400)
     assert set(records) == {(k, n) for k in range(10) for n in range(1, 401)}
@@ -184,8 +184,8 @@ def test_the_log_and_the_history_say_where_an_attempt_begins(
     failing = env.from_source(Numbers(1000, gates)).map(FailOnce(tmp_path / "failed", 777))
     records = list(failing.execute_and_collect("job"))
     assert set(records) == set(range(1000))
-    (warning,) = [text for text in caplog.messages if "it starts again in" in text]
-    message, _, origin = warning.partition("; it starts again in 0.0 s, ")
+    (warning,) = [text for text in caplog.messages if "it restarts in" in text]
+    message, _, origin = warning.partition("; it restarts in 0.0 s, ")
     assert message == "job 'job' failed: RuntimeError: simulated failure at record 777"
     if taken:
         assert re.fullmatch(r"from checkpoint \d+", origin)
@@ -254,7 +254,7 @@ def test_attempts_run_out(spark: Any, tmp_path: Path) -> None:
         msg = "always"
         raise ValueError(msg)
 
-    env.from_collection([1]).map(fail)
+    env.from_collection([1]).map(fail).print()
     with pytest.raises(UserFunctionError, match="always"):
         env.execute()
     assert tries.read_text() == "xxx"
@@ -302,7 +302,7 @@ def test_a_killed_driver_goes_on_where_it_was(
     before = [(int(key), int(count)) for key, count in map(str.split, lines)]
     assert len(before) == DEATH
     after = list(totals(tmp_path))
-    assert "goes on from checkpoint" in caplog.text
+    assert "continues from checkpoint" in caplog.text
     assert len(after) < 4000
     assert last_counts(before + after) == dict.fromkeys(range(10), 400)
 
@@ -312,7 +312,7 @@ def test_a_job_that_finished_is_not_gone_on_with(
 ) -> None:
     first = list(totals(tmp_path))
     second = list(totals(tmp_path))
-    assert "goes on from" not in caplog.text
+    assert "continues from" not in caplog.text
     assert len(first) == len(second) == 4000
 
 

@@ -59,7 +59,7 @@ def test_the_driver_is_killed_and_the_next_one_goes_on_from_the_store(
     assert CheckpointStore(path, files).completed() != []
     last = start(2)
     assert last.returncode == 0, last.stderr
-    assert f"in {s3.uri}/jobs/verifying" in last.stderr
+    assert f" of {s3.uri}/jobs/verifying" in last.stderr
     verify(job)
     left = [status.name for status in files.list_directory(path)]
     assert "finished" in left

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast.common import Configuration, JobStatus
-from holdfast.common.engine_options import ENGINE
+from holdfast.common.options.engine import ENGINE
 from holdfast.datastream import (
     DataStream,
     KeyedProcessFunction,
@@ -32,11 +32,11 @@ from holdfast.datastream.functions import SourceContext
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.errors import HoldfastError, JobCancelledError, JobDefinitionError, UserFunctionError
 from holdfast.rest.client import find_job, jobs_of, servers
-from holdfast.spark.choosing import session_facts
+from holdfast.spark.engine_choice import session_facts
 from holdfast.spark.promised_slots import promised_slots
+from holdfast.torture.processes import processes
 from tests.endless import Endless
 from tests.gates import Exists, Numbers
-from tests.killing import processes
 from tests.recovery import verifying
 from tests.spark.witness import until
 
@@ -75,7 +75,7 @@ def environment(folder: Path, parallelism: int, **settings: str) -> StreamExecut
 
 
 def totals(folder: Path, engine: str, backend: str, parallelism: int, start: str) -> DataStream:
-    settings = {ENGINE: engine, "state.backend.type": backend}
+    settings = {str(ENGINE): engine, "state.backend.type": backend}
     if start:
         settings["execution.state-recovery.path"] = start
     env = environment(folder, parallelism, **settings).enable_checkpointing(3_600_000)

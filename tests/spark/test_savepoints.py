@@ -46,9 +46,13 @@ class Totals(KeyedProcessFunction):
 
 
 def totals(
-    directory: Path, parallelism: int, savepoint: str | None = None, epoch: int = 1000
+    directory: Path,
+    parallelism: int,
+    savepoint: str | None = None,
+    epoch: int = 1000,
+    **settings: str,
 ) -> DataStream:
-    settings = {"holdfast.epoch.max-records": str(epoch)}
+    settings["holdfast.epoch.max-records"] = str(epoch)
     if savepoint is not None:
         settings["execution.state-recovery.path"] = savepoint
     env = StreamExecutionEnvironment(Configuration(settings))
@@ -106,3 +110,20 @@ def test_a_drained_job_has_nothing_left(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "stopped").touch()
     restarted = totals(tmp_path / "restarted", 3, savepoint)
     assert list(restarted.execute_and_collect("totals")) == []
+
+
+@pytest.mark.engine("resident")
+def test_a_job_goes_from_the_local_engine_to_spark_and_back(spark: Any, tmp_path: Path) -> None:
+    local = {"holdfast.engine": "local"}
+    client = totals(tmp_path / "one", 1, **local).get_execution_environment().execute_async("one")
+    until((tmp_path / f"seen-{SOME}").exists)
+    first = client.stop_with_savepoint(False, str(tmp_path)).result(WAIT)
+    (tmp_path / "saved").touch()
+
+    client = totals(tmp_path / "two", 2, first).get_execution_environment().execute_async("two")
+    until((tmp_path / f"seen-{MORE}").exists)
+    second = client.stop_with_savepoint(False, str(tmp_path)).result(WAIT)
+    (tmp_path / "stopped").touch()
+
+    rest = list(totals(tmp_path / "three", 3, second, **local).execute_and_collect("three"))
+    assert check_rest(rest) == KEYS * PER_KEY - MORE - 1

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.standalone import standalone
+from tests.standalone import PATIENCE, standalone
 
-pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.matrix,
+    pytest.mark.slow,
+    pytest.mark.timeout(PATIENCE + 60),
+]
 
 JOB = """
 import logging

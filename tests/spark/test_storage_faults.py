@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,13 +27,14 @@ from holdfast.checkpoint.errors import (
     DirectoryInUseError,
 )
 from holdfast.checkpoint.events import CheckpointStatus
+from holdfast.checkpoint.lock import DirectoryLock
 from holdfast.checkpoint.store import CheckpointStore
 from holdfast.common import RestartStrategies
 from holdfast.datastream import ExternalizedCheckpointRetention
 from holdfast.errors import HoldfastError, JobExecutionError
 from tests.gates import Completed
 from tests.spark.full_disk import KEPT, NUMBERS
-from tests.spark.witness import ENDLESS, EPOCH, Job
+from tests.spark.witness import ENDLESS, EPOCH, PATIENCE, Job, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("engine")]
 
@@ -208,6 +210,38 @@ def test_a_directory_in_use_is_refused(job: Job) -> None:
     finally:
         client.cancel().result()
     assert len(job.noted("restored")) == 1
+
+
+class Stuck:
+    """Says that it has begun, and goes on when it may."""
+
+    def __init__(self, folder: Path) -> None:
+        self.begun, self.released = folder / "begun", folder / "released"
+
+    def __call__(self) -> None:
+        self.begun.touch()
+        until(self.released.exists)
+
+
+def test_a_driver_that_has_lost_its_lock_does_not_wait_for_its_epoch(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that was cut off, and another one has taken its place meanwhile."""
+    job, stuck, lost = Job(tmp_path), Stuck(tmp_path), threading.Event()
+
+    def check(lock: DirectoryLock, ask: bool = True) -> None:
+        if lost.is_set():
+            raise DirectoryInUseError("this job has lost its lock")
+
+    monkeypatch.setattr(DirectoryLock, "check", check)
+    client = job.start(ENDLESS, deeds={2 * EPOCH: stuck})
+    try:
+        until(stuck.begun.exists)
+        lost.set()
+        with pytest.raises(HoldfastError, match="lost its lock"):
+            client.get_job_execution_result().result(PATIENCE)
+    finally:
+        stuck.released.touch()
 
 
 def _in_a_namespace(*commands: str) -> list[str]:

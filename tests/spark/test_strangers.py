@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -14,8 +13,10 @@ from holdfast.common import Configuration
 from holdfast.datastream import RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.functions import KeyedProcessFunction
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.driver.slots import Slots
-from holdfast.runtime.addresses import Address, read_address
+from holdfast.driver.epoch_book import EpochBook
+from holdfast.driver.slots.attempt_slots import Slots
+from holdfast.runtime.network.addresses import Address
+from holdfast.runtime.network.desk import Desk
 from tests.endless import Endless
 from tests.strangers import STRANGERS, is_closed_to_others, knock
 
@@ -34,43 +35,43 @@ class Counts(KeyedProcessFunction):
         yield value, count
 
 
-class KnownSlots(Slots):
-    """The slots of an attempt, whose sockets the test wants to know."""
+def remembered(monkeypatch: pytest.MonkeyPatch, place: str, kind: type[Any]) -> list[Any]:
+    """The objects of a class that the driver makes from now on."""
+    made: list[Any] = []
 
-    made: ClassVar[list[Slots]] = []
+    class Known(kind):  # type: ignore[misc]
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.made.append(self)
-
-
-@pytest.fixture
-def slots(monkeypatch: pytest.MonkeyPatch) -> list[Slots]:
-    """Those of the attempts of this test; empty on the engine of epochs."""
-    monkeypatch.setattr("holdfast.spark.resident.Slots", KnownSlots)
-    monkeypatch.setattr(KnownSlots, "made", [])
-    return KnownSlots.made
+    monkeypatch.setattr(place, Known)
+    return made
 
 
-def slot_addresses(slots: list[Slots]) -> set[Address]:
-    """Where the driver and the slots listen."""
-    found = {attempt.address for attempt in slots}
-    hellos = [slot.hello for attempt in slots for slot in attempt._slots.values()]
-    return found | {Address("", host=hello.host, port=hello.port) for hello in hellos}
+class Sockets:
+    """Where the processes of a job listen, as the driver knows it."""
 
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.slots = remembered(monkeypatch, "holdfast.spark.resident.engine.Slots", Slots)
+        self._desks = remembered(monkeypatch, "holdfast.spark.engine_base.Desk", Desk)
+        self._books = remembered(monkeypatch, "holdfast.driver.epochs.running.EpochBook", EpochBook)
 
-def addresses(parent: Path) -> dict[Path, Address]:
-    """Where the workers and the source of the job are, by the files that say so."""
-    found = {path: read_address(path) for path in parent.glob("*/homes/[!.]*")}
-    found |= {path: read_address(path) for path in parent.glob("*/sources/[!.]*")}
-    return {path: address for path, address in found.items() if address is not None}
+    def addresses(self) -> set[Address]:
+        """The driver, the slots, the workers in which subtasks live, the source."""
+        found = {each.address.without_key() for each in (*self.slots, *self._desks)}
+        hellos = [slot.hello for attempt in self.slots for slot in attempt._slots.values()]
+        found |= {Address(host=hello.host, port=hello.port) for hello in hellos}
+        found |= {state.address for desk in self._desks for state in desk._sources.values()}
+        homes = [home for book in self._books for level in book.homes for home in level]
+        return found | {home.address for home in homes if home is not None}
 
 
 def test_strangers_at_every_socket_do_not_stop_a_job(
-    spark: Any, tmp_path: Path, slots: list[Slots]
+    spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"holdfast.epoch.max-records": "50", "holdfast.directory": str(tmp_path)}
-    environment = StreamExecutionEnvironment(Configuration(settings))
+    sockets = Sockets(monkeypatch)
+    settings = Configuration({"holdfast.epoch.max-records": "50"})
+    environment = StreamExecutionEnvironment(settings)
     environment.set_parallelism(2).set_buffer_timeout(0)
     numbers = environment.add_source(Endless()).key_by(lambda n: n % 10)
     records = numbers.process(Counts()).execute_and_collect("with strangers")
@@ -79,14 +80,16 @@ def test_strangers_at_every_socket_do_not_stop_a_job(
     with ExitStack() as open_ones:
         while len(seen) < 1000:
             # NB: a subtask may have moved to another process since
-            for address in ({*addresses(tmp_path).values()} | slot_addresses(slots)) - known:
+            for address in sockets.addresses() - known:
                 known.add(address)
                 assert address.host or os.getuid() != 0 or is_closed_to_others(address)
                 for behave in STRANGERS:
                     behave(open_ones.enter_context(knock(address)))
             seen.extend(next(records) for _ in range(50))
     records.close()
-    assert len(known) >= (3 if slots else 2), "the driver and two slots; a worker and the source"
+    assert len(known) >= (4 if sockets.slots else 3), (
+        "the driver's two and two slots; the driver, a worker and the source"
+    )
     for key in range(10):
         mine = [(value, count) for value, count in seen if value % 10 == key]
         assert mine == [(key + 10 * count, count) for count in range(len(mine))]

@@ -16,8 +16,7 @@ import pytest
 
 import holdfast.__main__
 from services.artifacts import UnavailableError
-from services.hadoop import Hadoop
-from tests.cluster import SPARK
+from tests.cluster import SPARK, HadoopParts
 from tests.hosts import Hosts, hosts, why_not
 from tests.spark.test_hosts import (
     CHECKPOINTED,
@@ -25,7 +24,6 @@ from tests.spark.test_hosts import (
     PATIENCE,
     PAUSE,
     WAITING,
-    Jobs,
     check_exact,
     kill_an_executor,
     let_go,
@@ -41,7 +39,6 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-DATA = "/tmp/hadoop"
 #: the command line of an application master; in cluster mode it is the driver's JVM, too
 MASTER = r"^\S*java .*deploy\.yarn\.ApplicationMaster "
 #: room for one executor and one application master on each host, and not for two executors
@@ -77,34 +74,23 @@ class Yarn:
 
     def __init__(self, made: Hosts, logs: Path) -> None:
         self.hosts = made
-        self._logs = logs
-        self._settings = made.common / "hadoop"
-        self._hadoop = Hadoop(self._settings, "h1", DATA, SETTINGS)
-        formatted = self._start(1, "namenode", "-format", "-nonInteractive")
-        self._start(1, "resourcemanager")
+        self._hadoop = HadoopParts(made, logs, SETTINGS)
+        self._hadoop.start(1, "resourcemanager")
         for k in (2, 3):
-            self._start(k, "nodemanager")
-        assert formatted.wait(PATIENCE) == 0, self._log(1, "namenode").read_text()
-        self._start(1, "namenode")
-        self._start(1, "datanode")
-        manager = self._log(1, "resourcemanager")
+            self._hadoop.start(k, "nodemanager")
+        self._hadoop.start_hdfs()
+        manager = self._hadoop.log(1, "resourcemanager")
         until(lambda: manager.read_text().count(" registered with capability") == 2, PATIENCE)
-        until(lambda: "registerDatanode" in self._log(1, "namenode").read_text(), PATIENCE)
-
-    def _start(self, k: int, part: str, *arguments: str) -> subprocess.Popen[str]:
-        return self.hosts.start(k, self._hadoop.command(part, *arguments), self._log(k, part))
-
-    def _log(self, k: int, part: str) -> Path:
-        return self._logs / f"{part}-{k}.log"
 
     def run(self, *command: str) -> subprocess.Popen[str]:
         """Start a client on the first host."""
-        own = {"HADOOP_CONF_DIR": str(self._settings), "SPARK_HOME": str(SPARK)}
+        own = {"HADOOP_CONF_DIR": str(self._hadoop.folder), "SPARK_HOME": str(SPARK)}
         return self.hosts.start(1, command, environment=own)
 
     def printed(self, attempt: int) -> list[tuple[int, str]]:
         """Return what the application masters of such attempts have printed, and their hosts."""
-        pattern = f"{DATA.removeprefix('/tmp/')}/logs/*/container_*_{attempt:02}_000001/stdout"
+        logs = HadoopParts.data.removeprefix("/tmp/") + "/logs"
+        pattern = f"{logs}/*/container_*_{attempt:02}_000001/stdout"
         return [
             (k, path.read_text()) for k in (2, 3) for path in self.hosts.temporary(k).glob(pattern)
         ]
@@ -125,7 +111,7 @@ def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
 
 def of_job(checkpoints: str) -> list[str]:
     """Return the arguments of ``holdfast run`` for a job that is disturbed."""
-    settings = [*DISTURBED, f"execution.checkpointing.dir=webhdfs://h1:9870/{checkpoints}"]
+    settings = [*DISTURBED, f"execution.checkpointing.dir={HadoopParts.address}/{checkpoints}"]
     given = [argument for setting in settings for argument in ("-D", setting)]
     return ["run", "-p", "2", "--engine", "resident", *given]
 
@@ -159,10 +145,4 @@ def test_cluster_mode_the_application_master_is_killed_and_started_again(yarn: Y
     assert client.returncode == 0, text
     ((_, printed),) = yarn.printed(2)
     check_exact(printed)
-    assert re.search(r"goes on from checkpoint \d+", printed), printed
-
-
-def test_standalone_with_checkpoints_on_hdfs(yarn: Yarn, tmp_path: Path) -> None:
-    cluster = Jobs(yarn.hosts, tmp_path)
-    directory = "execution.checkpointing.dir=webhdfs://h1:9870/standalone"
-    kill_an_executor(yarn.hosts, cluster.run(PAUSE, *DISTURBED, directory))
+    assert re.search(r"continues from checkpoint \d+", printed), printed

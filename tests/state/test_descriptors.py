@@ -80,7 +80,7 @@ def test_types_may_be_python_types() -> None:
 
 @pytest.mark.parametrize("name", ["", None, 3])
 def test_a_state_needs_a_name(name: Any) -> None:
-    with pytest.raises(ValueError, match="a state needs a name"):
+    with pytest.raises(ValueError, match="the name of a state must be"):
         ValueStateDescriptor(name)
 
 
@@ -165,7 +165,7 @@ def test_no_background_clean_up_means_none() -> None:
 
 
 def test_a_ttl_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="must be longer than nothing"):
+    with pytest.raises(ValueError, match="must be positive"):
         StateTtlConfig.new_builder(Time.seconds(0))
 
 

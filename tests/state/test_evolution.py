@@ -18,10 +18,10 @@ from holdfast.common import Row, Types
 from holdfast.common.serializer import TypeSerializer
 from holdfast.common.typeinfo import TypeInformation, type_info_of
 from holdfast.state.errors import StateMigrationError
-from holdfast.state.evolution import same_bytes, upgrade
-from holdfast.state.schema import Schema, describe
-from holdfast.state.schema_of import schema_of
-from holdfast.state.serializers import Codec, Serializer, Unreadable
+from holdfast.state.types.evolution import same_bytes, upgrade
+from holdfast.state.types.schema import Schema, describe
+from holdfast.state.types.schema_of import schema_of
+from holdfast.state.types.serializers import Codec, Serializer, Unreadable
 from tests.state.type_strategies import TYPES, Typed, exactly
 
 
@@ -333,13 +333,13 @@ class FirstLetter:
         (list[int], tuple[int], "list[long] cannot be read as tuple[long]"),
         (Order, NewField, "city: it is new and has no default; give it one"),
         (dict[str, Order], dict[str, OtherField], "[].amount: long cannot be read as string"),
-        (Order, LowOnly, "level: Low has no longer the value 2, which may have been saved; keep"),
-        (Maybe, Shape, "x: it may be None in what was saved, and long allows no None; declare"),
+        (Order, LowOnly, "level: Low no longer has the value 2, which may have been saved; keep"),
+        (Maybe, Shape, "x: it may be None in saved values, and long allows no None; declare"),
         (Shape, MadeInTheMiddle, "made: it is new and its default is made by a function; put it"),
         (OtherSets, Sets, "a: list[double] cannot be read as set[long]"),
-        (Letter, FirstLetter, "kind: Literal has no longer the value 'b'"),
-        (AnyEvent, Event, "what: Click(at: long) | Key(code: string) | long has nothing to read"),
-        (int, None, "it was written under a type and now has no type; declare a type, or name"),
+        (Letter, FirstLetter, "kind: Literal no longer has the value 'b'"),
+        (AnyEvent, Event, "what: Click(at: long) | Key(code: string) | long has no option that"),
+        (int, None, "it was written under a type and now has no type; declare a type, or rename"),
         (int, object, "it was written under a type and now has a type that is pickled"),
     ],
     ids=repr,
@@ -523,5 +523,7 @@ class OnlySecond(msgspec.Struct):
 def test_options_go_by_their_marks() -> None:
     value = OneWay(First(1), [Second(2), First(3), None])
     assert read(value, OneWay, OtherWay) == OtherWay(First(1), [Second(2), First(3), None])
-    with pytest.raises(StateMigrationError, match=r"what: .* has nothing to read First\(x: long\)"):
+    with pytest.raises(
+        StateMigrationError, match=r"what: .* has no option that can read First\(x: long\)"
+    ):
         read(value, OneWay, OnlySecond)

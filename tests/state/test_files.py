@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from holdfast.common import Types
 from holdfast.state.errors import StateCorruptionError
-from holdfast.state.files import Chunk, Op, Section, StateFile, decode_file, encode_file
-from holdfast.state.schema_of import schema_of
-from holdfast.state.serializers import Codec, Column
+from holdfast.state.format.file_header import Op
+from holdfast.state.format.files import Chunk, Section, StateFile, decode_file, encode_file
+from holdfast.state.types.schema_of import schema_of
+from holdfast.state.types.serializers import Codec, Column
 from tests.forging import state_file_of
 from tests.state.type_strategies import SCHEMAS
 
@@ -122,7 +123,7 @@ def test_bytes_in_between_are_an_error(added: bytes, position: int) -> None:
         (lambda d: b"", "begins with b'HFST'; it is empty"),
         (lambda d: b"PAR1" + d[4:], "begins with b'HFST'; found b'PAR1'"),
         (lambda d: d[:20], "cut short: expected more than 32 bytes, found 20"),
-        (lambda d: d[:4] + b"\x07" + d[5:], "version 3, found 7; another Holdfast"),
+        (lambda d: d[:4] + b"\x07" + d[5:], "version 3, found 7; read it with the"),
         (lambda d: d[:-10], r"expected \d+ bytes, found \d+"),
         (lambda d: d[:-1] + bytes([d[-1] ^ 1]), "expected checksum [0-9a-f]{8}, found [0-9a-f]{8}"),
     ],
@@ -161,15 +162,18 @@ def nested(depth: int) -> Any:
     ("change", "message"),
     [
         (lambda h: h.clear(), "Expected `array` of at least length 2"),
-        (lambda h: h.__setitem__(2, "other"), "it is the file 'other', and was put in this one's"),
-        (lambda h: h[0][0].__setitem__(2, "queue"), "no 'queue' state of 1 types"),
-        (lambda h: h[0][0].__setitem__(2, "map"), "no 'map' state of 1 types"),
+        (lambda h: h.__setitem__(2, "other"), "it contains the file 'other', which was stored"),
+        (lambda h: h[0][0].__setitem__(2, "queue"), "no 'queue' state with 1 types"),
+        (lambda h: h[0][0].__setitem__(2, "map"), "no 'map' state with 1 types"),
         (lambda h: h[0][0].__setitem__(2, "list"), "the operation PUT on a list state"),
         (lambda h: h[0][0].__setitem__(3, True), "2 columns for PUT, not 3"),
         (lambda h: h[0][0].__setitem__(5, 0), "max parallelism 0"),
         (lambda h: h[0][0].__setitem__(5, 1 << 40), "max parallelism 1099511627776"),
-        (lambda h: h[0][0].__setitem__(4, [{"type": "reference", "up": 1}]), "1 records up, of 0"),
-        (lambda h: h[0][0].__setitem__(4, [{"type": "plain", "kind": "x"}]), "of the kind 'x'"),
+        (lambda h: h[0][0].__setitem__(4, [{"type": "reference", "up": 1}]), "1 levels up, of 0"),
+        (
+            lambda h: h[0][0].__setitem__(4, [{"type": "plain", "kind": "x"}]),
+            "kind of plain values: 'x'",
+        ),
         (lambda h: h[0][0].__setitem__(4, [nested(100)]), "nested deeper than 64"),
         (lambda h: h[0][0][6][0].__setitem__(0, 7), "Invalid enum value 7"),
         (lambda h: h[0][0][6][0].__setitem__(1, -1), "Expected `int` >= 0"),
@@ -201,16 +205,16 @@ LARGE = msgspec.msgpack.encode([[], [["op", "blob", 1 << 40]]])
     ("data", "message"),
     [
         (state_file_of(BLOB, bytes(999)), "expected a body of 1000 bytes, found 999"),
-        (state_file_of(BLOB, bytes(999), 0, 1000), "compression 0 makes no 1000 bytes of 999"),
-        (state_file_of(BLOB, bytes(999), 2, 1000), "compression 2 makes no 1000 bytes of 999"),
-        (state_file_of(BLOB, b"", 1, 1000), "compression 1 makes no 1000 bytes of 0"),
-        (state_file_of(LARGE, bytes(99), 1, 1 << 40), "makes no 1099511627776 bytes of 99"),
-        (state_file_of(BLOB, bytes(99), 1, 1000), "does not hold what Holdfast writes"),
-        (state_file_of(BLOB, lz4(999), 1, 1000), "more or less than 1000 bytes"),
-        (state_file_of(BLOB, lz4(1001), 1, 1000), "more or less than 1000 bytes"),
+        (state_file_of(BLOB, bytes(999), 0, 1000), "compression 0 cannot turn 999 bytes into 1000"),
+        (state_file_of(BLOB, bytes(999), 2, 1000), "compression 2 cannot turn 999 bytes into 1000"),
+        (state_file_of(BLOB, b"", 1, 1000), "compression 1 cannot turn 0 bytes into 1000"),
+        (state_file_of(LARGE, bytes(99), 1, 1 << 40), "cannot turn 99 bytes into 1099511627776"),
+        (state_file_of(BLOB, bytes(99), 1, 1000), "contents are not in Holdfast's format"),
+        (state_file_of(BLOB, lz4(999), 1, 1000), "is not 1000 bytes long"),
+        (state_file_of(BLOB, lz4(1001), 1, 1000), "is not 1000 bytes long"),
         (
             state_file_of(BLOB, lz4(1000)[:-9], 1, 1000),
-            "more or less than 1000 bytes|does not hold",
+            "is not 1000 bytes long|not in Holdfast's format",
         ),
     ],
 )
@@ -233,7 +237,7 @@ def test_a_file_is_refused_under_another_name() -> None:
     assert decode_file(data, "3-0-1-abc.state").count == 4
     with pytest.raises(
         StateCorruptionError,
-        match=r"state file '4-0-0-def.state' cannot be used: it is the file '3-0-1-abc.state'",
+        match=r"'4-0-0-def\.state' cannot be used: it contains the file '3-0-1-abc\.state'",
     ):
         decode_file(data, "4-0-0-def.state")
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from holdfast.common import Instant, Row, RowKind
 from holdfast.state.errors import PickledStateError
-from holdfast.state.harmless import Unknown, harmless_loads
+from holdfast.state.types.harmless import Unknown, harmless_loads
 from tests.golden.program import Place
 
 PLAIN = st.recursive(
@@ -144,9 +144,9 @@ EQUAL = b"}\x8c\x06__eq__" + name("builtins", "len") + b"s"
         name("decimal", "Decimal") + b"\x8c\x011\x85R}\x8c\x01xK\x01sb.",
         ZONE + b"\x8c\x03UTC\x85R}\x8c\x03keyK\x07sb.",
         name("uuid", "UUID") + b"}\x8c\x03intK\x05sb.",
-        name("holdfast.state.harmless", "Unknown") + EQUAL + b"b.",
-        name("holdfast.state.harmless", "_unknown") + b"K\x05N\x86R.",
-        name("holdfast.state.harmless", "_unknown") + b"\x8c\x01x]\x86R.",
+        name("holdfast.state.types.harmless", "Unknown") + EQUAL + b"b.",
+        name("holdfast.state.types.harmless", "_unknown") + b"K\x05N\x86R.",
+        name("holdfast.state.types.harmless", "_unknown") + b"\x8c\x01x]\x86R.",
         name("holdfast.common.types", "Row.__init__.__globals__") + b"]a.",
         name("builtins", "set") + b"]\x85RK\x01\x85b.",
         b"]}\x8c\x01xK\x01sb.",
@@ -226,7 +226,7 @@ def test_small_pickles_take_little_memory_and_time() -> None:
     """All of them in a process that has 400 MB and a minute of the processor."""
     program = (
         "import pickle, resource, sys\n"
-        "from holdfast.state.harmless import harmless_loads\n"
+        "from holdfast.state.types.harmless import harmless_loads\n"
         "from holdfast.state.errors import PickledStateError\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * 4096 "
         "if sys.platform == 'linux' else 4 << 30\n"
@@ -265,7 +265,7 @@ def test_any_changed_pickle(value: Any, data: st.DataObject) -> None:
 
 def test_every_operation_of_pickle_is_known_or_refused() -> None:
     """A later Python may have more, which are refused then."""
-    from holdfast.state import pickled_data
+    from holdfast.state.types import pickled_data
 
     known = {*pickled_data._OPERATIONS, *pickled_data._CONSTANTS, *pickled_data._IGNORED}
     names = {opcode.name for opcode in pickletools.opcodes}

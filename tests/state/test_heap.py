@@ -18,22 +18,22 @@ from holdfast.datastream.state import (
     ValueStateDescriptor,
 )
 from holdfast.errors import InternalError
-from holdfast.state import heap
 from holdfast.state.backend import (
-    Chain,
     DirectoryStateStorage,
+    Head,
     HeapKeyedStateBackend,
     KeyContext,
-    RestoredHow,
     read_blobs,
 )
+from holdfast.state.backends import heap
 from holdfast.state.errors import (
     StateCorruptionError,
     StateMigrationError,
     StateStorageError,
     StateTypeError,
 )
-from holdfast.state.files import Op, decode_file
+from holdfast.state.format.file_header import Op
+from holdfast.state.format.files import decode_file
 
 COUNT = ValueStateDescriptor("count", Types.LONG())
 EVENTS = ListStateDescriptor("events", Types.STRING())
@@ -52,15 +52,16 @@ class Worker:
         self.context.key = key
         return self.backend.keyed_state("op", descriptor, self.context)
 
-    def persist(self, stamp: str, epoch: int) -> Chain:
+    def persist(self, stamp: str, epoch: int) -> Head:
         return self.backend.persist(self.storage, stamp, epoch)
 
-    def restore(self, chain: Chain) -> RestoredHow:
-        return self.backend.restore(self.storage, chain).how
+    def restore(self, head: Head) -> int:
+        """Return how many bytes of files had to be read."""
+        return self.backend.restore(self.storage, head)
 
-    def ops(self, chain: Chain) -> list[tuple[Op, int]]:
+    def ops(self, head: Head) -> list[tuple[Op, int]]:
         """Return the operations in the newest file, and on how many keys."""
-        name = chain.files[-1].name
+        name = head.files[-1].name
         file = decode_file(self.storage.read(name), name)
         return [(c.op, c.count) for s in file.sections for c in s.chunks]
 
@@ -81,12 +82,12 @@ def deltas_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_changed_nothing_written(worker: Worker) -> None:
-    assert worker.persist("a", 0) == Chain()
+    assert worker.persist("a", 0) == Head()
     worker.state(COUNT, "k").update(1)
-    chain = worker.persist("b", 1)
+    head = worker.persist("b", 1)
     worker.state(COUNT, "k").value()
     worker.state(COUNT, "other").clear()
-    assert worker.persist("c", 2) is chain
+    assert worker.persist("c", 2) is head
     assert not worker.storage.exists("c.state")
 
 
@@ -104,8 +105,8 @@ def test_a_delta_holds_only_what_changed(worker: Worker) -> None:
     worker.state(SEEN, "k1").put("m1", 0)
     worker.state(SEEN, "k1").remove("m2")
     worker.state(SEEN, "k2").clear()
-    chain = worker.persist("b", 1)
-    assert worker.ops(chain) == [
+    head = worker.persist("b", 1)
+    assert worker.ops(head) == [
         (Op.PUT, 1),
         (Op.DELETE, 1),
         (Op.LIST_APPEND, 1),
@@ -114,9 +115,9 @@ def test_a_delta_holds_only_what_changed(worker: Worker) -> None:
         (Op.MAP_REMOVE, 1),
         (Op.DELETE, 1),
     ]
-    assert chain.files[1].size < 400
+    assert head.files[1].size < 400
     other = Worker(worker.storage)
-    assert other.restore(chain) is RestoredHow.REBUILT
+    assert other.restore(head) == head.size
     assert other.state(EVENTS, "k1").get() == ["a"] * 100 + ["b"]
     assert other.state(EVENTS, "k2").get() == ["only"]
     assert len(other.state(SEEN, "k1")) == 99
@@ -148,29 +149,29 @@ def test_of_what_came_and_went_nothing_is_written(worker: Worker) -> None:
 def test_workers_take_turns(storage: DirectoryStateStorage) -> None:
     one, two = Worker(storage), Worker(storage)
     one.state(EVENTS, "k").add("a")
-    chain = one.persist("a", 0)
-    assert one.restore(chain) is RestoredHow.CURRENT
-    assert two.restore(chain) is RestoredHow.REBUILT
+    head = one.persist("a", 0)
+    assert one.restore(head) == 0
+    assert two.restore(head) == head.size
     two.state(EVENTS, "k").add("b")
-    chain = two.persist("b", 1)
-    assert one.restore(chain) is RestoredHow.CAUGHT_UP
+    head = two.persist("b", 1)
+    assert one.restore(head) == head.files[1].size
     assert one.state(EVENTS, "k").get() == ["a", "b"]
 
 
 def sizes_after(
     storage: DirectoryStateStorage, first_key: Callable[[int], int]
 ) -> tuple[list[int], int]:
-    """Write a thousand values in each epoch: the files of the last chain, and all bytes written."""
-    worker, chain, written = Worker(storage), Chain(), 0
+    """Write a thousand values in each epoch: the files of the last head, and all bytes written."""
+    worker, head, written = Worker(storage), Head(), 0
     for epoch in range(60):
         if epoch == 30:
             worker = Worker(storage)
-            worker.restore(chain)
+            worker.restore(head)
         for key in range(first_key(epoch), first_key(epoch) + 1000):
             worker.state(COUNT, f"key {key}").update(epoch)
-        before, chain = chain, worker.persist(f"{epoch}", epoch)
-        written += sum(file.size for file in chain.files if file not in before.files)
-    return [file.size for file in chain.files], written
+        before, head = head, worker.persist(f"{epoch}", epoch)
+        written += sum(file.size for file in head.files if file not in before.files)
+    return [file.size for file in head.files], written
 
 
 def test_state_that_only_grows_is_hardly_written_again(storage: DirectoryStateStorage) -> None:
@@ -193,15 +194,15 @@ def test_a_folded_file_may_cover_more_than_what_is_missing(
     for epoch in range(2):
         one.state(EVENTS, "k").add(f"e{epoch}")
         one.state(COUNT, f"k{epoch}").update(epoch)
-        chain = one.persist(f"s{epoch}", epoch)
-    two.restore(chain)
+        head = one.persist(f"s{epoch}", epoch)
+    two.restore(head)
     two.state(EVENTS, "k")  # one of the two states is decoded, the other not
     for epoch in range(2, 4):
         one.state(EVENTS, "k").add(f"e{epoch}")
         one.state(COUNT, "k1").clear()
-        chain = one.persist(f"s{epoch}", epoch)
-    assert [(f.since, f.until) for f in chain.files] == [(-1, 0), (0, 3)]
-    assert two.restore(chain) is RestoredHow.CAUGHT_UP
+        head = one.persist(f"s{epoch}", epoch)
+    assert [(f.since, f.until) for f in head.files] == [(-1, 0), (0, 3)]
+    assert two.restore(head) == head.files[1].size
     assert two.state(EVENTS, "k").get() == ["e0", "e1", "e2", "e3"]
     assert two.state(COUNT, "k0").value() == 0
     assert two.state(COUNT, "k1").value() is None
@@ -211,17 +212,17 @@ def test_a_state_nobody_asks_for_is_carried_along(storage: DirectoryStateStorage
     one = Worker(storage)
     one.state(COUNT, "k").update(1)
     one.state(EVENTS, "k").add("a")
-    chain = one.persist("a", 0)
+    head = one.persist("a", 0)
     for epoch in range(1, 6):
         two = Worker(storage)
-        two.restore(chain)
+        two.restore(head)
         two.state(COUNT, "k").update(epoch)
-        chain = two.persist(f"s{epoch}", epoch)
+        head = two.persist(f"s{epoch}", epoch)
     for name in ("a", "s1", "s2"):
-        if f"{name}.state" not in [f.name for f in chain.files]:
+        if f"{name}.state" not in [f.name for f in head.files]:
             storage.delete(f"{name}.state")
     three = Worker(storage)
-    three.restore(chain)
+    three.restore(head)
     assert three.state(EVENTS, "k").get() == ["a"]
     assert three.state(COUNT, "k").value() == 5
 
@@ -233,18 +234,39 @@ def test_a_state_that_is_asked_for_after_its_file_was_folded(
     monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new, live: next(folds))
     one, two = Worker(storage), Worker(storage)
     one.state(COUNT, "k").update(1)
-    chain = one.persist("a", 0)
+    head = one.persist("a", 0)
     one.state(EVENTS, "k").add("a")
-    chain = one.persist("b", 1)
-    two.restore(chain)
+    head = one.persist("b", 1)
+    two.restore(head)
     two.state(COUNT, "k").update(2)
     two.persist("c", 2)
     two.state(EVENTS, "k")
     two.state(COUNT, "k").update(3)
-    chain = two.persist("d", 3)
+    head = two.persist("d", 3)
     three = Worker(storage)
-    three.restore(chain)
+    three.restore(head)
     assert three.state(EVENTS, "k").get() == ["a"]
+
+
+@pytest.mark.usefixtures("deltas_only")
+def test_a_state_that_is_declared_wrongly_at_first(
+    storage: DirectoryStateStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the files have changed of it is known by the kind that it has, and is folded."""
+    one, two = Worker(storage), Worker(storage)
+    one.state(EVENTS, "k").add("a")
+    one.persist("s0", 0)
+    one.state(COUNT, "key 1").update(1)
+    head = one.persist("s1", 1)
+    two.restore(head)
+    with pytest.raises(StateMigrationError, match="was saved as ValueState"):
+        two.state(ListStateDescriptor("count"), "key 1")
+    two.state(COUNT, "key 2").update(2)
+    monkeypatch.setattr(heap, "files_to_fold", lambda sizes, new, live: 1)
+    head = two.persist("s2", 2)
+    three = Worker(storage)
+    three.restore(head)
+    assert [three.state(COUNT, f"key {number}").value() for number in (1, 2)] == [1, 2]
 
 
 def test_an_undecoded_append_to_a_list_that_is_gone(
@@ -258,11 +280,11 @@ def test_an_undecoded_append_to_a_list_that_is_gone(
     one.state(EVENTS, "k").add("b")
     one.persist("b", 1)
     one.state(EVENTS, "k").clear()
-    chain = one.persist("c", 2)
-    two.restore(chain)
+    head = one.persist("c", 2)
+    two.restore(head)
     two.state(COUNT, "k").update(1)
-    chain = two.persist("d", 3)  # carries both changes of the list, as they were written
-    assert one.restore(chain) is RestoredHow.CAUGHT_UP
+    head = two.persist("d", 3)  # carries both changes of the list, as they were written
+    assert one.restore(head) == head.files[1].size
     assert one.state(EVENTS, "k").get() == []
 
 
@@ -271,38 +293,39 @@ def test_a_failed_write_loses_nothing(worker: Worker, tmp_path: Path) -> None:
     missing = DirectoryStateStorage(tmp_path / "gone")
     with pytest.raises(StateStorageError, match="cannot write"):
         worker.backend.persist(missing, "a", 0)
-    chain = worker.persist("b", 0)
+    head = worker.persist("b", 0)
     other = Worker(worker.storage)
-    other.restore(chain)
+    other.restore(head)
     assert other.state(COUNT, "k").value() == 1
 
 
 def test_a_failed_restore_leaves_nothing(worker: Worker) -> None:
     worker.state(COUNT, "k").update(1)
-    chain = worker.persist("a", 0)
+    head = worker.persist("a", 0)
     worker.storage.delete("a.state")
     other = Worker(worker.storage)
     state = other.state(COUNT, "k")
     state.update(5)
     with pytest.raises(StateStorageError, match="cannot read"):
-        other.restore(chain)
+        other.restore(head)
     assert state.value() is None
-    assert other.restore(Chain()) is RestoredHow.CURRENT
+    assert other.persist("b", 1) == Head()
 
 
 def test_back_to_nothing(worker: Worker) -> None:
     state = worker.state(COUNT, "k")
     state.update(1)
-    assert worker.restore(Chain()) is RestoredHow.REBUILT
+    worker.restore(Head())
     assert state.value() is None
+    assert worker.persist("a", 0) == Head()
 
 
 def test_a_file_of_another_size_is_refused(worker: Worker) -> None:
     worker.state(COUNT, "k").update(1)
-    chain = worker.persist("a", 0)
+    head = worker.persist("a", 0)
     worker.storage.write("a.state", worker.storage.read("a.state") + b"x")
     with pytest.raises(StateCorruptionError, match=r"'a\.state' .*expected \d+ bytes, found \d+"):
-        Worker(worker.storage).restore(chain)
+        Worker(worker.storage).restore(head)
 
 
 def test_epochs_go_forward(worker: Worker) -> None:
@@ -315,10 +338,10 @@ def test_epochs_go_forward(worker: Worker) -> None:
 
 def test_another_max_parallelism_is_refused(worker: Worker) -> None:
     worker.state(COUNT, "k").update(1)
-    chain = worker.persist("a", 0)
+    head = worker.persist("a", 0)
     other = HeapKeyedStateBackend(range(64), 64)
     with pytest.raises(StateMigrationError, match=r"max parallelism 128; this job has 64"):
-        other.restore(worker.storage, chain)
+        other.restore(worker.storage, head)
 
 
 def test_a_key_of_another_subtask_is_refused(storage: DirectoryStateStorage) -> None:
@@ -336,9 +359,9 @@ def test_live_values_take_the_declared_shape_when_written(worker: Worker) -> Non
     worker.state(value, "k").update(1)
     worker.state(rows, "k").add((1,))
     worker.state(totals, "k").put("x", 2)
-    chain = worker.persist("a", 0)
+    head = worker.persist("a", 0)
     for one in (worker, Worker(worker.storage)):
-        one.restore(chain)
+        one.restore(head)
         assert type(one.state(value, "k").value()) is float
         assert one.state(rows, "k").get() == [Row(a=1)]
         assert type(one.state(totals, "k")["x"]) is float
@@ -373,7 +396,7 @@ def test_values_that_cannot_be_pickled_are_named(worker: Worker) -> None:
     worker.state(ValueStateDescriptor("v"), "k").update(open)
     worker.persist("a", 0)
     worker.state(ValueStateDescriptor("v"), "k").update(i for i in range(3))
-    with pytest.raises(StateTypeError, match=r"state 'v' of operator 'op' holds something that"):
+    with pytest.raises(StateTypeError, match=r"state 'v' of operator 'op' contains a value that"):
         worker.persist("b", 1)
 
 
@@ -392,9 +415,9 @@ def test_saved_in_one_way_declared_in_another(
     worker: Worker, declared: StateDescriptor, message: str
 ) -> None:
     worker.state(COUNT, "k").update(1)
-    chain = worker.persist("a", 0)
+    head = worker.persist("a", 0)
     other = Worker(worker.storage)
-    other.restore(chain)
+    other.restore(head)
     with pytest.raises(StateMigrationError, match=message):
         other.state(declared, "k")
     assert other.state(COUNT, "k").value() == 1
@@ -404,44 +427,33 @@ def test_saved_in_one_way_declared_in_another(
 def test_blobs(worker: Worker) -> None:
     worker.backend.set_blob("op", "fields", b"one")
     worker.backend.set_blob("op", "gone", b"x")
-    chain = worker.persist("a", 0)
+    head = worker.persist("a", 0)
     worker.backend.set_blob("op", "fields", b"one")
-    assert worker.persist("b", 1) is chain
+    assert worker.persist("b", 1) is head
     worker.backend.set_blob("op", "fields", b"two")
     worker.backend.set_blob("op", "gone", None)
-    chain = worker.persist("c", 2)
+    head = worker.persist("c", 2)
     other = Worker(worker.storage)
-    other.restore(chain)
+    other.restore(head)
     assert other.backend.get_blob("op", "fields") == b"two"
     assert other.backend.get_blob("op", "gone") is None
-    assert read_blobs(worker.storage, chain) == {("op", "fields"): b"two"}
-
-
-def test_statistics(worker: Worker) -> None:
-    worker.state(COUNT, "k").update(1)
-    worker.state(EVENTS, "k").add("a")
-    assert worker.backend.statistics().changed == 2
-    chain = worker.persist("a", 0)
-    worker.state(COUNT, "j").update(1)
-    statistics = worker.backend.statistics()
-    assert statistics.entries == {("op", "count"): 2, ("op", "events"): 1}
-    assert (statistics.changed, statistics.files) == (1, 1)
-    assert statistics.file_bytes == chain.size
+    assert read_blobs(worker.storage, head) == {("op", "fields"): b"two"}
 
 
 def test_many_keys_in_many_chunks(worker: Worker) -> None:
     for i in range(10_000):
         worker.state(COUNT, i).update(i)
-    chain = worker.persist("a", 0)
-    assert [n for _, n in worker.ops(chain)] == [4096, 4096, 1808]
+    head = worker.persist("a", 0)
+    assert [n for _, n in worker.ops(head)] == [4096, 4096, 1808]
     parts = [Worker(worker.storage, r) for r in (range(0, 40), range(40, 41), range(41, 128))]
     found: dict[Any, Any] = {}
     for part in parts:
-        part.backend.import_key_groups(worker.storage, [chain])
+        part.backend.import_key_groups(worker.storage, [head])
         part.state(COUNT, 0)
-        found |= {key: value for key, _, value in part.backend.entries("op", "count")}
+        own = {key: value for key, _, value in part.backend.entries("op", "count")}
+        assert own.keys().isdisjoint(found)
+        found |= own
     assert found == {i: i for i in range(10_000)}
-    assert sum(p.backend.statistics().entries["op", "count"] for p in parts) == 10_000
 
 
 def test_undecoded_state_of_others_is_not_taken_over_twice(storage: DirectoryStateStorage) -> None:
@@ -449,19 +461,19 @@ def test_undecoded_state_of_others_is_not_taken_over_twice(storage: DirectorySta
     whole = Worker(storage)
     for i in range(100):
         whole.state(COUNT, i).update(i)
-    chain = whole.persist("a", 0)
-    chains = []
+    head = whole.persist("a", 0)
+    heads = []
     for n, key_groups in enumerate((range(0, 64), range(64, 128))):
         half = Worker(storage, key_groups)
-        half.backend.import_key_groups(storage, [chain])
-        chains.append(half.persist(f"h{n}", 1))
+        half.backend.import_key_groups(storage, [head])
+        heads.append(half.persist(f"h{n}", 1))
     changed = Worker(storage, range(0, 64))
-    changed.restore(chains[0])
+    changed.restore(heads[0])
     for key, _, value in copy.copy(list(_entries(changed))):
         changed.state(COUNT, key).update(value + 1000)
-    chains[0] = changed.persist("h2", 2)
+    heads[0] = changed.persist("h2", 2)
     again = Worker(storage)
-    again.backend.import_key_groups(storage, chains)
+    again.backend.import_key_groups(storage, heads)
     low = {key for key, _, _ in _entries(changed)}
     assert 20 < len(low) < 80
     assert {k: v for k, _, v in _entries(again)} == {

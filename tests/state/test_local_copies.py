@@ -11,7 +11,7 @@ import pytest
 from holdfast.common.leftovers import sweep
 from holdfast.common.private import NotPrivateError
 from holdfast.state.errors import StateStorageError
-from holdfast.state.files import StateFile, encode_file
+from holdfast.state.format.files import StateFile, encode_file
 from holdfast.state.local_copies import Copies, HostStorage, copies_of
 from holdfast.state.settings import StateSettings
 from holdfast.testing import MemoryStateStorage
@@ -139,7 +139,7 @@ def test_a_disk_that_is_full_costs_a_warning(
         storage.write("b.state", file("b.state"))
     assert set(host.far.files) == {"a.state", "b.state"}
     (told,) = caplog.messages
-    assert "cannot keep a copy of state file 'a.state'" in told
+    assert "cannot store a copy of state file 'a.state'" in told
     assert "set 'execution.state-recovery.from-local' to false" in told
 
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from holdfast.common import Instant, Row, Types
 from holdfast.common.typeinfo import type_info_of
 from holdfast.state.errors import PickledStateError
-from holdfast.state.plain_values import plain_values
-from holdfast.state.serializers import Codec, Serializer
+from holdfast.state.types.plain_values import plain_values
+from holdfast.state.types.serializers import Codec, Serializer
 from tests.state.type_strategies import TYPES, TextSerializer, Typed, exactly
 
 

@@ -16,32 +16,36 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+import rocksdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.common import Types
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
-from holdfast.state import rocksdb
 from holdfast.state.backend import (
-    Chain,
+    Head,
     HeapKeyedStateBackend,
     KeyContext,
     KeyedStateBackend,
-    RestoredHow,
     StateSettings,
     StateStorage,
     make_backend,
 )
+from holdfast.state.backends.rocksdb import backend as rocksdb
+from holdfast.state.backends.rocksdb import database as rocksdb_database
+from holdfast.state.backends.rocksdb import states as rocksdb_state
+from holdfast.state.backends.rocksdb.backend import RocksDBKeyedStateBackend
+from holdfast.state.backends.rocksdb.database import Changes, Database, budget_of
+from holdfast.state.backends.rocksdb.entries import CachedEntries
+from holdfast.state.backends.rocksdb.home import LocalHome
 from holdfast.state.errors import (
     StateCorruptionError,
     StateError,
     StateMigrationError,
     StateStorageError,
 )
-from holdfast.state.rocksdb import RocksDBKeyedStateBackend
-from holdfast.state.rocksdb_database import Database, budget_of
-from holdfast.state.rocksdb_entries import CachedEntries
-from holdfast.state.rocksdb_home import Home
+from holdfast.state.format.table_files import TABLE
+from holdfast.state.key_groups import key_group
 from holdfast.testing.storage import MemoryStateStorage
 
 MEMORY = 16 << 20
@@ -65,7 +69,7 @@ class Worker:
     """A process that runs the subtask, as far as its state can tell."""
 
     def __init__(self, home: Path, storage: StateStorage) -> None:
-        self.backend = RocksDBKeyedStateBackend(range(128), 128, Home(home, KEY), MEMORY)
+        self.backend = RocksDBKeyedStateBackend(range(128), 128, LocalHome(home, KEY), MEMORY)
         self.context = KeyContext()
         self.storage = storage
         self.counts: Any = self.backend.keyed_state("op", COUNT, self.context)
@@ -74,7 +78,7 @@ class Worker:
         for self.context.key, value in entries.items():
             self.counts.update(value)
 
-    def epoch(self, number: int, entries: dict[Any, int], stamp: str = "") -> Chain:
+    def epoch(self, number: int, entries: dict[Any, int], stamp: str = "") -> Head:
         self.put(entries)
         return self.backend.persist(self.storage, stamp or f"e{number}", number)
 
@@ -94,7 +98,7 @@ def hire(tmp_path: Path, storage: Watched) -> Callable[[], Worker]:
 
 @pytest.fixture
 def base_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], bool]], None]:
-    """Say after how many files of a chain there is a base."""
+    """Say after how many files of a head there is a base."""
 
     def set_when(when: Callable[[int], bool]) -> None:
         monkeypatch.setattr(rocksdb, "needs_base", lambda sizes: not sizes or when(len(sizes)))
@@ -109,17 +113,16 @@ def numbers(*ranges: range) -> dict[str, int]:
 # What a host has of a subtask's state.
 
 
-def test_a_database_that_stands_for_the_chain_is_used_as_it_is(
+def test_a_database_that_stands_for_the_head_is_used_as_it_is(
     hire: Callable[[], Worker], storage: Watched
 ) -> None:
     first = hire()
     first.backend.set_blob("op", "fields", b"carried")
     first.epoch(0, {"a": 1})
-    chain = first.epoch(1, {"b": 2})
+    head = first.epoch(1, {"b": 2})
     first.backend.close()
     second = hire()
-    restored = second.backend.restore(storage, chain)
-    assert restored.how is RestoredHow.CURRENT
+    assert second.backend.restore(storage, head) == 0
     assert storage.was_read == []
     assert second.contents() == {"a": 1, "b": 2}
     assert second.backend.get_blob("op", "fields") == b"carried"
@@ -129,8 +132,8 @@ def test_a_database_that_missed_epochs_reads_only_those(
     hire: Callable[[], Worker], storage: Watched
 ) -> None:
     first, second = hire(), hire()
-    chain = first.epoch(0, {"a": 1, "b": 1})
-    second.backend.restore(storage, chain)
+    head = first.epoch(0, {"a": 1, "b": 1})
+    second.backend.restore(storage, head)
     storage.was_read.clear()
     first.backend.restore(storage, second.epoch(1, {"a": 2}))
     assert storage.was_read == ["e1.state"]
@@ -151,8 +154,7 @@ def test_a_database_with_an_epoch_that_was_not_accepted_is_thrown_away(
     first.epoch(2, {"a": 99, "c": 99}, stamp="zombie")
     first.backend.close()
     second = hire()
-    restored = second.backend.restore(storage, accepted)
-    assert restored.how is RestoredHow.REBUILT
+    assert second.backend.restore(storage, accepted) == sum(f.size for f in accepted.files)
     assert second.contents() == {"a": 1, "b": 1}
     # the tables of the base were still there
     assert storage.was_read == ["e0.state", "e1.state"]
@@ -162,15 +164,15 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import msgspec
-from holdfast.state.storage import DirectoryStateStorage
+from holdfast.state.storage.directory import DirectoryStateStorage
 from tests.state.test_rocksdb import Worker
 
 directory = Path(sys.argv[1])
 worker = Worker(directory / "home", DirectoryStateStorage(directory))
 worker.epoch(0, {"a": 1})
-chain = worker.epoch(1, {"b": 2})
+head = worker.epoch(1, {"b": 2})
 worker.put({"a": 99})
-(directory / "chain").write_bytes(msgspec.msgpack.encode(chain))
+(directory / "head").write_bytes(msgspec.msgpack.encode(head))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -178,9 +180,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_process_that_was_killed_leaves_its_database(tmp_path: Path, storage: Watched) -> None:
     ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
     assert ended.returncode == -signal.SIGKILL
-    chain = msgspec.msgpack.decode((tmp_path / "chain").read_bytes(), type=Chain)
+    head = msgspec.msgpack.decode((tmp_path / "head").read_bytes(), type=Head)
     worker = Worker(tmp_path / "home", storage)
-    assert worker.backend.restore(storage, chain).how is RestoredHow.CURRENT
+    assert worker.backend.restore(storage, head) == 0
     assert worker.contents() == {"a": 1, "b": 2}
 
 
@@ -188,37 +190,37 @@ def test_two_processes_of_a_host_have_a_database_each(
     hire: Callable[[], Worker], tmp_path: Path, storage: Watched
 ) -> None:
     first, second = hire(), hire()
-    chain = first.epoch(0, {"a": 1})
-    second.backend.restore(storage, chain)
+    head = first.epoch(0, {"a": 1})
+    second.backend.restore(storage, head)
     assert (tmp_path / "home" / "0").is_dir()
     assert (tmp_path / "home" / "1").is_dir()
     first.backend.close()
     third = hire()
-    third.backend.restore(storage, chain)
+    third.backend.restore(storage, head)
     assert not (tmp_path / "home" / "2").exists()
 
 
 def test_tables_that_are_gone_from_the_host_are_read_again(
     hire: Callable[[], Worker], tmp_path: Path, storage: Watched
 ) -> None:
-    chain = hire().epoch(0, {"a": 1})
+    head = hire().epoch(0, {"a": 1})
     for table in (tmp_path / "home" / "tables").iterdir():
         table.unlink()
     worker = hire()
-    worker.backend.restore(storage, chain)
+    worker.backend.restore(storage, head)
     assert worker.contents() == {"a": 1}
-    assert storage.was_read == ["e0.state", chain.tables[0].name]
+    assert storage.was_read == ["e0.state", head.tables[0].name]
 
 
 def test_a_damaged_database_is_made_anew(
     hire: Callable[[], Worker], tmp_path: Path, storage: Watched
 ) -> None:
     first = hire()
-    chain = first.epoch(0, {"a": 1})
+    head = first.epoch(0, {"a": 1})
     first.backend.close()
     (tmp_path / "home" / "0" / "CURRENT").write_text("nothing of the kind\n")
     worker = hire()
-    assert worker.backend.restore(storage, chain).how is RestoredHow.REBUILT
+    assert worker.backend.restore(storage, head) == head.files[0].size
     assert worker.contents() == {"a": 1}
 
 
@@ -265,16 +267,18 @@ def test_a_database_of_another_job_is_made_anew(
 ) -> None:
     """Who can write the files, and does not have the key, cannot say what they stand for."""
     first = hire()
-    chain = first.epoch(0, {"a": 1})
+    head = first.epoch(0, {"a": 1})
     first.backend.close()
-    forged = RocksDBKeyedStateBackend(range(128), 128, Home(tmp_path / "home", b"guess"), MEMORY)
-    forged.restore(storage, chain)
+    forged = RocksDBKeyedStateBackend(
+        range(128), 128, LocalHome(tmp_path / "home", b"guess"), MEMORY
+    )
+    forged.restore(storage, head)
     forged.set_blob("op", "fields", b"forged")
     forged.persist(MemoryStateStorage(), "e1", 1)
-    forged.restore(storage, chain)
+    forged.restore(storage, head)
     forged.close()
     worker = hire()
-    assert worker.backend.restore(storage, chain).how is RestoredHow.REBUILT
+    assert worker.backend.restore(storage, head) == head.files[0].size
     assert worker.contents() == {"a": 1}
     assert worker.backend.get_blob("op", "fields") is None
 
@@ -284,7 +288,7 @@ def test_a_database_that_others_could_have_changed_is_made_anew(
     hire: Callable[[], Worker], tmp_path: Path, storage: Watched, change: str
 ) -> None:
     first = hire()
-    chain = first.epoch(0, {"a": 1})
+    head = first.epoch(0, {"a": 1})
     first.backend.close()
     slot = tmp_path / "home" / "0"
     if change == "mode":
@@ -293,21 +297,21 @@ def test_a_database_that_others_could_have_changed_is_made_anew(
         (slot / "CURRENT").rename(tmp_path / "elsewhere")
         (slot / "CURRENT").symlink_to(tmp_path / "elsewhere")
     worker = hire()
-    assert worker.backend.restore(storage, chain).how is RestoredHow.REBUILT
+    assert worker.backend.restore(storage, head) == head.files[0].size
     assert worker.contents() == {"a": 1}
 
 
 def test_a_table_that_others_could_have_changed_is_read_again(
     hire: Callable[[], Worker], tmp_path: Path, storage: Watched
 ) -> None:
-    chain = hire().epoch(0, {"a": 1})
+    head = hire().epoch(0, {"a": 1})
     for table in (tmp_path / "home" / "tables").iterdir():
         table.chmod(0o666)
     storage.was_read.clear()
     worker = hire()
-    worker.backend.restore(storage, chain)
+    worker.backend.restore(storage, head)
     assert worker.contents() == {"a": 1}
-    assert storage.was_read == ["e0.state", chain.tables[0].name]
+    assert storage.was_read == ["e0.state", head.tables[0].name]
 
 
 def test_databases_are_for_this_user_alone(hire: Callable[[], Worker], tmp_path: Path) -> None:
@@ -359,14 +363,14 @@ def test_a_base_copies_only_new_tables(
 def test_a_table_that_is_damaged_is_told_by_its_name(
     hire: Callable[[], Worker], tmp_path: Path, storage: Watched
 ) -> None:
-    chain = hire().epoch(0, {"a": 1})
-    name = chain.tables[0].name
+    head = hire().epoch(0, {"a": 1})
+    name = head.tables[0].name
     damaged = bytearray(storage.files[name])
     damaged[len(damaged) // 2] ^= 1
     storage.files[name] = bytes(damaged)
     elsewhere = Worker(tmp_path / "another host", storage)
     with pytest.raises(StateCorruptionError, match=f"'{name}' cannot be used: expected checksum"):
-        elsewhere.backend.restore(storage, chain)
+        elsewhere.backend.restore(storage, head)
     assert elsewhere.contents() == {}
 
 
@@ -380,10 +384,162 @@ def test_pickles_in_tables_are_refused_unread(hire: Callable[[], Worker], tmp_pa
     untyped: Any = worker.backend.keyed_state("op", ValueStateDescriptor("any"), worker.context)
     worker.context.key = "a"
     untyped.update({1, 2})
-    chain = worker.epoch(0, {"a": 1})
+    head = worker.epoch(0, {"a": 1})
     for backend in (HeapKeyedStateBackend(range(128), 128), hire().backend):
         with pytest.raises(StateError, match="state 'any' of operator 'op'"):
-            backend.import_key_groups(storage, [chain])
+            backend.import_key_groups(storage, [head])
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_changes_that_are_too_many_for_a_delta_are_in_a_base(
+    hire: Callable[[], Worker],
+    tmp_path: Path,
+    storage: Watched,
+    monkeypatch: pytest.MonkeyPatch,
+    beside: bool,
+) -> None:
+    worker = hire()
+    worker.epoch(0, numbers(range(1000)))
+    worker.epoch(1, numbers(range(10)))
+    monkeypatch.setattr(rocksdb, "_DELTA_BYTES", 100)
+    changed = {f"key {n}": -n for n in range(500)}
+    worker.put(changed)
+    # NB: no epoch has ended since, so what changed is in memory only
+    if beside:
+        head = worker.backend.capture("e2", 2).write(storage)
+    else:
+        head = worker.backend.persist(storage, "e2", 2)
+    elsewhere = Worker(tmp_path / "another host", storage)
+    elsewhere.backend.restore(storage, head)
+    assert elsewhere.contents() == numbers(range(1000)) | changed
+    assert len(head.files) == 1
+
+
+def test_large_values_are_no_large_delta(
+    tmp_path: Path, storage: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocksdb, "_DELTA_BYTES", 100_000)
+    worker = Worker(tmp_path / "home", storage)
+    text = ValueStateDescriptor("text", Types.STRING())
+    view: Any = worker.backend.keyed_state("op", text, worker.context)
+    worker.epoch(0, {"a": 1})  # there is no delta yet to learn from how large a change is
+    for worker.context.key in range(500):
+        view.update(os.urandom(500).hex())
+    head = worker.epoch(1, {})
+    assert max(file.size for file in head.files) < 100_000
+    assert sum(table.size for table in head.tables) > 250_000
+
+
+def test_memory_is_bounded_within_an_epoch(
+    hire: Callable[[], Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocksdb_state, "_MOST_CHANGED", 50)
+    worker = hire()
+    unsaved = 0
+    for part in range(20):
+        worker.backend.processed("op", 10)
+        worker.put(numbers(range(10 * part, 10 * part + 10)))
+        unsaved = max(unsaved, sum(len(t.dirty) for t in worker.backend._tables.values()))
+    assert unsaved <= 60
+    head = worker.backend.persist(worker.storage, "e0", 0)
+    worker.backend.discard()
+    worker.backend.restore(worker.storage, head)
+    assert worker.contents() == numbers(range(200))
+
+
+def test_much_is_written_in_several_steps(
+    tmp_path: Path, storage: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+    write = Database.write
+
+    def noted(self: Database, changes: Changes) -> None:
+        steps.append(sum(len(row or b"") for row in changes.values()))
+        write(self, changes)
+
+    monkeypatch.setattr(Database, "write", noted)
+    text = ValueStateDescriptor("text", Types.STRING())
+    worker = Worker(tmp_path / "home", storage)
+    view: Any = worker.backend.keyed_state("op", text, worker.context)
+    for worker.context.key in range(1000):
+        view.update(os.urandom(5000).hex())
+    head = worker.epoch(0, {})
+    # RocksDB makes one table, which is then held in memory as a whole, of what it gets in one step
+    assert max(steps) < 2 << 20 < sum(steps)
+    elsewhere = Worker(tmp_path / "another host", storage)
+    elsewhere.backend.restore(storage, head)
+    elsewhere.backend.keyed_state("op", text, elsewhere.context)
+    assert len(list(elsewhere.backend.entries("op", "text"))) == 1000
+
+
+@pytest.fixture
+def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let databases have many small tables, one behind another."""
+    save = Database.save_to
+
+    def save_compacted(self: Database, directory: Path) -> None:
+        options = rocksdict.CompactOptions()
+        options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
+        self._db.flush()
+        self._db.compact_range(None, None, compact_opt=options)
+        save(self, directory)
+
+    monkeypatch.setattr(rocksdb_database, "_TABLE_BYTES", 64 << 10)
+    monkeypatch.setattr(Database, "save_to", save_compacted)
+
+
+@pytest.mark.usefixtures("small_tables")
+@pytest.mark.parametrize("parts", [2, 3])
+def test_a_rescale_reads_a_table_for_whom_it_has_rows(
+    tmp_path: Path, storage: Watched, parts: int
+) -> None:
+    text = ValueStateDescriptor("text", Types.STRING())
+    worker = Worker(tmp_path / "home", storage)
+    view: Any = worker.backend.keyed_state("op", text, worker.context)
+    expected = {}
+    for key in range(2000):
+        worker.context.key = key
+        expected[key] = os.urandom(500).hex()
+        view.update(expected[key])
+    worker.backend.set_blob("op", "position", b"here")
+    head = worker.epoch(0, {})
+    assert len(head.tables) > 10
+    found: dict[int, str] = {}
+    storage.was_read.clear()
+    for part in range(parts):
+        groups = range(128 * part // parts, 128 * (part + 1) // parts)
+        home = LocalHome(tmp_path / f"home {part}", KEY)
+        backend = RocksDBKeyedStateBackend(groups, 128, home, MEMORY)
+        assert backend.import_key_groups(storage, [head]) == [{("op", "position"): b"here"}]
+        backend.keyed_state("op", text, KeyContext())
+        own = {key: value for key, _, value in backend.entries("op", "text")}
+        assert {key_group(key, 128) for key in own} <= set(groups)
+        found |= own
+    assert found == expected
+    tables = [name for name in storage.was_read if name.endswith(TABLE)]
+    # two subtasks read the table that has rows of both, and the one behind it; of two states
+    assert len(tables) <= len(head.tables) + 2 * 2 * (parts - 1)
+    assert storage.was_read.count(head.files[0].name) == parts
+
+
+@pytest.mark.usefixtures("small_tables")
+def test_a_scan_that_comes_to_a_missing_table_is_an_error(tmp_path: Path) -> None:
+    database = Database(tmp_path / "all", budget_of(MEMORY))
+    rows = {b"%04d" % number: os.urandom(1000) for number in range(1000)}
+    database.write(dict(rows))
+    database.save_to(tmp_path / "part")
+    assert dict(database.scan(b"", b"a")) == rows
+    tables = sorted(database.tables(), key=lambda table: table.first)
+    database.close()
+    missing = tables[len(tables) // 2]
+    (tmp_path / "part" / missing.name).unlink()
+    part = Database(tmp_path / "part", budget_of(MEMORY), partial=True)
+    before = {key: row for key, row in rows.items() if key < missing.first}
+    assert dict(part.scan(b"", max(before))) == {k: before[k] for k in sorted(before)[:-1]}
+    for start in (b"", missing.first, missing.last):
+        with pytest.raises(StateStorageError, match=f"cannot read the RocksDB .*{missing.name}"):
+            list(part.scan(start, b"a"))
+    part.close()
 
 
 def test_keys_that_are_kept_in_their_rows_are_no_pickles(tmp_path: Path) -> None:
@@ -393,9 +549,9 @@ def test_keys_that_are_kept_in_their_rows_are_no_pickles(tmp_path: Path) -> None
 
     storage = Suspicious()
     worker = Worker(tmp_path / "home", storage)
-    chain = worker.epoch(0, {True: 1, 2.0: 2, (False, "a"): 3})
+    head = worker.epoch(0, {True: 1, 2.0: 2, (False, "a"): 3})
     other = HeapKeyedStateBackend(range(128), 128)
-    other.import_key_groups(storage, [chain])
+    other.import_key_groups(storage, [head])
     other.keyed_state("op", COUNT, KeyContext())
     found = {repr(key): value for key, _, value in other.entries("op", "count")}
     assert found == {"True": 1, "2.0": 2, "(False, 'a')": 3}
@@ -405,15 +561,17 @@ def test_rows_of_an_older_type_are_written_anew(
     hire: Callable[[], Worker], tmp_path: Path, storage: Watched
 ) -> None:
     first = hire()
-    chain = first.epoch(0, numbers(range(3000)))
+    head = first.epoch(0, numbers(range(3000)))
     for descriptor in (ValueStateDescriptor("count", Types.STRING()), ListStateDescriptor("count")):
-        worker = RocksDBKeyedStateBackend(range(128), 128, Home(tmp_path / "home", KEY), MEMORY)
-        worker.restore(storage, chain)
+        worker = RocksDBKeyedStateBackend(
+            range(128), 128, LocalHome(tmp_path / "home", KEY), MEMORY
+        )
+        worker.restore(storage, head)
         with pytest.raises(StateMigrationError, match="'count' of operator 'op' was saved as"):
             worker.keyed_state("op", descriptor, KeyContext())
         worker.close()
-    widened = RocksDBKeyedStateBackend(range(128), 128, Home(tmp_path / "home", KEY), MEMORY)
-    widened.restore(storage, chain)
+    widened = RocksDBKeyedStateBackend(range(128), 128, LocalHome(tmp_path / "home", KEY), MEMORY)
+    widened.restore(storage, head)
     widened.keyed_state("op", ValueStateDescriptor("count", Types.BIG_INT()), KeyContext())
     found = {key: value for key, _, value in widened.entries("op", "count")}
     assert found == numbers(range(3000))
@@ -472,7 +630,7 @@ def test_keys_are_the_keys_of_a_dict(epochs: list[list[tuple[Any, int]]]) -> Non
 
 
 def _fresh() -> KeyedStateBackend:
-    home = Home(Path(tempfile.mkdtemp(prefix="holdfast-keys-")) / "home", KEY)
+    home = LocalHome(Path(tempfile.mkdtemp(prefix="holdfast-keys-")) / "home", KEY)
     return RocksDBKeyedStateBackend(range(128), 128, home, MEMORY)
 
 
@@ -489,7 +647,7 @@ def test_what_is_in_memory_is_bounded(hire: Callable[[], Worker]) -> None:
         worker.context.key = f"key {number}"
         assert worker.counts.value() == number
     assert len(entries.in_memory) + len(entries._older) < MEMORY // 2 // 300
-    assert worker.backend._budget.cache.get_usage() <= MEMORY // 2
+    assert worker.backend._host.budget.cache.get_usage() <= MEMORY // 2
 
 
 def test_entries_that_are_used_stay_in_memory() -> None:

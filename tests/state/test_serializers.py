@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.common import Row
 from holdfast.common.typeinfo import Types, type_info_of
 from holdfast.state.errors import StateMigrationError
-from holdfast.state.serializers import Codec, Column, Serializer
+from holdfast.state.types.serializers import Codec, Column, Serializer
 
 SCALARS = st.one_of(
     st.none(),

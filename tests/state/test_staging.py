@@ -10,8 +10,8 @@ import pytest
 from holdfast.filesystem import FileStatus
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.state.errors import StateStorageError
-from holdfast.state.staging import StagedStateStorage, state_storage
-from holdfast.state.storage import DirectoryStateStorage
+from holdfast.state.storage.directory import DirectoryStateStorage
+from holdfast.state.storage.staged import StagedStateStorage, state_storage
 from holdfast.testing import MemoryFileSystem
 
 
@@ -158,11 +158,12 @@ def test_forgotten_nearby_and_deleted_everywhere(far: Far, staged: StagedStateSt
     assert staged.staged() == []
 
 
-def test_only_what_is_on_other_machines_has_a_stage(far: Far, tmp_path: Path) -> None:
+def test_only_what_is_on_other_machines_has_a_stage_nearby(far: Far, tmp_path: Path) -> None:
     local = state_storage(tmp_path, LocalFileSystem(), tmp_path)
     assert isinstance(local, DirectoryStateStorage)
     assert isinstance(state_storage("/far", far, None), DirectoryStateStorage)
     assert isinstance(state_storage("/far", far, tmp_path), StagedStateStorage)
+    assert isinstance(state_storage("/far", far, "s3a://kept/run"), DirectoryStateStorage)
 
 
 def test_it_can_be_sent_to_workers(tmp_path: Path) -> None:

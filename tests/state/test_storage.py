@@ -9,7 +9,7 @@ from typing import BinaryIO
 import pytest
 
 from holdfast.state.errors import StateStorageError
-from holdfast.state.storage import DirectoryStateStorage
+from holdfast.state.storage.directory import DirectoryStateStorage
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from holdfast.common import Instant, Row, Types
 from holdfast.common.serializer import TypeSerializer
 from holdfast.common.typeinfo import TypeInformation, type_info_of
-from holdfast.state.schema import Schema
-from holdfast.state.schema_of import schema_of
+from holdfast.state.types.schema import Schema
+from holdfast.state.types.schema_of import schema_of
 
 
 class Colour(Enum):

@@ -1,5 +1,5 @@
-"""Checkpoints: when they are taken, what is in them, and where they are.
+"""Checkpoints: when they are taken, what they contain, and where they are stored.
 
-Knows no executor. The coordinator is pure: events in, instructions out, the clock handed in. Only
-`store`, `savepoints` and `lock` touch a file system, which is handed in too.
+Independent of executors. The coordinator is pure: events in, instructions out, with the time as an
+argument. Only `store`, `savepoints` and `lock` use a file system, which is an argument too.
 """

@@ -1,12 +1,12 @@
-"""The coordinator of a job's checkpoints: a state machine, events in, instructions out.
+"""The coordinator of a job's checkpoints: a state machine with events in, instructions out.
 
-It has no thread, no clock and no file: an executor tells it what happens and does what it says. In
-each epoch:
+It has no thread, no clock and no file: an executor passes events to it and carries out its
+instructions. In each epoch:
 
     handle(EpochStarting)     step 1   → InjectBarrier, if this epoch carries a checkpoint
-    notifications()           step 3   → what this epoch tells listeners
+    notifications()           step 3   → what listeners are notified of in this epoch
     handle(EpochAccepted)     step 8   → WriteMetadata, if it carried one that succeeded so far
-    handle(MetadataWritten)   step 9   → DiscardCheckpoint for those that are retained no more (10)
+    handle(MetadataWritten)   step 9   → DiscardCheckpoint for those no longer retained (step 10)
 
 A checkpoint is in flight from its barrier until its metadata is written, or until it is aborted.
 Its state and its metadata may be written while the next epochs run; handle(TimePassed) aborts it if
@@ -47,11 +47,10 @@ from holdfast.checkpoint.events import (
     TimePassed,
     WriteMetadata,
 )
+from holdfast.checkpoint.schedule import Schedule
 from holdfast.errors import InternalError
 
-__all__ = ["Coordinator"]
-
-#: an error names so many subtasks that were late, and counts the others
+#: how many late subtasks an error message names; it counts the others
 _NAMED: Final = 5
 
 
@@ -60,8 +59,8 @@ class _InFlight:
     id: int
     epoch: int
     triggered: int
-    #: who is answered when it ends: any number of those that ask for a checkpoint, or one that
-    #: asks for a savepoint
+    #: the requests to answer when it ends: any number of requests for a checkpoint, or one for a
+    #: savepoint
     requests: tuple[CheckpointRequested, ...]
     #: whether it is, or also is, a checkpoint in the job's checkpoint directory
     in_store: bool
@@ -79,7 +78,7 @@ class _InFlight:
         return [AnswerRequest(request, self.id, path, failure) for request in self.requests]
 
     def record(self) -> CheckpointRecord:
-        """What is known while it is in flight."""
+        """Return the record of a checkpoint in flight."""
         return CheckpointRecord(
             self.id,
             CheckpointStatus.IN_PROGRESS,
@@ -100,21 +99,22 @@ class Coordinator:
     Invariant: ids strictly increase, from ``first_id`` on, over restarts too.
 
     Invariant: at most one epoch runs, and it carries at most one checkpoint; at most
-    ``max_concurrent`` checkpoints are in flight, savepoints not counted.
+    ``max_concurrent`` checkpoints are in flight, not counting savepoints.
 
     Invariant: a completed checkpoint is discarded only after a newer one is completed, or when the
-    job ends without a wish to go on. Consequence: there is something to recover from all the time.
+    job ends and is not to be continued. Consequence: there is always a checkpoint to recover from.
 
-    Invariant: a notification is handed out until an epoch that carried it was accepted, or until
-    the attempt that it concerns is over. Consequence: a listener may hear of a checkpoint twice
-    (the epoch was run again), and never misses one as long as the attempt lasts.
+    Invariant: a notification is repeated until an epoch that carried it was accepted, or until the
+    attempt that it concerns is over. Consequence: a listener may be notified of a checkpoint twice
+    (if the epoch was run again), and never misses one as long as the attempt lasts.
 
-    A savepoint at which the job does not stop is told to nobody as completed: recovery does not go
-    back to it, so nothing may be committed for it. What it covers is committed with the next one.
+    Listeners are not notified of a completed savepoint at which the job does not stop: recovery
+    does not return to it, so nothing may be committed for it. What it covers is committed with the
+    next checkpoint.
 
     Args:
-        first_id: the id of the next checkpoint: one more than any that was ever given.
-        completed: ids of the checkpoints that are in the checkpoint directory already.
+        first_id: the id of the next checkpoint: larger than all ids ever used.
+        completed: ids of the checkpoints that are already in the checkpoint directory.
     """
 
     def __init__(
@@ -125,25 +125,26 @@ class Coordinator:
     ) -> None:
         self.settings = settings
         self._next_id = first_id
-        #: the epoch that runs, and the checkpoint that it carries
+        #: the running epoch, and the checkpoint that it carries
         self._epoch: int | None = None
         self._barrier: _InFlight | None = None
         #: all and only those whose metadata is being written, oldest first
         self._writing: dict[int, _InFlight] = {}
-        #: aborted while their metadata was being written; if it still appears, it goes again
+        #: aborted while their metadata was being written; if it is written nevertheless, it is
+        #: discarded
         self._late: dict[int, _InFlight] = {}
-        #: what waits for an epoch
+        #: the requests that wait for an epoch
         self._requests: deque[CheckpointRequested] = deque()
         #: in the checkpoint directory, oldest first
         self._completed = sorted(completed)
-        #: there too, but newer than where this attempt started: damaged, or not wanted
+        #: also there, but newer than the start of this attempt: damaged, or not wanted
         self._passed_over: list[int] = []
-        #: aborted in a row
+        #: number of consecutive failures
         self._failures = 0
-        #: when the next one is due; None until the first epoch of an attempt
-        self._due: int | None = None
-        #: no trigger before that time: the minimum pause
-        self._pause_ends: int | None = None
+        #: None: there are no periodic checkpoints
+        self._schedule: Schedule | None = None
+        if settings.interval_ms is not None:
+            self._schedule = Schedule(settings.interval_ms, settings.min_pause_ms)
         self._pending = Notifications()
         self._carried = Notifications()
         self._stopping = False
@@ -168,18 +169,18 @@ class Coordinator:
     def completed(self) -> tuple[int, ...]:
         """Return the ids of the retained checkpoints, oldest first.
 
-        Within one run of the job, a restart goes back to the last of these, and if there is none
-        to where the run began: not to one that the run was told, or had, to pass over.
+        Within one run of the job, a restart returns to the last of these, or to the start of the
+        run if there is none. It never returns to a checkpoint that the run skipped at its start.
         """
         return tuple(self._completed)
 
     @property
     def must_wait(self) -> bool:
-        """Return whether only a closing epoch may start now: the job stops at a savepoint."""
+        """Return whether only a closing epoch may start now, because the job is stopping."""
         return any(checkpoint.stops for checkpoint in self._writing.values())
 
     def requests_of(self, checkpoint: int) -> tuple[CheckpointRequested, ...]:
-        """Return who waits for a checkpoint in flight."""
+        """Return the requests that wait for a checkpoint in flight."""
         running = () if self._barrier is None else (self._barrier,)
         flight = {c.id: c for c in (*self._writing.values(), *running)}
         return flight[checkpoint].requests if checkpoint in flight else ()
@@ -189,9 +190,9 @@ class Coordinator:
         return tuple(c.id for c in self._writing.values() if self._is_expired(c, now))
 
     def due_in(self, now: int, forced: bool = False) -> int | None:
-        """Return in how many milliseconds an epoch is wanted at the latest.
+        """Return within how many milliseconds an epoch is needed; None: none is needed.
 
-        None: nobody waits for one. ``forced``: as in `EpochStarting`, for the next one.
+        ``forced``: as in `EpochStarting`, for the next epoch.
         """
         if self._pending != Notifications() or (self._possible_requests and not self._stopping):
             return 0
@@ -203,22 +204,18 @@ class Coordinator:
 
     def _next_trigger(self, now: int, forced: bool) -> int | None:
         """Return when the next periodic checkpoint is due."""
-        interval = self.settings.interval_ms
-        if interval is None or self._stopping or not self._has_room:
+        if self._schedule is None or self._stopping or not self._has_room:
             return None
-        if forced or self._due is None:  # the first epoch of an attempt starts the interval
-            return now
-        pause_ends = min(self._pause_ends or now, now + self.settings.min_pause_ms)
-        return max(min(self._due, now + interval), pause_ends)
+        return now if forced else self._schedule.next_trigger(now)
 
     def notifications(self) -> Notifications:
-        """Return what listeners are told in the running epoch, or else in the next (step 3)."""
+        """Return the notifications of the running epoch, or of the next one (step 3)."""
         return self._pending if self._epoch is None else self._carried
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take note of an event and return what to do now, in this order.
+        """Handle an event and return the instructions to carry out now, in order.
 
-        Raise an InternalError if the event cannot have happened.
+        Raise an InternalError if the event is impossible in the current state.
         """
         match event:
             case EpochStarting():
@@ -257,7 +254,7 @@ class Coordinator:
         return self._trigger(event, requests) if requests or self._is_due(event) else []
 
     def _next_requests(self) -> tuple[CheckpointRequested, ...]:
-        """Take the requests that the next checkpoint answers: a savepoint answers one of them."""
+        """Take the requests of the next checkpoint: one for a savepoint, or all for checkpoints."""
         possible = self._possible_requests
         taken = possible[:1]
         if taken and taken[0].directory is None:
@@ -271,34 +268,14 @@ class Coordinator:
 
     @property
     def _has_room(self) -> bool:
-        """Whether another checkpoint may be in flight."""
+        """Return whether another checkpoint may be in flight."""
         running = [c for c in self._writing.values() if c.savepoint is None]
         return len(running) < self.settings.max_concurrent
 
     def _is_due(self, event: EpochStarting) -> bool:
-        interval = self.settings.interval_ms
-        if interval is None or self._stopping:
+        if self._schedule is None or self._stopping or not self._has_room:
             return False
-        if not self._has_room:
-            return False
-        # NB: min, for a clock that was set back must not put off the next one for long.
-        latest = event.now + interval
-        self._due = latest if self._due is None else min(self._due, latest)
-        pausing = self._is_pausing(event.now)
-        return event.forced or (event.now >= self._due and not pausing)
-
-    def _schedule_next(self, now: int) -> None:
-        """Put down when the next one is due: at a fixed rate; what was missed is not made up."""
-        interval = self.settings.interval_ms
-        if interval is not None:
-            following = interval + (now if self._due is None else min(self._due, now + interval))
-            self._due = following if following > now else now + interval
-
-    def _is_pausing(self, now: int) -> bool:
-        if self._pause_ends is None:
-            return False
-        self._pause_ends = min(self._pause_ends, now + self.settings.min_pause_ms)
-        return now < self._pause_ends
+        return self._schedule.is_due(event.now) or event.forced
 
     def _trigger(
         self, event: EpochStarting, requests: tuple[CheckpointRequested, ...]
@@ -307,8 +284,8 @@ class Coordinator:
         savepoint = barrier.savepoint
         if savepoint is not None:
             barrier = replace(barrier, in_store=savepoint.stop and self.settings.enabled)
-        else:
-            self._schedule_next(event.now)
+        elif self._schedule is not None:
+            self._schedule.triggered(event.now)
         self._barrier = barrier
         self._next_id += 1
         return [
@@ -344,7 +321,7 @@ class Coordinator:
     def _late_subtasks(
         self, barrier: _InFlight, now: int, acks: Iterable[SubtaskAcknowledged]
     ) -> list[SubtaskAcknowledged]:
-        # NB: the clocks of machines differ, so an acknowledgement alone is no proof.
+        # NB: the clocks of machines differ, so the time of an acknowledgement is no proof.
         if not self._is_expired(barrier, now):
             return []
         return [ack for ack in acks if ack.time is None or self._is_expired(barrier, ack.time)]
@@ -356,7 +333,7 @@ class Coordinator:
         instructions: list[Instruction] = []
         for checkpoint in self.expired(event.now):
             instructions += self._expire(self._writing[checkpoint], event)
-        # NB: the attempt ends with the failure, so everything else comes before it
+        # NB: FailJob ends the attempt, so all other instructions come before it
         failing = [i for i in instructions if isinstance(i, FailJob)]
         return [i for i in instructions if not isinstance(i, FailJob)] + failing[:1]
 
@@ -373,8 +350,8 @@ class Coordinator:
         barrier = self._end_epoch(event.epoch)
         if barrier is None:
             return []
-        if barrier.savepoint is None:
-            self._due = event.now
+        if barrier.savepoint is None and self._schedule is not None:
+            self._schedule.failed(event.now)
         return self._abort(barrier, event.now, event.reason, counts=False)
 
     def _end_epoch(self, epoch: int) -> _InFlight | None:
@@ -383,7 +360,7 @@ class Coordinator:
         barrier, self._epoch, self._barrier = self._barrier, None, None
         return barrier
 
-    # Steps 9 and 10: complete, and let go of what is not needed any more
+    # Steps 9 and 10: complete, and discard what is not needed any more
 
     def _metadata_written(self, event: MetadataWritten) -> list[Instruction]:
         late = self._late.pop(event.checkpoint, None)
@@ -410,7 +387,8 @@ class Coordinator:
 
     def _complete(self, checkpoint: _InFlight, now: int) -> list[Instruction]:
         self._failures = 0
-        self._pause_ends = now + self.settings.min_pause_ms
+        if self._schedule is not None:
+            self._schedule.completed(now)
         instructions: list[Instruction] = []
         older = [c for c in self._writing.values() if c.savepoint is None and c.id < checkpoint.id]
         for subsumed in older:
@@ -443,7 +421,7 @@ class Coordinator:
         counts: bool = True,
         late: frozenset[tuple[int, int]] = frozenset(),
     ) -> list[Instruction]:
-        """End a checkpoint; ``counts`` if it failed by itself, not because the epoch or job did."""
+        """Abort a checkpoint; ``counts``: it failed itself, rather than its epoch or the job."""
         self._notify(aborted=checkpoint.id)
         record = checkpoint.ended(now, CheckpointStatus.FAILED, failure=reason)
         told = [ReportCheckpoint(record, counts, late), *checkpoint.answers(failure=reason)]
@@ -452,7 +430,7 @@ class Coordinator:
         if checkpoint.savepoint is None:
             return [*told, *self._count_failure(checkpoint.id, reason)]
         if checkpoint.savepoint.drain:
-            # its sources have ended; only an earlier state can go on
+            # the sources have ended, so the job can continue only from an earlier state
             why = f"the job was drained for a savepoint that failed: {reason}"
             return [*told, FailJob(why)]
         return told
@@ -463,8 +441,8 @@ class Coordinator:
         if self._failures <= tolerable:
             return []
         self._failures = 0
-        why = f"checkpoint {checkpoint} failed, and {tolerable} failures in a row are tolerable"
-        return [FailJob(f"{why}: {reason}")]
+        why = f"at most {tolerable} consecutive failures are tolerated"
+        return [FailJob(f"checkpoint {checkpoint} failed, and {why}: {reason}")]
 
     def _abandon(
         self,
@@ -505,11 +483,12 @@ class Coordinator:
     def _attempt_starting(self, event: AttemptStarting) -> list[Instruction]:
         instructions = self._abort_all(event.now, "the job was restarted")
         self._failures = 0
-        self._due = self._pause_ends = None
+        if self._schedule is not None:
+            self._schedule.begin_attempt()
         self._stopping = False
         restored = -1 if event.restored is None else event.restored
-        # Functions are made anew: they stand where the restored checkpoint was, and know of no
-        # later one.
+        # Functions are created again with the state of the restored checkpoint, and are not
+        # notified of later ones.
         known = tuple(c for c in self._pending.completed if c <= restored)
         self._pending = Notifications(completed=known)
         self._passed_over += [c for c in self._completed if c > restored]
@@ -537,7 +516,7 @@ def _places(acks: Iterable[SubtaskAcknowledged]) -> frozenset[tuple[int, int]]:
 
 
 def _in_time(acks: Sequence[SubtaskAcknowledged], late: Sequence[SubtaskAcknowledged]) -> str:
-    """Say how many subtasks acknowledged in time, and which did not."""
+    """Return a text with the number of subtasks that acknowledged in time and the late ones."""
     counts = f"{len(acks) - len(late)} of {len(acks)} subtasks acknowledged in time"
     if not late:
         return counts

@@ -1,4 +1,4 @@
-"""What checkpoints do with a file system besides reading and writing, and how errors are told."""
+"""Directories of checkpoints in a file system, and errors about them."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from pathlib import PurePosixPath
 from holdfast.checkpoint.errors import CheckpointStorageError
 from holdfast.filesystem import FileSystem, cause_of
 
-__all__ = ["errors", "make_home"]
-
 
 def make_home(files: FileSystem, directory: PurePosixPath, inner: str = "") -> None:
-    """Make a directory that everything else is in, and one in it, if they are not there.
+    """Create a top-level directory and one in it, if they do not exist, and make them durable.
 
-    They are durable then. On a local file system only this user can read them. One that is there
-    may have been made by a process that died before it was durable.
+    On a local file system only this user can read them. An existing directory is made durable too,
+    because the process that created it may have died before it did so.
     """
     files.make_private(str(directory))
     lowest = directory / inner
     files.make_directories(str(lowest))
     files.sync(str(lowest))
     for above in lowest.parents:
-        # NB: not all of them are ours to open
+        # NB: some of them may not be accessible
         with contextlib.suppress(OSError):
             files.sync(str(above))
 
 
 @contextmanager
 def errors(files: FileSystem, action: str, path: PurePosixPath) -> Iterator[None]:
-    """Turn an error of the system into one that says what could not be done, where, and why."""
+    """Turn a system error into one that says which action failed, where, and why."""
     try:
         yield
     except CheckpointStorageError:

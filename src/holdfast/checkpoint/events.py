@@ -1,4 +1,4 @@
-"""What the coordinator is told, and what it tells: events and instructions.
+"""The events that the coordinator handles, and the instructions that it returns.
 
 Steps are those of the epoch protocol: 1 trigger, 2 load, 3 notify, 4 process, 5 snapshot,
 6 persist, 7 acknowledge, 8 agree, 9 complete, 10 commit. Times are milliseconds of one clock.
@@ -11,48 +11,20 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-__all__ = [
-    "AnswerRequest",
-    "AttemptStarting",
-    "CheckpointRecord",
-    "CheckpointRequested",
-    "CheckpointSettings",
-    "CheckpointStatus",
-    "DiscardCheckpoint",
-    "EpochAccepted",
-    "EpochFailed",
-    "EpochStarting",
-    "Event",
-    "FailJob",
-    "InjectBarrier",
-    "Instruction",
-    "JobEnding",
-    "MarkFinished",
-    "MetadataFailed",
-    "MetadataWritten",
-    "Notifications",
-    "Outcome",
-    "ReportCheckpoint",
-    "StopJob",
-    "SubtaskAcknowledged",
-    "TimePassed",
-    "WriteMetadata",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSettings:
     """When checkpoints are taken, when they fail, and how many are kept.
 
     Attributes:
-        interval_ms: the time from one trigger to the next; None: no checkpoints, only savepoints.
-        timeout_ms: a checkpoint whose epoch takes longer is aborted as expired, and so is one whose
+        interval_ms: the time between two triggers; None: no checkpoints, only savepoints.
+        timeout_ms: a checkpoint is aborted as expired if its epoch takes longer than this, or its
             state is not stored by then.
-        min_pause_ms: the least time from a completion to the next trigger.
-        max_concurrent: how many may be in flight; one epoch runs at a time, so all but one of them
-            are those whose state or metadata is being written.
-        tolerable_failures: how many may fail in a row before the job fails.
-        retained: how many completed ones are kept.
+        min_pause_ms: the minimum time from a completion to the next trigger.
+        max_concurrent: how many checkpoints may be in flight. Since one epoch runs at a time, the
+            state or metadata of all but one of them is being written.
+        tolerable_failures: how many checkpoints may fail in a row before the job fails.
+        retained: how many completed checkpoints are kept.
         retain_on_cancellation: whether they are kept when the job is cancelled.
     """
 
@@ -64,25 +36,10 @@ class CheckpointSettings:
     retained: int = 1
     retain_on_cancellation: bool = False
 
-    def __post_init__(self) -> None:
-        if self.interval_ms is not None:
-            _at_least("interval_ms", self.interval_ms, 1)
-        _at_least("timeout_ms", self.timeout_ms, 1)
-        _at_least("min_pause_ms", self.min_pause_ms, 0)
-        _at_least("max_concurrent", self.max_concurrent, 1)
-        _at_least("tolerable_failures", self.tolerable_failures, 0)
-        _at_least("retained", self.retained, 1)
-
     @property
     def enabled(self) -> bool:
         """Return whether checkpoints are taken at all."""
         return self.interval_ms is not None
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        message = f"{name} must be at least {least}; got {value!r}"
-        raise ValueError(message)
 
 
 # Events
@@ -90,9 +47,9 @@ def _at_least(name: str, value: int, least: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarting:
-    """The job starts, or starts again, from a checkpoint in its checkpoint directory.
+    """The job starts or restarts from a checkpoint in its checkpoint directory.
 
-    None: from a savepoint, or from nothing.
+    ``restored`` is None if it starts from a savepoint, or without a checkpoint.
     """
 
     now: int
@@ -103,8 +60,8 @@ class AttemptStarting:
 class EpochStarting:
     """An epoch begins (step 1).
 
-    ``forced``: if checkpoints are on, take one, whatever the time. ``closing``: take none, since
-    nothing goes on after it.
+    ``forced``: take a checkpoint even if none is due, if checkpoints are enabled. ``closing``: take
+    none, since no epoch follows.
     """
 
     epoch: int
@@ -118,8 +75,8 @@ class SubtaskAcknowledged:
     """A subtask acknowledged the epoch (step 7), or has stored its state.
 
     Attributes:
-        name: what people call it.
-        time: when, by the clock that also says when the checkpoint was triggered; None: not yet.
+        name: the name of the subtask, for messages.
+        time: when, by the clock of the checkpoint's trigger time; None: not yet.
     """
 
     level: int
@@ -130,7 +87,7 @@ class SubtaskAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class EpochAccepted:
-    """The driver accepted the epoch (step 8), with what functions' snapshots raised (step 5)."""
+    """The driver accepted the epoch (step 8); ``snapshot_failures`` are from step 5."""
 
     epoch: int
     now: int
@@ -140,10 +97,10 @@ class EpochAccepted:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Abort the checkpoints that have expired while their state was stored.
+    """Abort the checkpoints that have expired while their state was being stored.
 
-    ``acknowledged``: who has stored the state of a checkpoint, and who has not, by checkpoint; for
-    those in `Coordinator.expired`.
+    ``acknowledged``: when the subtasks stored their state, by checkpoint, for the checkpoints in
+    `Coordinator.expired`.
     """
 
     now: int
@@ -152,7 +109,7 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class EpochFailed:
-    """The epoch is lost."""
+    """The epoch failed and is discarded."""
 
     epoch: int
     now: int
@@ -164,9 +121,9 @@ class MetadataWritten:
     """The metadata is in place (step 9).
 
     Attributes:
-        size: of all state.
-        written: of the state files that are new with this checkpoint.
-        path: where it is; that of the savepoint, if it is one.
+        size: size of all state.
+        written: size of the state files that are new with this checkpoint.
+        path: where the checkpoint or savepoint is.
     """
 
     checkpoint: int
@@ -178,7 +135,7 @@ class MetadataWritten:
 
 @dataclass(frozen=True, slots=True)
 class MetadataFailed:
-    """The metadata, or the savepoint, could not be written; nothing of it is in place."""
+    """The metadata or the savepoint could not be written; there is no partial result."""
 
     checkpoint: int
     now: int
@@ -187,14 +144,15 @@ class MetadataFailed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """Somebody asks for a checkpoint, or for a savepoint.
+    """A request for a checkpoint or a savepoint.
 
     Attributes:
-        directory: below which a savepoint is written; None asks for a checkpoint.
+        directory: the parent directory of the savepoint; None requests a checkpoint.
         stop: the job ends with the savepoint.
-        drain: before it, time goes to its end: all timers fire, and sources are read no more.
-        request: tells requests apart; comes back with the answer.
-        leaves: the job goes on from this checkpoint with another plan.
+        drain: before the savepoint, the watermark advances to its maximum: all timers fire, and
+            sources are not read any more.
+        request: identifies the request; the answer has it too.
+        leaves: the job continues from this checkpoint with another plan.
     """
 
     directory: str | None = None
@@ -205,7 +163,7 @@ class CheckpointRequested:
 
     def __post_init__(self) -> None:
         if self.drain and not self.stop:
-            message = "a job can be drained only when it is stopped; ask for stop=True as well"
+            message = "a job can be drained only when it is stopped; set stop=True as well"
             raise ValueError(message)
         if self.stop and self.directory is None:
             message = "a job stops with a savepoint; name a directory for it"
@@ -213,7 +171,7 @@ class CheckpointRequested:
 
     @property
     def halts(self) -> bool:
-        """Return whether nothing is to be read after the barrier."""
+        """Return whether nothing is read after the barrier."""
         return self.stop or self.leaves
 
 
@@ -228,7 +186,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobEnding:
-    """The job ends; nothing comes after this but late answers about metadata."""
+    """The job ends; only late results about metadata may follow."""
 
     now: int
     outcome: Outcome
@@ -252,7 +210,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class InjectBarrier:
-    """Let the epoch that starts carry this checkpoint (step 1)."""
+    """Let the starting epoch carry this checkpoint (step 1)."""
 
     checkpoint_id: int
     timestamp: int
@@ -261,12 +219,13 @@ class InjectBarrier:
 
 @dataclass(frozen=True, slots=True)
 class WriteMetadata:
-    """Write the checkpoint as it stands after that epoch, and tell how it went (step 9).
+    """Write the checkpoint as of that epoch, and report the result (step 9).
 
     Attributes:
-        savepoint: write it there first, complete and self-contained.
-        in_store: write it to the job's checkpoint directory. A savepoint at which the job stops
-            is written to both, so that the job, started again, goes on after what was committed.
+        savepoint: write this savepoint first, complete and self-contained.
+        in_store: write the checkpoint to the job's checkpoint directory. A savepoint at which the
+            job stops is written to both. If the job is started again, it then continues after what
+            was committed.
     """
 
     checkpoint_id: int
@@ -277,14 +236,14 @@ class WriteMetadata:
 
 @dataclass(frozen=True, slots=True)
 class DiscardCheckpoint:
-    """Let go of a checkpoint in the checkpoint directory (step 10)."""
+    """Discard a checkpoint in the checkpoint directory (step 10)."""
 
     checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerRequest:
-    """Tell who asked: the checkpoint and where it is, or why there is none."""
+    """Answer a request with the checkpoint and its path, or with the reason why it failed."""
 
     request: CheckpointRequested
     checkpoint_id: int
@@ -294,10 +253,10 @@ class AnswerRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReportCheckpoint:
-    """Let everybody know of a checkpoint as it stands now.
+    """Report the current state of a checkpoint.
 
     Attributes:
-        is_failure: it failed by itself, and not because the epoch or the job did.
+        is_failure: the checkpoint failed itself, rather than its epoch or the job.
         late: the subtasks, as (level, subtask), that acknowledged after it had expired.
     """
 
@@ -323,7 +282,7 @@ class FailJob:
 
 @dataclass(frozen=True, slots=True)
 class MarkFinished:
-    """Mark the checkpoint directory: there is nothing to go on from. NB: before the discards."""
+    """Mark the checkpoint directory as finished: no restore. NB: before the discards."""
 
 
 Instruction: TypeAlias = (
@@ -340,7 +299,7 @@ Instruction: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Notifications:
-    """What `CheckpointListener`s are told at the beginning of an epoch (step 3)."""
+    """What `CheckpointListener`s are notified of at the beginning of an epoch (step 3)."""
 
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
@@ -350,7 +309,7 @@ class Notifications:
 
 
 class CheckpointStatus(Enum):
-    """Where a checkpoint is in its life; Flink's words."""
+    """The status of a checkpoint, with Flink's names."""
 
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
@@ -359,13 +318,13 @@ class CheckpointStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """One checkpoint, for people.
+    """One checkpoint, for users.
 
     Attributes:
         duration: from trigger to end.
-        size: of all state; ``written``: of what is new since the checkpoint before.
-        failure: why there is none.
-        path: where it is.
+        size: size of all state; ``written``: of the files that are new since the last checkpoint.
+        failure: why the checkpoint failed.
+        path: where the checkpoint is.
     """
 
     id: int

@@ -12,8 +12,6 @@ from holdfast.checkpoint import disk
 from holdfast.checkpoint.errors import DirectoryInUseError
 from holdfast.filesystem import FileLock, FileSystem, LockedError
 
-__all__ = ["DirectoryLock"]
-
 _NAME = "lock"
 
 
@@ -24,10 +22,10 @@ class _Owner(msgspec.Struct, frozen=True):
 
 
 class DirectoryLock:
-    """A lock that ends with the process; the file says who holds it.
+    """A lock that ends with the process; its file names the holder.
 
-    On a local file system the system lets go of it, and only the lock counts, not the file. On
-    others it is a lease (`holdfast.filesystem.lease`), which can be lost while the process lives.
+    On a local file system the operating system releases it, and only the lock counts, not the file.
+    Elsewhere it is a lease (`holdfast.filesystem.lease`), which a live process can lose.
     """
 
     def __init__(self, directory: PurePosixPath, files: FileSystem) -> None:
@@ -36,7 +34,7 @@ class DirectoryLock:
         self._lock: FileLock | None = None
 
     def acquire(self, job_name: str = "") -> None:
-        """Take the lock, or raise a DirectoryInUseError that names who has it."""
+        """Acquire the lock, or raise a DirectoryInUseError that names the holder."""
         if self._lock is not None:
             return
         owner = msgspec.json.encode(_Owner(job_name, os.getpid(), socket.gethostname()))
@@ -49,23 +47,25 @@ class DirectoryLock:
     def check(self, ask: bool = True) -> None:
         """Raise a DirectoryInUseError if the lock was lost.
 
-        ``ask``: look at the file, which another job may have taken.
+        ``ask``: also read the file, which another job may have taken over.
         """
         if self._lock is not None and self._lock.is_lost:
             raise DirectoryInUseError(
                 f"this job has lost its lock of the checkpoint directory '{self._where}', and "
-                "another one may have taken it; this one must not go on. Start it again if no "
+                "another one may have taken it; this one must not continue. Start it again if no "
                 "other job uses the directory"
             )
+        if self._lock is None or not ask:
+            return
         with disk.errors(self._files, "lock checkpoint directory", self._directory):
-            if ask and self._lock is not None and not self._lock.is_held():
+            if not self._lock.is_held():
                 raise DirectoryInUseError(
                     f"another job has taken the checkpoint directory '{self._where}' from this "
-                    "one, which had not renewed its lock in time; this one must not go on"
+                    "one, which had not renewed its lock in time; this one must not continue"
                 )
 
     def release(self) -> None:
-        """Let go of the lock, if it is held."""
+        """Release the lock, if it is held."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None

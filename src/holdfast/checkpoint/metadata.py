@@ -8,8 +8,9 @@
         16        body: a `CheckpointMetadata` as MessagePack, fields by name
        end     4  crc32 of everything before it
 
-All numbers are little-endian. Fields are written by name, so that a field added with a default
-reads older files. The metadata names state files and does not hold them: checkpoints share files.
+All numbers are little-endian. Fields are written by name, so that older files can be read after a
+field with a default was added. The metadata names state files but does not contain them, since
+checkpoints share files.
 """
 
 from __future__ import annotations
@@ -23,14 +24,12 @@ import msgspec
 from holdfast.checkpoint.errors import CheckpointCorruptionError
 from holdfast.common.plain_names import plain_path
 from holdfast.plan.model import ROWS_LEVEL
-from holdfast.state.catalog import SavedState
-from holdfast.state.chain import Chain
-from holdfast.state.file_header import check_kind_of_state
+from holdfast.state.format.catalog import SavedState
+from holdfast.state.format.file_header import check_kind_of_state
+from holdfast.state.format.head import Head
 from holdfast.state.key_groups import MOST_KEY_GROUPS
-from holdfast.state.operator_state import MODES
-from holdfast.state.schema import Schema, check_schema
-
-__all__ = ["VERSION", "CheckpointMetadata", "LevelImage", "OperatorImage", "decode", "encode"]
+from holdfast.state.live.operator_state import MODES
+from holdfast.state.types.schema import Schema, check_schema
 
 VERSION: Final = 1
 _MAGIC: Final = b"HFCP"
@@ -39,19 +38,19 @@ _CHECKSUM_SIZE: Final = 4
 
 
 class LevelImage(msgspec.Struct, frozen=True):
-    """The state of a level: one chain per subtask."""
+    """The state of a level: one head per subtask."""
 
     parallelism: int
-    chains: tuple[Chain, ...]
+    heads: tuple[Head, ...] = msgspec.field(name="chains")  # the name in files of all versions
 
 
 class OperatorImage(msgspec.Struct, frozen=True):
-    """What a restore must know of an operator to find its state and to check that it fits.
+    """What a restore needs to know about an operator to find its state and check that it fits.
 
     Attributes:
-        stateful: whether there is state that would be missed.
-        states: the states that it has, with their types.
-        key_type: the schema of the declared type of its keys, if there was one.
+        stateful: whether the operator has state that must not be lost.
+        states: its states, with their types.
+        key_type: the schema of the declared type of its keys, if any.
     """
 
     name: str
@@ -67,14 +66,14 @@ class OperatorImage(msgspec.Struct, frozen=True):
 class CheckpointMetadata(msgspec.Struct, frozen=True):
     """A consistent image of a job after an epoch.
 
-    Invariant: the chains are those that the driver accepted with that epoch, and the Spark entries
-    are those of the same batch. Consequence: a job that starts from both goes on exactly after it.
+    Invariant: the heads are those that the driver accepted with that epoch, and the Spark entries
+    are those of the same batch. Consequence: a job started from both continues exactly after it.
 
     Attributes:
         timestamp: when it was triggered, in milliseconds.
-        savepoint: it is one, with its state files beside it.
+        savepoint: whether it is a savepoint, with its state files next to it.
         operators: by uid.
-        spark: the files that Spark's own log needs to go on after the epoch, by relative path.
+        spark: the files that Spark's own log needs to continue after the epoch, by relative path.
     """
 
     id: int
@@ -99,8 +98,8 @@ class CheckpointMetadata(msgspec.Struct, frozen=True):
         return {
             ref.name: ref.size
             for level in self.levels
-            for chain in level.chains
-            for ref in chain.all_files
+            for head in level.heads
+            for ref in head.all_files
         }
 
     @property
@@ -121,7 +120,7 @@ def encode(metadata: CheckpointMetadata) -> bytes:
 
 
 def decode(data: bytes, name: str) -> CheckpointMetadata:
-    """Return what a metadata file holds; ``name`` is for errors.
+    """Return the contents of a metadata file; ``name`` is for errors.
 
     Raise a CheckpointCorruptionError if these are not exactly the bytes that `encode` returned.
     """
@@ -137,11 +136,11 @@ def decode(data: bytes, name: str) -> CheckpointMetadata:
 def _check_parts(metadata: CheckpointMetadata) -> None:
     """Check that the parts of the metadata fit together."""
     for number, level in enumerate(metadata.levels):
-        if len(level.chains) != level.parallelism:
-            message = f"level {number} of {level.parallelism} subtasks with {len(level.chains)}"
+        if len(level.heads) != level.parallelism:
+            message = f"level {number} of {level.parallelism} subtasks with {len(level.heads)}"
             raise ValueError(message)
-        for chain in level.chains:
-            chain.check()
+        for head in level.heads:
+            head.check()
     for uid, image in metadata.operators.items():
         _check_operator(uid, image, metadata.levels)
 
@@ -161,7 +160,7 @@ def _check_operator(uid: str, image: OperatorImage, levels: tuple[LevelImage, ..
     ):
         message = (
             f"operator {uid!r} with {image.parallelism} subtasks in level {image.level}, which "
-            "there is not, or which has fewer"
+            "does not exist or has fewer"
         )
         raise ValueError(message)
     check_schema(image.key_type)
@@ -185,7 +184,7 @@ def _check(data: bytes, name: str) -> None:
     _, version, _, length = _FIXED.unpack_from(data)
     if version != VERSION:
         what = f"expected format version {VERSION}, found {version}"
-        raise _unusable(name, f"{what}; read it with the Holdfast that wrote it")
+        raise _unusable(name, f"{what}; read it with the version of Holdfast that wrote it")
     if len(data) != least + length:
         raise _unusable(name, f"expected {least + length} bytes, found {len(data)}")
     expected = int.from_bytes(data[-_CHECKSUM_SIZE:], "little")

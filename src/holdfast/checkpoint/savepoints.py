@@ -1,6 +1,6 @@
 """Savepoints: complete, self-contained, movable copies of a checkpoint.
 
-<target>/savepoint-<job>-<id>-<random>/_metadata   a savepoint is complete when this is there
+<target>/savepoint-<job>-<id>-<random>/_metadata   a savepoint is complete when this file exists
 <target>/savepoint-<job>-<id>-<random>/state/      all state files that it needs, and no others
 """
 
@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import uuid
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import msgspec
@@ -22,27 +21,13 @@ from holdfast.checkpoint.errors import (
     CheckpointStorageError,
 )
 from holdfast.checkpoint.metadata import CheckpointMetadata, encode
-from holdfast.checkpoint.store import METADATA, STATE, read_metadata, verify_files
+from holdfast.checkpoint.replaced import CheckpointFiles, unless_replaced
+from holdfast.checkpoint.store import METADATA, STATE, SavedImage, read_metadata, verify_files
 from holdfast.filesystem import FileSystem
 from holdfast.filesystem.local import LOCAL
 from holdfast.state.errors import StateCorruptionError
-from holdfast.state.files import decode_file
-from holdfast.state.storage import DirectoryStateStorage, StateStorage
-
-__all__ = ["SavedImage", "copy_savepoint", "dispose_savepoint", "read_savepoint"]
-
-
-@dataclass(frozen=True)
-class SavedImage:
-    """A savepoint, or a retained checkpoint, to start a job from.
-
-    Attributes:
-        address: that of its directory.
-    """
-
-    address: str
-    metadata: CheckpointMetadata
-    storage: DirectoryStateStorage
+from holdfast.state.format.files import decode_file
+from holdfast.state.storage.directory import DirectoryStateStorage, StateStorage
 
 
 def copy_savepoint(
@@ -51,10 +36,10 @@ def copy_savepoint(
     target: str | os.PathLike[str],
     files: FileSystem = LOCAL,
 ) -> str:
-    """Write a savepoint of this checkpoint below an address, and return its own.
+    """Write a savepoint of this checkpoint below an address, and return the savepoint's address.
 
-    It has its metadata, and is a savepoint, once every state file was read, found right, and
-    written. If this raises, nothing is left of it.
+    The metadata is written last, after every state file was read, verified and copied. If this
+    raises, nothing is left of the savepoint.
     """
     files, above = files.locate(os.fspath(target))
     name = f"savepoint-{_slug(metadata.job_name)}-{metadata.id}-{uuid.uuid4().hex[:8]}"
@@ -71,11 +56,19 @@ def copy_savepoint(
 
 
 def read_savepoint(address: str | os.PathLike[str], files: FileSystem = LOCAL) -> SavedImage:
-    """Return a savepoint, by its directory or its metadata file; a retained checkpoint likewise.
+    """Return a savepoint or retained checkpoint, by its directory or its metadata file.
 
-    Every state file is there and has the right size.
+    Verify that every state file exists and has the right size.
+
+    Raises:
+        CheckpointReplacedError: if the job has deleted it, because newer checkpoints are complete.
     """
     files, directory = _directory(address, files)
+    with unless_replaced(files, directory):
+        return _read_image(files, directory)
+
+
+def _read_image(files: FileSystem, directory: PurePosixPath) -> SavedImage:
     with disk.errors(files, "read checkpoint", directory):
         status = files.status(str(directory / METADATA))
     where = files.uri(str(directory))
@@ -83,14 +76,16 @@ def read_savepoint(address: str | os.PathLike[str], files: FileSystem = LOCAL) -
         message = f"there is no savepoint or checkpoint in '{where}': no file {METADATA!r}"
         raise CheckpointStorageError(message)
     metadata = read_metadata(directory / METADATA, files)
-    state = (directory if metadata.savepoint else directory.parent) / STATE
-    storage = DirectoryStateStorage(state, files)
+    if metadata.savepoint:
+        storage = DirectoryStateStorage(directory / STATE, files)
+    else:
+        storage = CheckpointFiles(directory.parent / STATE, files, directory)
     verify_files(metadata, storage, deep=False)
     return SavedImage(where, metadata, storage)
 
 
 def dispose_savepoint(address: str | os.PathLike[str], files: FileSystem = LOCAL) -> None:
-    """Delete a savepoint; raise a CheckpointError if that is none."""
+    """Delete a savepoint; raise a CheckpointError if it is not a savepoint."""
     files, directory = _directory(address, files)
     metadata = read_metadata(directory / METADATA, files)
     if not metadata.savepoint:
@@ -98,7 +93,7 @@ def dispose_savepoint(address: str | os.PathLike[str], files: FileSystem = LOCAL
         message = f"'{where}' is a checkpoint of a job, not a savepoint; nothing is deleted"
         raise CheckpointError(message)
     with disk.errors(files, "dispose of savepoint", directory):
-        # NB: the metadata first: without it there is no savepoint.
+        # NB: the metadata first: without it the savepoint does not exist.
         files.delete(str(directory / METADATA))
         files.delete_tree(str(directory))
 

@@ -1,20 +1,20 @@
 """The checkpoint directory of a job.
 
-    <directory>/chk-7/_metadata   a checkpoint is complete when this file is there
-    <directory>/chk-8/            one that was begun
-    <directory>/state/            the state files of all of them, and of the epochs in between
-    <directory>/staged/           what sinks have written and not committed
+    <directory>/chk-7/_metadata   a checkpoint is complete when this file exists
+    <directory>/chk-8/            a checkpoint in progress
+    <directory>/state/            the state files of all checkpoints, and of the epochs in between
+    <directory>/staged/           what sinks have written but not committed
     <directory>/lock              held by the live job
-    <directory>/told              where the live job was told to begin, if it was
-    <directory>/finished          there is nothing to go on from
+    <directory>/told              where the live job was told to start, if it was
+    <directory>/finished          the job has finished and cannot be restored
 
-Invariant: when a metadata file is there, it and every file that it names are whole and durable.
+Invariant: when a metadata file exists, it and every file that it names are complete and durable.
 
-Invariant: a state file is deleted only when no complete checkpoint and no live chain names it.
-Consequence: increments are shared; what a checkpoint needs goes after the last one that needs it.
+Invariant: a state file is deleted only when no complete checkpoint and no live head names it.
+Consequence: checkpoints share increments, and a file is deleted after the last that needs it.
 
-Invariant: the directory of the highest id stays. Consequence: an id that was given is never given
-again, even if the driver dies.
+Invariant: the directory of the highest id is kept. Consequence: an id is never used again, even if
+the driver dies.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -41,11 +42,9 @@ from holdfast.filesystem import FileStatus, FileSystem, MissingFileError
 from holdfast.filesystem.local import LOCAL
 from holdfast.printable import get_logger
 from holdfast.state.errors import StateCorruptionError
-from holdfast.state.interface import read_file
-from holdfast.state.staging import StagedStateStorage, state_storage
-from holdfast.state.storage import DirectoryStateStorage
-
-__all__ = ["METADATA", "CheckpointStore", "read_metadata", "verify_files"]
+from holdfast.state.format.stored_files import read_file
+from holdfast.state.storage.directory import DirectoryStateStorage
+from holdfast.state.storage.staged import StagedStateStorage, state_storage
 
 METADATA: Final = "_metadata"
 STATE: Final = "state"
@@ -60,16 +59,38 @@ _SAVEPOINT_NAME: Final = re.compile(r"savepoint-.*-(\d+)-[0-9a-f]{8}", re.DOTALL
 _logger = get_logger(__name__)
 
 
+@dataclass(frozen=True)
+class SavedImage:
+    """A checkpoint or a savepoint, which a job starts from or which is read without a job.
+
+    Attributes:
+        address: the address of its directory.
+        own: whether it is a checkpoint of the job itself, which continues with its files.
+        trusted: whether pickled values in its files may be unpickled.
+    """
+
+    address: str
+    metadata: CheckpointMetadata
+    storage: DirectoryStateStorage
+    own: bool = False
+    trusted: bool = True
+
+    @property
+    def directory(self) -> str | None:
+        """Return the address of its state files; None if they are the job's own."""
+        return None if self.own else self.storage.address
+
+
 class CheckpointStore:
     """The checkpoints of one job in a directory of a file system.
 
     All methods raise a `CheckpointError`, or a `StateStorageError` about a state file, that names
-    the file and the cause. `acquire` comes first: it makes the directory.
+    the file and the cause. Call `acquire` first: it creates the directory.
 
     Attributes:
-        state: the state files that are here.
-        storage: the same as the subtasks see them, who write to a stage first if this is on other
-            machines; can be pickled if the file system can.
+        state: the state files in this directory.
+        storage: the same, as the subtasks use it. They write to a stage first if the directory is
+            on other machines. It can be pickled if the file system can.
     """
 
     def __init__(
@@ -78,19 +99,19 @@ class CheckpointStore:
         files: FileSystem = LOCAL,
         scratch: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Look at a directory; ``scratch`` is one for the stage, if there is to be any."""
+        """Use a directory; ``scratch`` is the directory for a stage, if there is one."""
         self.directory = PurePosixPath(directory)
         self.state = DirectoryStateStorage(self.directory / STATE, files)
         self.storage = state_storage(self.state.directory, files, scratch)
         self._system = files
         self._lock = DirectoryLock(self.directory, files)
-        #: the state files of complete checkpoints, by id; not all of them need be here
+        #: the state files of complete checkpoints, by id, as far as they were read
         self._files: dict[int, frozenset[str]] = {}
-        #: state files that are known to be durable
+        #: the state files of the last checkpoint, which are known to be durable
         self._durable: frozenset[str] = frozenset()
 
     def acquire(self, job_name: str = "") -> None:
-        """Make the directory, if need be, and lock it; raise a DirectoryInUseError if it is."""
+        """Create the directory if needed, and lock it, or raise a DirectoryInUseError."""
         with self._errors("make checkpoint directory", self.directory):
             disk.make_home(self._system, self.directory, STATE)
             if isinstance(self.storage, StagedStateStorage):
@@ -99,31 +120,32 @@ class CheckpointStore:
         self._sweep_drafts()
 
     def _sweep_drafts(self) -> None:
-        """Remove what a driver had begun to write when it died."""
+        """Delete the unfinished files of a driver that died."""
         with self._errors("clean up", self.directory):
             for status in self._system.list_directory(str(self.directory)):
                 if status.name.startswith(".") and status.name.endswith(".tmp"):
                     self._system.delete(str(self.directory / status.name))
 
     def release(self) -> None:
-        """Let go of the lock; the process's end does that too."""
+        """Release the lock. The end of the process does that too."""
         self._lock.release()
 
     def check_lock(self, ask: bool = True) -> None:
-        """Raise a DirectoryInUseError if another job has taken the directory from this one.
+        """Raise a DirectoryInUseError if another job has taken over the directory.
 
-        ``ask``: ask the file system, which takes a call; otherwise what is known already counts.
+        ``ask``: read the lock file, which takes a call to the file system. Otherwise only what is
+        known already counts.
         """
         self._lock.check(ask)
 
     # Writing
 
     def next_id(self) -> int:
-        """Return one more than any id that was begun or written here."""
+        """Return an id larger than all that were started or written here."""
         return max(self._ids(), default=0) + 1
 
     def begin(self, checkpoint: int) -> None:
-        """Take note of an id that is given to a barrier (step 1)."""
+        """Record an id that is assigned to a barrier (step 1)."""
         self._lock.check()
         path = self._directory_of(checkpoint)
         with self._errors("make", path):
@@ -132,7 +154,7 @@ class CheckpointStore:
     def write(self, metadata: CheckpointMetadata) -> None:
         """Write a checkpoint (step 9).
 
-        Its state files are durable before its metadata is there. If this raises, it is not there.
+        Its state files are durable before its metadata exists. If this raises, it does not exist.
         """
         self._lock.check()
         path = self._directory_of(metadata.id)
@@ -149,7 +171,7 @@ class CheckpointStore:
         self._sweep(metadata.id)
 
     def _sweep(self, checkpoint: int) -> None:
-        """Remove what is left of checkpoints before this one that never became complete."""
+        """Delete the remains of earlier checkpoints that were never completed."""
         for number in self._ids():
             path = self._directory_of(number)
             if number < checkpoint and not self._exists(path / METADATA):
@@ -163,7 +185,7 @@ class CheckpointStore:
         return [n for n in self._ids() if self._exists(self._directory_of(n) / METADATA)]
 
     def read(self, checkpoint: int) -> CheckpointMetadata:
-        """Return a complete checkpoint's metadata."""
+        """Return the metadata of a complete checkpoint."""
         metadata = read_metadata(self._directory_of(checkpoint) / METADATA, self._system)
         self._files[checkpoint] = metadata.files()
         return metadata
@@ -171,12 +193,12 @@ class CheckpointStore:
     def latest(
         self, deep: bool = False, among: Iterable[int] | None = None
     ) -> CheckpointMetadata | None:
-        """Return the newest checkpoint that is whole; None if there is none to go on from.
+        """Return the newest intact checkpoint; None if there is none to restore from.
 
-        Every state file that it names is there and has the right size; ``deep``: and the right
-        checksum. ``among``: only these are looked at. A newer one that is damaged is passed over
-        with a warning. If all are damaged, or the storage does not answer, raise: to begin anew is
-        for the user to decide.
+        Intact: every state file exists and has the right size, and with ``deep`` the right
+        checksum. ``among``: consider only these. A newer checkpoint that is damaged is skipped with
+        a warning. If all are damaged, or the storage does not respond, raise: only the user may
+        decide to start from scratch.
         """
         if self.is_finished():
             return None
@@ -198,15 +220,20 @@ class CheckpointStore:
             raise CheckpointCorruptionError(message) from damaged[0]
         return None
 
-    # Letting go
+    def image(self, metadata: CheckpointMetadata) -> SavedImage:
+        """Return a checkpoint of this directory as the start of its own job."""
+        return SavedImage(self.address_of(metadata.id), metadata, self.state, own=True)
+
+    # Discarding
 
     def discard(self, checkpoint: int) -> None:
-        """Let go of a checkpoint (step 10); its state files stay until nobody needs them."""
+        """Discard a checkpoint (step 10); its state files are kept while they are needed."""
         self._lock.check()
         path = self._directory_of(checkpoint)
         with self._errors("discard checkpoint", path):
-            # NB: the metadata first: without it there is no checkpoint. That is to be durable
-            # before its state files go, or a crash would bring it back without them.
+            # NB: the metadata first: without it the checkpoint does not exist. Its deletion must
+            # be durable before state files are deleted. Otherwise a crash could bring the
+            # checkpoint back without them.
             self._system.delete(str(path / METADATA))
             if checkpoint < max(self._ids(), default=0):
                 self._system.delete_tree(str(path))
@@ -215,41 +242,36 @@ class CheckpointStore:
                 self._system.sync(str(path))
         self._files.pop(checkpoint, None)
 
-    def unreferenced(
-        self, keep: Iterable[str], before: float | None = None, since: int | None = None
-    ) -> set[str]:
+    def unreferenced(self, keep: Iterable[str], since: int | None = None) -> set[str]:
         """Return the names of state files that neither ``keep`` nor a complete checkpoint names.
 
-        ``keep`` are those of the live chains. Files that a running epoch writes are named by
-        nobody yet: call this between epochs, or with ``before``, to see only files that were last
-        changed before that time, in seconds. ``since``: files of that epoch and of later ones are
-        still being written, and are not returned. If the metadata of a complete checkpoint cannot
-        be read, nobody knows what it needs, and nothing is returned until it is discarded.
+        ``keep`` are the files of the live heads. The files that a running epoch writes are not
+        named anywhere yet, so call this between epochs. ``since``: files of this epoch and later
+        ones are still being written, and are not returned. If the metadata of a complete checkpoint
+        cannot be read, its files are unknown. Then nothing is returned until it is discarded.
         """
         needed = set(keep)
         for checkpoint in self.completed():
             try:
                 needed |= self._files_of(checkpoint)
             except CheckpointError as error:
-                _logger.warning("no state file is deleted while this is so: %s", error)
+                _logger.warning("no state file is deleted until this is resolved: %s", error)
                 return set()
         files = self.state.list()
-        return {f.name for f in files if f.name not in needed and _is_older(f, before, since)}
+        return {f.name for f in files if f.name not in needed and _is_older(f, since)}
 
-    def collect(
-        self, keep: Iterable[str], before: float | None = None, since: int | None = None
-    ) -> set[str]:
-        """Delete the files that `unreferenced` returns, and return them.
+    def collect(self, keep: Iterable[str], since: int | None = None) -> set[str]:
+        """Delete the files that `unreferenced` returns, and return their names.
 
-        What is on the stage is there for the live chains only.
+        Staged files are needed for the live heads only.
         """
         self._lock.check()
         live = set(keep)
-        names = self.unreferenced(live, before, since)
+        names = self.unreferenced(live, since)
         self._system.for_each(self.storage.delete, sorted(names))
         if isinstance(self.storage, StagedStateStorage):
             for file in self.storage.staged():
-                if file.name not in live and _is_older(file, before, since):
+                if file.name not in live and _is_older(file, since):
                     self.storage.forget(file.name)
         return names
 
@@ -258,13 +280,13 @@ class CheckpointStore:
             self.read(checkpoint)
         return self._files[checkpoint]
 
-    # The beginning of the job
+    # The start of the job
 
     def told_to_begin(self, where: str | None) -> list[int]:
-        """Take note where the job was told to begin; return the checkpoints it has made since.
+        """Record where the job was told to start; return the checkpoints it has taken since then.
 
-        There are some if a job that was told the same died before it came to an end that somebody
-        wanted: whoever starts a dead job again with the settings it had wants it to go on.
+        There are some if a job with the same setting died before it came to a regular end. If such
+        a job is started again with the same settings, the user wants it to continue.
         """
         path = self.directory / _TOLD
         with self._errors("write", path):
@@ -279,7 +301,7 @@ class CheckpointStore:
             return []
 
     def forget_beginning(self) -> None:
-        """The job has come to an end, or goes on: where it was told to begin is of no account."""
+        """Delete the record of the start, because the job has ended or continues without it."""
         path = self.directory / _TOLD
         with self._errors("remove", path):
             if self._system.exists(str(path)):
@@ -294,25 +316,25 @@ class CheckpointStore:
             return None
         except msgspec.MsgspecError as error:
             where = self._system.uri(str(path))
-            message = f"file '{where}' cannot be used: {error}; delete it to start as told"
+            message = f"file '{where}' cannot be used: {error}; delete it to start as configured"
             raise CheckpointCorruptionError(message) from error
 
     # The end of the job
 
     def mark_finished(self) -> None:
-        """Say that the job came to its end: there is nothing to go on from."""
+        """Mark the job as finished: there is nothing to restore from."""
         self._lock.check()
         with self._errors("write", self.directory / _FINISHED):
             self._system.write(str(self.directory / _FINISHED), b"", durable=True)
 
     def clear_finished(self) -> None:
-        """Take the mark away, when the job is run anew; what it left behind goes first."""
+        """Remove the mark when the job is run again; first discard the remaining checkpoints."""
         if not self.is_finished():
             return
         for checkpoint in self.completed():
             self.discard(checkpoint)
         with self._errors("remove", self.directory / _FINISHED):
-            # NB: once the mark is gone, a crash must not bring back what it stands for.
+            # NB: once the mark is gone, a crash must not bring back the checkpoints it stands for.
             for checkpoint in self._ids():
                 self._system.sync(str(self._directory_of(checkpoint)))
             self._system.sync(str(self.directory))
@@ -320,14 +342,14 @@ class CheckpointStore:
             self._system.sync(str(self.directory))
 
     def is_finished(self) -> bool:
-        """Return whether the job came to its end."""
+        """Return whether the job has finished."""
         return self._exists(self.directory / _FINISHED)
 
     def _ids(self) -> list[int]:
         with self._errors("list", self.directory):
             listed = self._system.list_directory(str(self.directory))
-        matches = (_NAME.fullmatch(status.name) for status in listed)
-        return sorted(int(match.group(1)) for match in matches if match)
+        numbers = (number_of(status.name) for status in listed)
+        return sorted(number for number in numbers if number is not None)
 
     def _exists(self, path: PurePosixPath) -> bool:
         with self._errors("read", path):
@@ -341,21 +363,21 @@ class CheckpointStore:
 
     @property
     def address(self) -> str:
-        """The directory, with its scheme."""
+        """Return the directory, with its scheme."""
         return self._system.uri(str(self.directory))
 
     @property
     def files(self) -> FileSystem:
-        """The file system that the directory is on."""
+        """Return the file system of the directory."""
         return self._system
 
     @property
     def staging(self) -> str:
-        """The address of the directory for what sinks keep until a checkpoint is complete."""
+        """Return the address of the directory for what sinks keep until a checkpoint completes."""
         return self._system.uri(str(self.directory / _STAGED))
 
     def address_of(self, checkpoint: int) -> str:
-        """The directory of a checkpoint, with its scheme."""
+        """Return the directory of a checkpoint, with its scheme."""
         return self._system.uri(str(self._directory_of(checkpoint)))
 
     def __repr__(self) -> str:
@@ -363,14 +385,20 @@ class CheckpointStore:
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """Where a job was told to begin, and the id of the first checkpoint that it makes then."""
+    """Where a job was told to start, and the id of the first checkpoint that it takes then."""
 
     where: str
     first: int
 
 
+def number_of(name: str) -> int | None:
+    """Return the number of the checkpoint with a directory of this name; None if it has none."""
+    named = _NAME.fullmatch(name)
+    return None if named is None else int(named.group(1))
+
+
 def read_metadata(path: PurePosixPath, files: FileSystem) -> CheckpointMetadata:
-    """Return what a metadata file holds.
+    """Return the contents of a metadata file.
 
     Raises:
         CheckpointCorruptionError: when it is damaged, or its directory is that of another
@@ -388,7 +416,7 @@ def read_metadata(path: PurePosixPath, files: FileSystem) -> CheckpointMetadata:
 
 
 def verify_files(metadata: CheckpointMetadata, state: DirectoryStateStorage, deep: bool) -> None:
-    """Check that all state files are there with the right size; ``deep``: and checksum."""
+    """Check that all state files exist with the right size; ``deep``: also their checksums."""
     sizes = metadata.file_sizes()
     found = {file.name: file.size for file in state.list()}
     for name, size in sorted(sizes.items()):
@@ -417,8 +445,8 @@ def _unusable(
     )
 
 
-def _is_older(file: FileStatus, before: float | None, since: int | None) -> bool:
-    if file.is_directory or (before is not None and file.modified >= 1000 * before):
+def _is_older(file: FileStatus, since: int | None) -> bool:
+    if file.is_directory:
         return False
     epoch = _OF_EPOCH.match(file.name)
     return since is None or epoch is None or int(epoch.group(1)) < since

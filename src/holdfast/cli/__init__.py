@@ -1,9 +1,9 @@
 """The command ``holdfast``.
 
 A module for each verb, or for each group of verbs about one thing, with its ``command``. A module
-is loaded when its verb is used, or helped with, so that no verb waits for what another one needs.
+is loaded when its verb is used, or its help is shown, so that no verb waits for another's imports.
 
-Exit codes: 0, all is well; 1, it failed, or found something wrong; 2, the command line is wrong;
+Exit codes: 0, success; 1, it failed, or found a problem; 2, the command line is wrong;
 130, interrupted.
 """
 
@@ -21,32 +21,33 @@ from holdfast.printable import printable_lines
 __all__ = ["main"]
 
 _INTERRUPTED: Final = 130
-#: each is a module here; the first line of its help is told without loading it
+#: each is a module of `commands`; the first line of its help is shown without loading it
 _VERBS: Final = {
     "run": "Run a program.",
     "info": "Show the plan of a program, without running it.",
-    "list": "List the jobs that run.",
+    "list": "List running jobs.",
     "status": "Show what a running job does.",
     "top": "Show a running job, live.",
-    "ui": "Open the web page of running jobs.",
-    "checkpoint": "Let a running job take a checkpoint.",
-    "savepoint": "Take a savepoint of a running job, or dispose of one.",
+    "ui": "Open the web UI of running jobs.",
+    "checkpoint": "Take a checkpoint of a running job.",
+    "savepoint": "Take a savepoint of a running job, or delete one.",
     "stop": "End a running job with a savepoint.",
     "cancel": "End a running job.",
     "rescale": "Give a running job another parallelism.",
-    "history": "Show jobs that have ended.",
-    "checkpoints": "Look at checkpoints and savepoints.",
-    "state": "Read, export and compare what states hold.",
-    "new": "Make a job to begin with, and its tests.",
-    "demo": "Break an order system, which then proves itself.",
-    "completion": "Print what a shell needs to complete verbs.",
+    "history": "Show finished jobs.",
+    "checkpoints": "Inspect checkpoints and savepoints.",
+    "state": "Read, export and compare state.",
+    "torture": "Prove that a job recovers from faults.",
+    "new": "Create a new job with tests.",
+    "demo": "Run an order system, let it fail, and check its results.",
+    "completion": "Print a script for shell completion.",
 }
-#: a verb whose module cannot have its name: in this package it would hide Python's own
+#: a verb whose module has another name, because that would hide a Python builtin here
 _MODULES: Final = {"list": "list_jobs"}
 
 
 class _Verbs(click.Group):
-    """Loads the modules of its verbs when they are needed, and says in one line what failed."""
+    """Loads the modules of its verbs when they are needed, and reports failures in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_VERBS)
@@ -55,7 +56,7 @@ class _Verbs(click.Group):
         if cmd_name not in _VERBS:
             return None
         module = _MODULES.get(cmd_name, cmd_name)
-        command = import_module(f"holdfast.cli.{module}").command
+        command = import_module(f"holdfast.cli.commands.{module}").command
         assert isinstance(command, click.Command)
         return command
 
@@ -76,7 +77,7 @@ class _Verbs(click.Group):
 
 
 def _shown(message: str) -> str:
-    """A message for a terminal; a line break in a name does not make a line of its own."""
+    """Return a message for a terminal; a line break in a name does not start a new line."""
     return printable_lines(message).replace("\n", "\n  ")
 
 
@@ -88,4 +89,4 @@ def _shown(message: str) -> str:
 )
 @click.version_option(holdfast.__version__, "-V", "--version", message="%(prog)s %(version)s")
 def main() -> None:
-    """Run Holdfast's jobs, look at them, and at what they have saved."""
+    """Run and monitor Holdfast's jobs, and inspect their saved state."""

@@ -1,4 +1,4 @@
-"""Writes the rows of a state into a file that other programs read."""
+"""Writes the rows of a state to a file for other programs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ import pyarrow.parquet as pq
 from holdfast.cli.values import json_of, text_of
 from holdfast.savepoint import StateData
 
-__all__ = ["FORMATS", "format_of"]
-
-#: writes rows, and tells how many there were
+#: writes rows, and returns their number
 Export = Callable[[StateData, BinaryIO], int]
 
 
@@ -53,7 +51,7 @@ def _csv(data: StateData, file: BinaryIO) -> int:
 
 @contextmanager
 def _lines(file: BinaryIO) -> Iterator[TextIO]:
-    """The file as one of text; it stays open."""
+    """Return a text stream on the file, which stays open."""
     lines = TextIOWrapper(file, encoding="utf-8", newline="")
     try:
         yield lines
@@ -67,5 +65,5 @@ _SUFFIXES: Final = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"
 
 
 def format_of(path: str) -> str | None:
-    """The format that the name of a file says, if it says one."""
+    """Return the format of a file by its name, if known."""
     return _SUFFIXES.get(PurePosixPath(path).suffix.lower())

@@ -1,4 +1,4 @@
-"""Finds checkpoints and savepoints, and reads what they say of themselves."""
+"""Finds checkpoints and savepoints, and reads their metadata."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from holdfast.checkpoint.metadata import CheckpointMetadata
 from holdfast.checkpoint.store import METADATA, read_metadata
 from holdfast.filesystem import FileSystem, configure, file_system_of, hadoop_options, join
 
-__all__ = ["images_below", "kind_of", "located", "metadata_of"]
-
 
 def located(address: str, properties: Mapping[str, str]) -> tuple[FileSystem, str]:
-    """The file system of an address that a user gave, and the path in it."""
+    """Return the file system of a user's address, and the path in it."""
     configure(hadoop_options(properties))
     try:
         return file_system_of(address)
@@ -25,10 +23,10 @@ def located(address: str, properties: Mapping[str, str]) -> tuple[FileSystem, st
 
 
 def images_below(files: FileSystem, path: str) -> list[str]:
-    """The directories of checkpoints and savepoints: this one, those in it, or in a job's in it.
+    """Return the directories of checkpoints and savepoints at or below a path.
 
     Raises:
-        ClickException: when there is nothing at the path.
+        ClickException: when the path does not exist.
     """
     status = files.status(path)
     if status is None or not status.is_directory:
@@ -44,7 +42,7 @@ def images_below(files: FileSystem, path: str) -> list[str]:
 
 
 def metadata_of(files: FileSystem, path: str) -> tuple[str, CheckpointMetadata]:
-    """The address of a checkpoint or savepoint, and its metadata; its files are not looked at.
+    """Return the address and the metadata of a checkpoint or savepoint.
 
     Raises:
         ClickException: when there is none.
@@ -61,7 +59,7 @@ def metadata_of(files: FileSystem, path: str) -> tuple[str, CheckpointMetadata]:
 
 
 def kind_of(metadata: CheckpointMetadata) -> str:
-    """What an image is called."""
+    """Return the word for an image: checkpoint or savepoint."""
     return "savepoint" if metadata.savepoint else "checkpoint"
 
 
@@ -70,7 +68,7 @@ def _is_image(files: FileSystem, path: str) -> bool:
 
 
 def _directories(files: FileSystem, path: str) -> list[str]:
-    """The directories in a directory, numbers in their names taken as numbers."""
+    """Return the directories in a directory, in natural order."""
     names = [status.name for status in files.list_directory(path) if status.is_directory]
     return [join(path, name) for name in sorted(names, key=_by_number)]
 

@@ -9,8 +9,6 @@ from holdfast.cli.running import duration_of
 from holdfast.cli.text import size_of, table, time_of
 from holdfast.common.constants import MAX_LONG_VALUE
 
-__all__ = ["described"]
-
 _HEADERS: Final = (
     "VERTEX",
     "SUBTASKS",
@@ -27,7 +25,7 @@ _HEADERS: Final = (
 def described(
     job: Mapping[str, Any], checkpoints: Mapping[str, Any], exceptions: Mapping[str, Any]
 ) -> Iterator[str]:
-    """What a job does, what its checkpoints cost, and what has failed."""
+    """Return the status, the checkpoints and the last failure of a job."""
     yield f"{job['name']}  {job['jid']}"
     since = time_of(job["start-time"])
     yield f"{job['state']} for {duration_of(job['duration'])}, since {since}"
@@ -42,13 +40,16 @@ def described(
 
 def _vertex(vertex: Mapping[str, Any]) -> tuple[object, ...]:
     io, now = vertex["metrics"], vertex["now"]
+    # what leaves a vertex: for other vertices, and for the outside world
+    out = io["write-records"] + now["records-written"]
+    out_now = now["records-out-per-second"] + now["records-written-per-second"]
     return (
         vertex["name"],
         vertex["parallelism"],
         f"{io['read-records']:,}",
         f"{now['records-in-per-second']:,.0f}",
-        f"{io['write-records']:,}",
-        f"{now['records-out-per-second']:,.0f}",
+        f"{out:,}",
+        f"{out_now:,.0f}",
         f"{now['busy-ms-per-second'] / 10:.0f} %",
         f"{now['backpressured-ms-per-second'] / 10:.0f} %",
         _watermark(now["watermark"]),

@@ -1,4 +1,4 @@
-"""What the verbs for running jobs share: how a job is named, and where it is looked for."""
+"""Shared by the verbs for running jobs: how a job is named and found."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import click
 
 from holdfast.rest.client import JobHandle, find_job, jobs_of, servers
 
-__all__ = ["duration_of", "job_argument", "running_jobs", "server_options", "the_job"]
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def server_options(command: _Command) -> _Command:
-    """Where to look: at this user's jobs on this machine, or at a server that is named."""
+    """Return the options for the server; by default, this user's jobs on this machine."""
     for option in (
         click.option(
             "--token", envvar="HOLDFAST_TOKEN", help="The token of that server; or HOLDFAST_TOKEN."
         ),
-        click.option("--url", metavar="URL", help="A server elsewhere, as http://host:8081."),
+        click.option(
+            "--url", metavar="URL", help="The address of another server, such as http://host:8081."
+        ),
     ):
         command = option(command)
     return command
@@ -30,17 +30,17 @@ job_argument = click.argument("job", metavar="JOB")
 
 
 def running_jobs(url: str | None, token: str | None) -> list[JobHandle]:
-    """All jobs there."""
+    """Return all jobs of the server."""
     return jobs_of(servers(url, token), named=url is not None)
 
 
 def the_job(job: str, url: str | None, token: str | None) -> JobHandle:
-    """The job that a user means: by its id, its name, or the beginning of one."""
+    """Return a job by its id, its name, or a unique prefix of one."""
     return find_job(running_jobs(url, token), job)
 
 
 def duration_of(milliseconds: float) -> str:
-    """A time that has passed, for people."""
+    """Format a duration."""
     seconds = int(milliseconds / 1000)
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)

@@ -10,8 +10,6 @@ import click
 
 from holdfast.printable import printable
 
-__all__ = ["counted", "say", "size_of", "table", "time_of"]
-
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _STEP: Final = 1000
 
@@ -22,7 +20,7 @@ def say(line: str, err: bool = False) -> None:
 
 
 def size_of(size: int) -> str:
-    """A number of bytes in three digits and a unit."""
+    """Return a number of bytes in three digits and a unit."""
     amount, unit = float(size), 0
     while round(amount) >= _STEP and unit < len(_UNITS) - 1:
         amount, unit = amount / _STEP, unit + 1
@@ -31,18 +29,13 @@ def size_of(size: int) -> str:
 
 
 def time_of(milliseconds: int) -> str:
-    """A time in UTC, to the second."""
+    """Return a time in UTC, to the second."""
     time = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return f"{time:%Y-%m-%d %H:%M:%S}Z"
 
 
-def counted(number: int, noun: str) -> str:
-    """A number of things: ``1 file``, ``2 files``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """The lines of a table, its columns as wide as they need to be; the last one is not filled."""
+    """Return the lines of a table with aligned columns; the last one is not padded."""
     cells = [list(headers), *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:

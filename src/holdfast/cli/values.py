@@ -10,11 +10,9 @@ from typing import Any
 
 from holdfast.common import Row
 
-__all__ = ["json_of", "text_of"]
-
 
 def json_of(value: Any) -> Any:
-    """A plain value as what JSON has.
+    """Convert a plain value to JSON types.
 
     A map whose keys are not texts is a list of pairs; bytes are in base64, numbers that are not
     finite null; dates, decimals and whatever else there is are texts.
@@ -38,7 +36,7 @@ def json_of(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A plain value on one line: a text as it is, anything else as JSON."""
+    """Return a plain value on one line: a string as it is, anything else as JSON."""
     found = json_of(value)
     if isinstance(found, str) and found.isprintable():
         return found

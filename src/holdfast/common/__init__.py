@@ -1,40 +1,40 @@
-"""What jobs, streams and states have in common; the names and module paths are PyFlink's.
+"""Types, time, configuration and job handles; the names and module paths are PyFlink's.
 
 Types and records
-    - `Types`: makes type information.
-    - `TypeInformation`: what a stream's records or a state's values are.
+    - `Types`: creates type information.
+    - `TypeInformation`: the type of a stream's records or a state's values.
     - `type_info_of`: type information from Python's own types.
     - `TypeSerializer`: a serializer written by the user.
     - `Row`: a record with fields by position and by name.
-    - `RowKind`: whether a row says that something came, changed, or went.
+    - `RowKind`: whether a row is an insertion, an update, or a deletion.
 
 Time
     - `Duration`: a length of time with nanosecond resolution.
     - `Time`: a length of time in milliseconds, as windows take it.
     - `Instant`: a point on the time line.
-    - `WatermarkStrategy`: who gives records their timestamps, and how watermarks follow.
+    - `WatermarkStrategy`: how timestamps are assigned and watermarks generated.
 
 Configuration
     - `Configuration`: values by key.
-    - `ConfigOptions`: makes a `ConfigOption`.
+    - `ConfigOptions`: creates a `ConfigOption`.
     - `ConfigOption`: a key with the type of its value and a default.
-    - `ExecutionConfig`: how a job is run.
-    - `RestartStrategies`: makes a restart strategy.
+    - `ExecutionConfig`: the settings of a job's execution.
+    - `RestartStrategies`: creates a restart strategy.
     - `RestartStrategyConfiguration`: what to do when a job fails.
 
 Formats
     - `SerializationSchema`: from records to bytes.
     - `DeserializationSchema`: from bytes to records.
     - `SimpleStringSchema`: strings as the bytes of a character set, both ways.
-    - `ByteArraySchema`: bytes as they are, both ways.
-    - `Encoder`: from records to what a file sink appends.
+    - `ByteArraySchema`: unchanged bytes, both ways.
+    - `Encoder`: from records to the bytes that a file sink appends.
 
 Jobs
-    - `JobClient`: the handle on a running job.
+    - `JobClient`: the handle of a running job.
     - `JobID`: the identifier of a job.
-    - `JobStatus`: what a job is doing.
-    - `JobExecutionResult`: what `execute` returns when a job is over.
-    - `CompletableFuture`: the outcome of something still going on.
+    - `JobStatus`: the status of a job.
+    - `JobExecutionResult`: the result of `execute` when a job has ended.
+    - `CompletableFuture`: the result of an operation that may still be running.
 """
 
 from holdfast.common.completable_future import CompletableFuture

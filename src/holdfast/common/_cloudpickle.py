@@ -1,24 +1,30 @@
-"""cloudpickle for dataclasses, and for classes that msgspec has seen.
+"""cloudpickle with support for dataclasses, and for classes that msgspec has used.
 
 A dataclass that is pickled by value carries markers of the module `dataclasses`, such as
 `dataclasses.MISSING` for "no default". They are compared by identity, so a copy of a marker would
-be taken for a default. They are pickled by name.
+be mistaken for a default. They are pickled by name.
 
-msgspec keeps what it knows of a dataclass or named tuple in an attribute of the class, which cannot
-be pickled and so would keep the class from being pickled by value. It makes it anew when needed.
-Its own structs keep their fields where cloudpickle does not see them, and would arrive without.
+msgspec caches data about a dataclass or named tuple in an attribute of the class, which cannot be
+pickled and would prevent the class from being pickled by value. msgspec recreates it on demand.
+cloudpickle cannot see the fields of msgspec's own structs, so a struct would lose its fields.
+
+Functions of a script or a notebook are pickled by value, and the file that they come from need not
+exist where they are unpickled. A notebook's cell has no file at all. `source_lines` returns their
+source, and `know_sources` makes it known to tracebacks of another process.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import linecache
+import os
+from collections.abc import Iterable, Mapping
 from io import BytesIO
+from types import CodeType
 from typing import Any, Final
 
 import cloudpickle
 import msgspec
-
-__all__ = ["Pickler", "dumps"]
 
 _CACHE: Final = "__msgspec_cache__"
 _STRUCTS: Final = type(msgspec.Struct)
@@ -34,8 +40,18 @@ _MARKERS: Final = {
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles markers by name, classes without msgspec's attribute, and no structs by value."""
 
+    #: the files of the code that was pickled by value
+    files: set[str]
+
+    def __init__(self, file: Any, protocol: int | None = None) -> None:
+        """Pickle into a file."""
+        super().__init__(file, protocol=protocol)
+        self.files = set()
+
     def reducer_override(self, obj: Any) -> Any:
-        """Called for every object that is no plain value."""
+        """Return how to pickle an object; called for every object that is not a plain value."""
+        if isinstance(obj, CodeType):
+            self.files.add(obj.co_filename)
         marker = _MARKERS.get(id(obj))
         if marker is not None:
             return marker
@@ -50,11 +66,29 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
-def dumps(value: Any) -> bytes:
-    """Return the value as a pickle of protocol 5."""
+def dumps(value: Any, files: set[str] | None = None) -> bytes:
+    """Return the value as a pickle of protocol 5; add the files of its code to ``files``."""
     buffer = BytesIO()
-    Pickler(buffer, protocol=5).dump(value)
+    pickler = Pickler(buffer, protocol=5)
+    pickler.dump(value)
+    if files is not None:
+        files |= pickler.files
     return buffer.getvalue()
+
+
+def source_lines(files: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the lines of files, as tracebacks of this process show them."""
+    found = {file: tuple(linecache.getlines(file)) for file in files}
+    return {file: lines for file, lines in found.items() if lines}
+
+
+def know_sources(sources: Mapping[str, tuple[str, ...]]) -> None:
+    """Let tracebacks of this process show these lines, unless the files exist here."""
+    for file, lines in sources.items():
+        if not os.path.exists(file):
+            # NB: an entry without a time is never compared with a file
+            size = sum(map(len, lines))
+            linecache.cache[file] = (size, None, list(lines), file)
 
 
 def _goes_by_value(cls: type) -> bool:

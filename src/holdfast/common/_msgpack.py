@@ -1,4 +1,4 @@
-"""What of Python's types msgspec writes as MessagePack and reads back the same."""
+"""The Python types that msgspec can write as MessagePack and read back without loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RECORDS: Final = (
     inspect.StructType,
     inspect.TypedDictType,
 )
-#: Not among them: Any and the abstract collections, which would read tuples back as lists.
+#: Any and the abstract collections are excluded: they would read tuples back as lists.
 _LOSSLESS: Final = (
     *_RECORDS,
     inspect.BoolType,
@@ -46,7 +46,7 @@ _LOSSLESS: Final = (
 
 @lru_cache(maxsize=1024)
 def is_msgpack_class(cls: type) -> bool:
-    """Return whether msgspec writes instances of the class and reads them back the same."""
+    """Return whether msgspec can write instances of the class and read them back without loss."""
     try:
         msgspec.msgpack.Decoder(cls)
         return all(map(_is_lossless, _types_within(inspect.type_info(cls), set())))
@@ -55,7 +55,7 @@ def is_msgpack_class(cls: type) -> bool:
 
 
 def is_written_as_map(annotation: Any) -> bool:
-    """Return whether values of a type are maps in MessagePack, or have some in them.
+    """Return whether values of a type are maps in MessagePack, or contain maps.
 
     Such a value cannot be the key of a map for a reader that does not know its class.
     """
@@ -87,9 +87,9 @@ def _types_within(node: Any, seen: set[int]) -> Iterator[inspect.Type]:
 
 def _is_lossless(node: inspect.Type) -> bool:
     if isinstance(node, inspect.EnumType):
-        return not issubclass(node.cls, Flag)  # msgspec knows no combined flags
+        return not issubclass(node.cls, Flag)  # msgspec does not support combined flags
     if isinstance(node, inspect.DataclassType | inspect.StructType):
-        # It would run again on a value that it has already changed.
+        # Such a method would run again on a value that it has already changed.
         return not any(hasattr(node.cls, m) for m in ("__post_init__", "__attrs_post_init__"))
     if isinstance(node, inspect.DictType):
         return not _has_maps(node.key_type)

@@ -1,4 +1,4 @@
-"""A future that is completed by hand, as `JobClient` returns it."""
+"""A future that is completed explicitly, as `JobClient` returns it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class CompletableFuture(Generic[T]):
-    """The outcome of something still going on.
+    """The result of an operation that may still be running.
 
-    Of several threads that set a result, set an exception or cancel, one succeeds; each is told
-    by the returned bool whether it was the one.
+    If several threads set a result, set an exception or cancel, one of them succeeds. The returned
+    bool tells each whether it was the one.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class CompletableFuture(Generic[T]):
         return True
 
     def add_done_callback(self, callback: Callable[[CompletableFuture[T]], object]) -> None:
-        """Call back with this future once there is an outcome, at once if there is one.
+        """Call ``callback`` with this future when there is an outcome, or now if there is one.
 
         The callback runs in the thread that completes the future.
         """

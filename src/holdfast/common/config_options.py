@@ -1,7 +1,7 @@
 """Typed configuration keys: `ConfigOption` and its builder `ConfigOptions`.
 
-A `Configuration` keeps values as they were given; an option knows how to read one. Every failure
-names the key and the value.
+A `Configuration` stores values as they were given; an option converts them. Every error names the
+key and the value.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from holdfast.common.time import format_duration, parse_duration
+from holdfast.errors import ConfigurationError
 
 __all__ = ["ConfigOption", "ConfigOptions", "parse_memory_size"]
 
@@ -70,7 +71,7 @@ class ConfigOption(Generic[T]):
 
 
 class ConfigOptions:
-    """The way to make a `ConfigOption`.
+    """Creates a `ConfigOption`.
 
     >>> ConfigOptions.key("tmp.dir").string_type().default_value("/tmp").key()
     'tmp.dir'
@@ -78,7 +79,7 @@ class ConfigOptions:
 
     @staticmethod
     def key(key: str) -> ConfigOptions.OptionBuilder:
-        """Begin an option with this key."""
+        """Start an option with this key."""
         return ConfigOptions.OptionBuilder(key)
 
     @dataclass(frozen=True)
@@ -88,39 +89,39 @@ class ConfigOptions:
         _key: str
 
         def boolean_type(self) -> ConfigOptions.TypedConfigOptionBuilder[bool]:
-            """Let the value be true or false."""
+            """Set the type to true or false."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, "boolean", to_boolean)
 
         def int_type(self) -> ConfigOptions.TypedConfigOptionBuilder[int]:
-            """Let the value be an integer of 32 bits."""
+            """Set the type to an integer of 32 bits."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, "int", to_int)
 
         def long_type(self) -> ConfigOptions.TypedConfigOptionBuilder[int]:
-            """Let the value be an integer of 64 bits."""
+            """Set the type to an integer of 64 bits."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, "long", to_long)
 
         def float_type(self) -> ConfigOptions.TypedConfigOptionBuilder[float]:
-            """Let the value be a number; Python has one kind of float."""
+            """Set the type to a number; Python has one kind of float."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, "float", to_float)
 
         def double_type(self) -> ConfigOptions.TypedConfigOptionBuilder[float]:
-            """Let the value be a number."""
+            """Set the type to a number."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, "double", to_float)
 
         def string_type(self) -> ConfigOptions.TypedConfigOptionBuilder[str]:
-            """Let the value be text."""
+            """Set the type to text."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, "string", to_text)
 
         def duration_type(self) -> ConfigOptions.TypedConfigOptionBuilder[timedelta]:
-            """Let the value be a length of time, such as ``"10 s"``."""
+            """Set the type to a duration, such as ``"10 s"``."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, "duration", parse_duration)
 
         def memory_type(self) -> ConfigOptions.TypedConfigOptionBuilder[int]:
-            """Let the value be a number of bytes, such as ``"64mb"``."""
+            """Set the type to a number of bytes, such as ``"64mb"``."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, "memory", parse_memory_size)
 
         def map_type(self) -> ConfigOptions.TypedConfigOptionBuilder[dict[str, str]]:
-            """Let the value be a map of texts, such as ``"a:1,b:2"``."""
+            """Set the type to a map of texts, such as ``"a:1,b:2"``."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, "map", to_map)
 
     @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def convert(key: str, type_name: str, read: Callable[[Any], T], value: Any) -> T
         return read(value)
     except (TypeError, ValueError) as error:
         message = f"configuration key {key!r}: cannot read {value!r} as {type_name}: {error}"
-        raise ValueError(message) from error
+        raise ConfigurationError(message) from error
 
 
 def to_boolean(value: Any) -> bool:

@@ -1,6 +1,6 @@
 """Key/value configuration.
 
-Values are kept as they were given and converted when they are read, so that ``"10 s"`` from a
+Values are stored as they were given and converted when they are read, so that ``"10 s"`` from a
 file and a `timedelta` from a program mean the same.
 """
 
@@ -26,10 +26,14 @@ _ITEM = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^,]*)\s*(?:,|$)""")
 class Configuration:
     """Configuration values by key."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_origins", "_values")
 
     def __init__(self, other: Configuration | Mapping[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = _values_of(other)
+        #: where values come from that the program has not set itself, in words
+        self._origins: dict[str, str] = (
+            dict(other._origins) if isinstance(other, Configuration) else {}
+        )
 
     @classmethod
     def from_dict(cls, map: Mapping[str, Any]) -> Configuration:
@@ -41,7 +45,7 @@ class Configuration:
     @overload
     def get(self, option: ConfigOption[T], override_default: T) -> T: ...
     def get(self, option: ConfigOption[T], override_default: T | None = None) -> T | None:
-        """Return the option's value, else the default given here, else the option's own."""
+        """Return the option's value, else ``override_default``, else the option's own default."""
         value = self._values.get(option.key())
         if value is not None:
             return option.read(value)
@@ -122,8 +126,12 @@ class Configuration:
         return self._values.pop(key, None) is not None
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
-        """Add the entries of another configuration, their keys after the prefix if there is one."""
-        self._values.update({(prefix or "") + k: v for k, v in other._values.items()})
+        """Add the entries of another configuration, with an optional prefix for their keys."""
+        start = prefix or ""
+        self._values.update({start + key: value for key, value in other._values.items()})
+        for key in other._values:
+            self._origins.pop(start + key, None)
+        self._origins.update({start + key: origin for key, origin in other._origins.items()})
         return self
 
     def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
@@ -142,7 +150,17 @@ class Configuration:
             message = f"configuration key {key!r}: a value must not be None; use remove_config"
             raise ValueError(message)
         self._values[key] = value
+        self._origins.pop(key, None)
         return self
+
+    def _come_from(self, origin: str) -> Configuration:
+        """Note where all values come from, in words; a value that is set later does not."""
+        self._origins = dict.fromkeys(self._values, origin)
+        return self
+
+    def _origin_of(self, key: str) -> str:
+        """Return where the value of a key comes from, in words."""
+        return self._origins.get(key, "program")
 
     def __eq__(self, other: object) -> bool:
         return self._values == other._values if isinstance(other, Configuration) else NotImplemented

@@ -6,7 +6,7 @@ from typing import Final
 
 __all__ = ["MAX_LONG_VALUE", "MIN_LONG_VALUE"]
 
-#: the watermark after which nothing comes
+#: the watermark after the last record
 MAX_LONG_VALUE: Final = 2**63 - 1
-#: the watermark before the first one; as a timestamp, that there is none
+#: the watermark before the first one; as a timestamp it means that there is none
 MIN_LONG_VALUE: Final = -(2**63)

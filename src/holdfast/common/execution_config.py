@@ -1,58 +1,43 @@
-"""Settings of a job's execution: `ExecutionConfig`, a set of doors into a `Configuration`.
+"""Settings of a job's execution: `ExecutionConfig`, stored in a `Configuration`.
 
-PyFlink's settings of Java serializers and closures have no meaning here and are left out.
+PyFlink's settings of Java serializers and closures have no meaning here and are not supported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
-from holdfast.common.config_options import ConfigOption, ConfigOptions, to_text
+from holdfast.common.config_options import ConfigOptions, to_text
 from holdfast.common.configuration import Configuration
+from holdfast.common.options.setting import Setting, count, duration, flag
 from holdfast.common.time import DurationLike, to_millis, to_timedelta
 
 __all__ = ["ExecutionConfig"]
 
 T = TypeVar("T")
 
-_AUTO_UIDS = ConfigOptions.key("pipeline.auto-generate-uids").boolean_type().default_value(True)
-_CANCEL_INTERVAL = (
-    ConfigOptions.key("task.cancellation.interval")
-    .duration_type()
-    .default_value(timedelta(seconds=30))
-)
-_CANCEL_TIMEOUT = (
-    ConfigOptions.key("task.cancellation.timeout")
-    .duration_type()
-    .default_value(timedelta(minutes=3))
-)
-_COMPRESSION = (
-    ConfigOptions.key("execution.checkpointing.snapshot-compression")
-    .boolean_type()
-    .default_value(False)
-)
-_GLOBAL_PARAMETERS = (
+_AUTO_UIDS: Final = flag("pipeline.auto-generate-uids", True)
+_CANCEL_INTERVAL: Final = duration("task.cancellation.interval", timedelta(seconds=30), least=None)
+_CANCEL_TIMEOUT: Final = duration("task.cancellation.timeout", timedelta(minutes=3), least=None)
+_COMPRESSION: Final = flag("execution.checkpointing.snapshot-compression")
+_GLOBAL_PARAMETERS: Final = Setting(
     ConfigOptions.key("pipeline.global-job-parameters").map_type().default_value({})
 )
-_LATENCY_INTERVAL = (
-    ConfigOptions.key("metrics.latency.interval").duration_type().default_value(timedelta())
-)
-_MAX_PARALLELISM = ConfigOptions.key("pipeline.max-parallelism").int_type().default_value(-1)
-_OBJECT_REUSE = ConfigOptions.key("pipeline.object-reuse").boolean_type().default_value(False)
-_PARALLELISM = ConfigOptions.key("parallelism.default").int_type().default_value(-1)
-_WATERMARK_INTERVAL = (
-    ConfigOptions.key("pipeline.auto-watermark-interval")
-    .duration_type()
-    .default_value(timedelta(milliseconds=200))
+_LATENCY_INTERVAL: Final = duration("metrics.latency.interval", timedelta(), least=None)
+_MAX_PARALLELISM: Final = count("pipeline.max-parallelism", -1)
+_OBJECT_REUSE: Final = flag("pipeline.object-reuse")
+_PARALLELISM: Final = count("parallelism.default", -1)
+_WATERMARK_INTERVAL: Final = duration(
+    "pipeline.auto-watermark-interval", timedelta(milliseconds=200), least=None
 )
 
 
 class ExecutionConfig:
-    """How a job is run; every setting is an entry of the `Configuration` underneath.
+    """The settings of a job's execution; each is an entry of the underlying `Configuration`.
 
-    Intervals are taken as any duration and returned in milliseconds, as in PyFlink.
+    Intervals can be any duration and are returned in milliseconds, as in PyFlink.
     """
 
     PARALLELISM_DEFAULT: Final = -1
@@ -66,19 +51,19 @@ class ExecutionConfig:
         self._configuration = Configuration() if configuration is None else configuration
 
     def get_configuration(self) -> Configuration:
-        """Return the configuration underneath, not a copy of it."""
+        """Return the underlying configuration, not a copy of it."""
         return self._configuration
 
     def set_auto_watermark_interval(self, interval: DurationLike) -> ExecutionConfig:
-        """Set how often watermarks are made."""
+        """Set how often watermarks are generated."""
         return self._set_interval(_WATERMARK_INTERVAL, interval)
 
     def get_auto_watermark_interval(self) -> int:
-        """Return how often watermarks are made, in milliseconds; 200 unless set."""
+        """Return how often watermarks are generated, in milliseconds; 200 unless set."""
         return self._interval(_WATERMARK_INTERVAL)
 
     def set_latency_tracking_interval(self, interval: DurationLike) -> ExecutionConfig:
-        """Set how often latency is measured; zero is never."""
+        """Set how often latency is measured; zero means never."""
         return self._set_interval(_LATENCY_INTERVAL, interval)
 
     def get_latency_tracking_interval(self) -> int:
@@ -97,10 +82,10 @@ class ExecutionConfig:
         return self._get(_PARALLELISM)
 
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
-        """Set the number of key groups, which bounds the parallelism for good."""
+        """Set the number of key groups, which limits the parallelism permanently."""
         if not 0 < max_parallelism <= self.MAX_PARALLELISM_LIMIT:
             message = (
-                f"the maximum parallelism must lie in [1, {self.MAX_PARALLELISM_LIMIT}]; "
+                f"the maximum parallelism must be in [1, {self.MAX_PARALLELISM_LIMIT}]; "
                 f"got {max_parallelism}"
             )
             raise ValueError(message)
@@ -111,27 +96,27 @@ class ExecutionConfig:
         return self._get(_MAX_PARALLELISM)
 
     def set_task_cancellation_interval(self, interval: DurationLike) -> ExecutionConfig:
-        """Set the time between two tries to cancel a task."""
+        """Set the time between two attempts to cancel a task."""
         return self._set_interval(_CANCEL_INTERVAL, interval)
 
     def get_task_cancellation_interval(self) -> int:
-        """Return the time between two tries to cancel a task, in milliseconds."""
+        """Return the time between two attempts to cancel a task, in milliseconds."""
         return self._interval(_CANCEL_INTERVAL)
 
     def set_task_cancellation_timeout(self, timeout: DurationLike) -> ExecutionConfig:
-        """Set after what time a task that will not be cancelled is an error; zero is never."""
+        """Set the time after which a task that is not cancelled is an error; zero for never."""
         return self._set_interval(_CANCEL_TIMEOUT, timeout)
 
     def get_task_cancellation_timeout(self) -> int:
-        """Return after what time a task that will not be cancelled is an error, in milliseconds."""
+        """Return the timeout for the cancellation of a task, in milliseconds."""
         return self._interval(_CANCEL_TIMEOUT)
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
-        """Derive the uid of an operator from its place unless it is given."""
+        """Derive the uid of an operator from its position in the graph unless it is given."""
         return self._set(_AUTO_UIDS, True)
 
     def disable_auto_generated_uids(self) -> ExecutionConfig:
-        """Ask for a uid on every operator, so that no state is lost by a change of the job."""
+        """Require a uid on every operator, so that no state is lost by a change of the job."""
         return self._set(_AUTO_UIDS, False)
 
     def has_auto_generated_uids_enabled(self) -> bool:
@@ -139,11 +124,11 @@ class ExecutionConfig:
         return self._get(_AUTO_UIDS)
 
     def enable_object_reuse(self) -> ExecutionConfig:
-        """Hand the same object to all operators of a chain."""
+        """Pass the same object to all operators of a chain."""
         return self._set(_OBJECT_REUSE, True)
 
     def disable_object_reuse(self) -> ExecutionConfig:
-        """Let operators of a chain have objects of their own."""
+        """Pass a separate object to each operator of a chain."""
         return self._set(_OBJECT_REUSE, False)
 
     def is_object_reuse_enabled(self) -> bool:
@@ -170,24 +155,22 @@ class ExecutionConfig:
         """Return whether full snapshots are compressed."""
         return self._get(_COMPRESSION)
 
-    def _set(self, option: ConfigOption[Any], value: Any) -> ExecutionConfig:
-        self._configuration.set(option, value)
+    def _set(self, setting: Setting[Any], value: Any) -> ExecutionConfig:
+        self._configuration.set(setting.option, value)
         return self
 
-    def _get(self, option: ConfigOption[T]) -> T:
-        return cast(T, self._configuration.get(option))
+    def _get(self, setting: Setting[T]) -> T:
+        return setting.get(self._configuration)
 
-    def _set_interval(
-        self, option: ConfigOption[timedelta], interval: DurationLike
-    ) -> ExecutionConfig:
+    def _set_interval(self, setting: Setting[timedelta], interval: DurationLike) -> ExecutionConfig:
         value = to_timedelta(interval)
         if value < timedelta():
-            message = f"{option.key()} must not be negative; got {interval!r}"
+            message = f"{setting} must not be negative; got {interval!r}"
             raise ValueError(message)
-        return self._set(option, value)
+        return self._set(setting, value)
 
-    def _interval(self, option: ConfigOption[timedelta]) -> int:
-        return to_millis(self._get(option))
+    def _interval(self, setting: Setting[timedelta]) -> int:
+        return to_millis(self._get(setting))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ExecutionConfig):

@@ -1,4 +1,4 @@
-"""What `execute` returns when a job is over."""
+"""The result of `execute` when a job has ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["JobExecutionResult"]
 
 
 class JobExecutionResult:
-    """The runtime of a finished job, and what its accumulators counted."""
+    """The runtime of a finished job, and the values of its accumulators."""
 
     __slots__ = ("_accumulators", "_job_id", "_net_runtime")
 
@@ -27,7 +27,7 @@ class JobExecutionResult:
         return self._job_id
 
     def is_job_execution_result(self) -> bool:
-        """Return whether the job has run to its end, which is so wherever this object exists."""
+        """Return True: this object only exists for jobs that have run to their end."""
         return True
 
     def get_net_runtime(self) -> int:

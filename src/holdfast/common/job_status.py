@@ -6,7 +6,7 @@ __all__ = ["JobStatus"]
 
 
 class JobStatus(Enum):
-    """What a job is doing, from its creation to its end."""
+    """The status of a job, from its creation to its end."""
 
     CREATED = 0
     """Nothing has run yet."""
@@ -15,7 +15,7 @@ class JobStatus(Enum):
     FAILING = 2
     """The job has failed and is being cleaned up."""
     FAILED = 3
-    """The job has failed for good."""
+    """The job has failed and is not restarted."""
     CANCELLING = 4
     """The job has been asked to stop."""
     CANCELED = 5
@@ -23,18 +23,18 @@ class JobStatus(Enum):
     FINISHED = 6
     """All input is processed."""
     RESTARTING = 7
-    """The job is going back to its last checkpoint."""
+    """The job is being restored from its last checkpoint."""
     SUSPENDED = 8
     """The job is stopped here and may be resumed by another process."""
     RECONCILING = 9
-    """The job is finding out what was running before."""
+    """The job is determining what was running before."""
 
     def is_globally_terminal_state(self) -> bool:
-        """Return whether the job is over: never resumed by this or any other process."""
+        """Return whether the job has ended and is never resumed by this or any other process."""
         return self in _OVER
 
     def is_terminal_state(self) -> bool:
-        """Return whether the job is over for this process; `SUSPENDED` is, but not globally."""
+        """Return whether the job has ended for this process; this includes `SUSPENDED`."""
         return self in _OVER or self is JobStatus.SUSPENDED
 
 

@@ -1,14 +1,14 @@
-"""Directories that belong to the processes that use them, and are removed after these have ended.
+"""Directories that belong to the processes that use them, and are removed after those have ended.
 
     <parent>/holdfast-<kind>-<random>/lock    locked by every process that uses the directory
 
 The system releases the lock when a process ends, also when it is killed. So a directory whose lock
-nobody holds is left over. Whoever makes or removes a directory also removes those that are left
-over beside it (`sweep`). Nothing else in the parent directory is touched.
+no process holds is left over. A process that creates or removes a directory also removes the
+leftovers next to it (`sweep`). Nothing else in the parent directory is changed.
 
 Invariant: a directory is removed only with an exclusive lock on the lock file that is in it now.
-Consequence: whoever makes a directory has it once its lock is held and still in its place. Before
-that a sweep may be faster, and another directory is made.
+Consequence: a process owns a new directory once it holds its lock and the lock file is still there.
+Before that a sweep may remove it; then another directory is created.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import shutil
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from holdfast.common.private import check_private, make_private, open_private
@@ -34,18 +33,18 @@ _NAME: Final = re.compile(rf"holdfast-[a-z]+-[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
 
 
 def named(kind: str, number: bytes) -> str:
-    """Return the name of a directory of a kind; its number is random, or hard to guess."""
+    """Return the name of a directory; ``number`` should be random, or hard to guess."""
     return f"holdfast-{kind}-{number[:_RANDOM_BYTES].hex()}"
 
 
 class OwnDirectory:
     """A new directory of this process, mode 0700, removed at the latest when the process ends.
 
-    As a context manager it gives its path, and is removed at the end of the block.
+    As a context manager it returns its path, and is removed at the end of the block.
     """
 
     def __init__(self, parent: Path, kind: str) -> None:
-        """Make it in a directory that exists.
+        """Create it in a directory that exists.
 
         Raises:
             OSError: when it cannot be made.
@@ -55,29 +54,24 @@ class OwnDirectory:
         self._removal = weakref.finalize(self, _remove, self.path, lock, os.getpid())
 
     def remove(self) -> None:
-        """Delete it with all that is in it, and what is left over beside it."""
+        """Delete it with its contents, and leftovers next to it."""
         self._removal()
 
     def __enter__(self) -> Path:
         return self.path
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
 
 class SharedDirectory:
-    """A directory that several processes use under one name; the first one makes it."""
+    """A directory that several processes use under one name; the first one creates it."""
 
     def __init__(self, path: Path) -> None:
-        """Use it, or make it; the name is one of `named`.
+        """Use or create it; the name must be a result of `named`.
 
         Raises:
-            NotPrivateError: when it belongs to another user, or others have rights.
+            NotPrivateError: if it belongs to another user, or others have permissions.
             OSError: when it cannot be made.
         """
         if not path.exists():
@@ -89,24 +83,24 @@ class SharedDirectory:
         self._release = weakref.finalize(self, os.close, lock)
 
     def release(self) -> None:
-        """Say that this process does not use it any more; nothing is deleted."""
+        """Release the lock of this process; nothing is deleted."""
         self._release()
 
 
 def sweep(parent: Path) -> None:
-    """Delete the directories of this user in a directory that no process uses any more."""
+    """Delete this user's directories in ``parent`` that no process uses any more."""
     with suppress(OSError):
         for path in list(parent.iterdir()):
             remove_left_over(path)
 
 
 def remove_left_over(path: Path) -> None:
-    """Delete a directory, unless a process uses it or it is not one of those made here."""
+    """Delete a directory, unless a process uses it or it was not created by this module."""
     if not _NAME.fullmatch(path.name):
         return
     with suppress(OSError):
         check_private(path)
-        # NB: one without a lock file may be left over, or new: whoever locks it first has it
+        # NB: a directory without a lock file may be left over, or new: the first to lock it owns it
         lock = open_private(path / _LOCK, os.O_RDWR | os.O_CREAT)
         with open(lock, "rb"):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,7 +126,7 @@ def _hold(path: Path, flags: int) -> int | None:
     except (FileNotFoundError, FileExistsError):
         return None
     try:
-        # NB: waits for a sweep that has just begun
+        # NB: waits for a sweep that has just started
         fcntl.flock(lock, fcntl.LOCK_SH)
         if _is_at(lock, path):
             return lock
@@ -161,12 +155,12 @@ def _remove(path: Path, lock: int, process: int) -> None:
 
 
 def _delete(path: Path) -> Path:
-    """Delete a locked directory; return where it is if something of it is left.
+    """Delete a locked directory; return its new path, where some files may be left.
 
     On NFS a file that is deleted while it is open, such as the lock, stays until it is closed.
     """
     doomed = path.with_name(named("deleted", secrets.token_bytes(_RANDOM_BYTES)))
-    # NB: out of the way in one step, so that nobody begins to use what is being deleted
+    # NB: renamed in one step, so that no process starts to use a directory that is being deleted
     with suppress(OSError):
         path.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)

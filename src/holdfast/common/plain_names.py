@@ -1,11 +1,11 @@
-"""Names that were read from a file, checked before a path is made of one.
+"""Checks of file names that were read from a file, before they are used in a path.
 
-A checkpoint, a savepoint or the state of a sink names files. Whoever wrote it must not decide
-where this process reads, writes or deletes. So a name is a *plain name*, which stays in the
-directory that it is used in, or a *plain path*, whose parts are plain names.
+A checkpoint, a savepoint or the state of a sink contains file names. Its author must not control
+where this process reads, writes or deletes. So a name must be a *plain name*, which stays in the
+directory in which it is used, or a *plain path*, whose parts are plain names.
 
-The structures that files are decoded into check their names themselves, so that code which has
-one need not.
+The structures into which files are decoded check their names themselves, so code that uses them
+need not.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final
 
 __all__ = ["plain_name", "plain_path"]
 
-#: in bytes of UTF-8; what Linux and macOS allow
+#: in bytes of UTF-8; the limits of Linux and macOS
 _LONGEST: Final = 255
 _LONGEST_PATH: Final = 1023
 _UNSAFE: Final = re.compile(r"[/\x00-\x1f\x7f-\x9f]")
 
 
 def plain_name(name: str) -> str:
-    """Return the name of a file, if it can only be a name.
+    """Return the name of a file if it is a plain name.
 
     Raises:
         ValueError: when it is empty, ``.``, ``..`` or too long, or has a separator or a control
@@ -35,7 +35,7 @@ def plain_name(name: str) -> str:
 
 
 def plain_path(path: str) -> str:
-    """Return a relative path, if it can only lead to somewhere below where it begins.
+    """Return a relative path if it cannot leave the directory in which it is used.
 
     Raises:
         ValueError: when one of its parts is not a plain name, or it is too long.

@@ -1,12 +1,12 @@
-"""Directories and files that belong to this user alone.
+"""Private directories and files, which only this user can access.
 
-Everything that Holdfast makes outside of the directories that a user names is in one directory:
+All files that Holdfast creates outside of directories that the user sets are in one directory:
 
     $HOLDFAST_RUNTIME_DIR, or <temporary directory>/holdfast-<user id>
 
-Other users can write to the temporary directory, so they can make that directory first, or put a
-link or a pipe in its place. Nothing in it is used before it is known to belong to this user: a
-directory has mode 0700, a file is a regular one, and no link is followed.
+Other users can write to the temporary directory, so they can create that directory first, or put a
+link or a pipe in its place. Nothing in it is used before it has been checked: a directory must
+belong to this user and have mode 0700, a file must be a regular file, and links are not followed.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _CAREFUL: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotPrivateError(HoldfastError, OSError):
-    """Another user could read or change what must be this user's alone."""
+    """Another user could read or change a file or directory that must be private."""
 
 
 def user_directory() -> Path:
-    """Return this user's directory, which is made if it does not exist.
+    """Return this user's directory; create it if it does not exist.
 
-    If another user has taken the directory's place in the temporary directory, it is below the
-    home directory instead.
+    If another user has created that name in the temporary directory, it is below the home directory
+    instead.
 
     Raises:
-        NotPrivateError: when there is no place that other users cannot change.
+        NotPrivateError: if there is no place that other users cannot change.
     """
     named = os.environ.get(_PLACE)
     if named:
@@ -58,19 +58,19 @@ def user_directory() -> Path:
     try:
         return make_private(path)
     except NotPrivateError:
-        # NB: what is this user's and is not private is told, not avoided
+        # NB: a directory of this user that is not private is reported, not avoided
         if os.path.lexists(path) and path.lstat().st_uid == os.getuid():
             raise
         return make_private(Path("~/.cache/holdfast").expanduser())
 
 
 def make_private(path: Path) -> Path:
-    """Make a directory that only this user can read and write, or check that it is one.
+    """Create a directory that only this user can access; if it exists, check that it is private.
 
-    Directories above it that do not exist are made in the same way.
+    Missing parent directories are created in the same way.
 
     Raises:
-        NotPrivateError: when it belongs to another user, others have rights, or it is a link.
+        NotPrivateError: if it belongs to another user, others have permissions, or it is a link.
     """
     while True:
         try:
@@ -81,7 +81,7 @@ def make_private(path: Path) -> Path:
         except NotPrivateError:
             raise
         except OSError as error:
-            raise _refused(path, f"cannot be made: {error.strerror or error}") from error
+            raise _refused(path, f"cannot be created: {error.strerror or error}") from error
         # NB: another process of this user may remove it meanwhile
         with suppress(FileNotFoundError):
             check_private(path)
@@ -89,11 +89,11 @@ def make_private(path: Path) -> Path:
 
 
 def check_private(path: Path) -> None:
-    """Check that a directory is this user's, and that others have no rights.
+    """Check that a directory belongs to this user, and that others have no permissions.
 
     Raises:
-        NotPrivateError: when it is not.
-        OSError: when it cannot be looked at.
+        NotPrivateError: if that is not so.
+        OSError: if its status cannot be read.
     """
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
@@ -105,7 +105,7 @@ def check_private(path: Path) -> None:
 
 
 def is_private_file(path: Path) -> bool:
-    """Return whether there is a regular file of this user that others cannot write to."""
+    """Return whether the path is a regular file of this user that others cannot write to."""
     try:
         status = path.lstat()
     except OSError:
@@ -115,20 +115,16 @@ def is_private_file(path: Path) -> bool:
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file, which is made with mode 0600 if the flags say so.
+    """Open a regular file; flags may request to create it, with mode 0600.
 
     Raises:
-        NotPrivateError: when it is a link, a pipe or a directory.
+        NotPrivateError: if it is a link, a pipe or a directory.
         OSError: as `os.open`.
     """
     try:
         file = os.open(path, flags | _CAREFUL, 0o600)
     except OSError as error:
-        if path.is_symlink():
-            raise _refused(path, "is a link") from error
-        # NB: a pipe that is opened for writing, and a socket
-        if path.exists() and not path.is_file():
-            raise _refused(path, "is not a regular file") from error
+        _refuse_irregular(path, error)
         raise
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
@@ -136,16 +132,30 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     return file
 
 
+def _refuse_irregular(path: Path, error: OSError) -> None:
+    """Raise an error if the path could not be opened because it is not a regular file."""
+    try:
+        # NB: a single call, since another process may remove it between two
+        mode = path.lstat().st_mode
+    except OSError:
+        return
+    if stat.S_ISLNK(mode):
+        raise _refused(path, "is a link") from error
+    # NB: a pipe that is opened for writing, and a socket
+    if not stat.S_ISREG(mode):
+        raise _refused(path, "is not a regular file") from error
+
+
 def open_private(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file of this user, which is made with mode 0600 if the flags say so.
+    """Open a regular file of this user; flags may request to create it, with mode 0600.
 
     Raises:
-        NotPrivateError: when it is a link, a pipe or a directory, or belongs to another user.
+        NotPrivateError: if it is a link, a pipe or a directory, or belongs to another user.
         OSError: as `os.open`.
     """
     file = open_regular(path, flags)
     try:
-        # NB: what was just made is ours, under whatever user id a network file system shows it
+        # NB: a file that was just created is ours, whatever user id a network file system reports
         if not flags & os.O_EXCL:
             _check_owner(path, os.fstat(file))
     except BaseException:
@@ -158,7 +168,7 @@ def read_private(path: Path, limit: int) -> bytes:
     """Return the contents of a file of this user, which has at most that many bytes.
 
     Raises:
-        NotPrivateError: as `open_private`, and when the file is larger.
+        NotPrivateError: as `open_private`, and if the file is larger.
         OSError: as `os.open`.
     """
     with open(open_private(path), "rb") as file:
@@ -175,6 +185,6 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
 
 def _refused(path: Path, problem: str) -> NotPrivateError:
     return NotPrivateError(
-        f"'{path}' {problem}; it must be this user's alone (mode 0700): remove it, or name "
-        f"another directory (in the variable {_PLACE}, unless a setting names this one)"
+        f"'{path}' {problem}; it must be private to this user (mode 0700): remove it, or use "
+        f"another directory (set the variable {_PLACE}, unless a setting names this one)"
     )

@@ -1,6 +1,6 @@
-"""What to do when a job fails: the configuration only; `holdfast.checkpoint` acts on it.
+"""Restart strategies: the configuration only; `holdfast.checkpoint` implements them.
 
-All delays are given as any duration (see `holdfast.common.time`) and kept as `timedelta`.
+Delays can be any duration (see `holdfast.common.time`) and are stored as `timedelta`.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ class RestartStrategyConfiguration(ABC):
 
     @abstractmethod
     def get_description(self) -> str:
-        """Return the sentence that the web page shows."""
+        """Return the description that the web UI shows."""
 
 
 @dataclass(frozen=True)
 class NoRestartStrategyConfiguration(RestartStrategyConfiguration):
-    """Do not restart: the first failure fails the job."""
+    """No restart: the first failure fails the job."""
 
     def get_description(self) -> str:
-        """Return the sentence that the web page shows."""
+        """Return the description that the web UI shows."""
         return "Restart deactivated."
 
 
 @dataclass(frozen=True)
 class FallbackRestartStrategyConfiguration(RestartStrategyConfiguration):
-    """Do what the configuration (``restart-strategy.type``) says."""
+    """The strategy that the configuration (``restart-strategy.type``) sets."""
 
     def get_description(self) -> str:
-        """Return the sentence that the web page shows."""
+        """Return the description that the web UI shows."""
         return "Cluster level default restart strategy"
 
 
 @dataclass(frozen=True)
 class FixedDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
-    """Restart a number of times, after the same delay each."""
+    """A limited number of restarts, each after the same delay."""
 
     restart_attempts: int
     delay_between_attempts_interval: timedelta
@@ -69,14 +69,14 @@ class FixedDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
         return self.delay_between_attempts_interval
 
     def get_description(self) -> str:
-        """Return the sentence that the web page shows."""
+        """Return the description that the web UI shows."""
         delay = format_duration(self.delay_between_attempts_interval)
         return f"Restart with fixed delay ({delay}). #{self.restart_attempts} restart attempts."
 
 
 @dataclass(frozen=True)
 class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
-    """Restart as long as failures are rarer than a rate."""
+    """Restarts as long as failures do not exceed a rate."""
 
     max_failure_rate: int
     failure_interval: timedelta
@@ -99,7 +99,7 @@ class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
         return self.delay_between_attempts_interval
 
     def get_description(self) -> str:
-        """Return the sentence that the web page shows."""
+        """Return the description that the web UI shows."""
         return (
             f"Failure rate restart with maximum of {self.max_failure_rate} failures within "
             f"interval {format_duration(self.failure_interval)} and fixed delay "
@@ -109,11 +109,11 @@ class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
 
 @dataclass(frozen=True)
 class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
-    """Restart after delays that grow until the job has run undisturbed for a while.
+    """Restarts after delays that grow until the job has run without failure for a while.
 
     Attributes:
-        attempts_before_reset_backoff: give up after so many failures without such a while; None:
-            restart for ever.
+        attempts_before_reset_backoff: the number of failures without a reset after which the job
+            fails; None to restart forever.
     """
 
     initial_backoff: timedelta
@@ -136,11 +136,11 @@ class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration)
             message = f"max_backoff must be at least initial_backoff; got {longest} and {first}"
             raise ValueError(message)
         if not 0 <= self.jitter_factor <= 1:
-            message = f"jitter_factor must lie between 0 and 1; got {self.jitter_factor!r}"
+            message = f"jitter_factor must be between 0 and 1; got {self.jitter_factor!r}"
             raise ValueError(message)
 
     def get_description(self) -> str:
-        """Return the sentence that the web page shows."""
+        """Return the description that the web UI shows."""
         return (
             f"Restart with exponential delay: starting at {format_duration(self.initial_backoff)}, "
             f"increasing by {self.backoff_multiplier}, with maximum "
@@ -150,7 +150,7 @@ class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration)
 
 
 class RestartStrategies:
-    """The way to make a restart strategy."""
+    """Creates restart strategies."""
 
     NoRestartStrategyConfiguration: TypeAlias = NoRestartStrategyConfiguration
     FallbackRestartStrategyConfiguration: TypeAlias = FallbackRestartStrategyConfiguration
@@ -167,7 +167,7 @@ class RestartStrategies:
 
     @staticmethod
     def fall_back_restart() -> FallbackRestartStrategyConfiguration:
-        """Do what the configuration says."""
+        """Use the strategy of the configuration."""
         return FallbackRestartStrategyConfiguration()
 
     @staticmethod
@@ -197,11 +197,11 @@ class RestartStrategies:
         jitter_factor: float = 0.1,
         attempts_before_reset_backoff: int | None = None,
     ) -> ExponentialDelayRestartStrategyConfiguration:
-        """Restart; each delay is the one before times the multiplier, up to a maximum.
+        """Restart; each delay is the previous one times the multiplier, up to a maximum.
 
-        It goes on for ever, or gives up after a number of failures without a reset. After the job
-        has run without failure for the threshold, delays start small again. Each
-        delay is lengthened or shortened at random by at most the jitter factor of itself.
+        Restarts continue forever, or end after a number of failures without a reset. After the job
+        has run without failure for the threshold, the delay is reset. Each delay is lengthened or
+        shortened at random by at most the jitter factor of itself.
         """
         return ExponentialDelayRestartStrategyConfiguration(
             to_timedelta(initial_backoff),

@@ -1,4 +1,4 @@
-"""Masks what a configuration should not show to everybody who may look at a job."""
+"""Masking of secrets in a configuration that is shown to users."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 __all__ = ["MASK", "masked"]
 
 MASK: Final = "******"
-#: parts of keys whose values are secret, dots, dashes and underscores left out; Flink's, and more
+#: parts of keys whose values are secret, without dots, dashes and underscores; Flink's, and more
 _SECRET: Final = (
     "password",
     "passwd",
@@ -35,7 +35,7 @@ _WITHIN: Final = re.compile(r"""([\w.-]+)(["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,
 
 
 def masked(configuration: Mapping[str, str]) -> dict[str, str]:
-    """Return a configuration with its secrets replaced: whole values by their keys, or parts."""
+    """Return a configuration with secrets masked: complete values, or parts of values."""
     return {key: MASK if _is_secret(key) else _masked(text) for key, text in configuration.items()}
 
 

@@ -1,7 +1,7 @@
-"""Schemas between records and the bytes of the world outside: topics, files, queues.
+"""Schemas that convert between records and bytes of external systems: topics, files, queues.
 
-A schema travels to the workers, so it must be picklable. What a schema needs that cannot travel
-(a connection to a registry, say) it makes on first use.
+A schema is sent to the workers, so it must be picklable. Objects that cannot be pickled (such as a
+connection to a registry) must be created on first use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class SerializationSchema(ABC):
-    """Turns a record into bytes; called by sinks, once per record, in the workers."""
+    """Converts a record to bytes; called by sinks, once per record, in the workers."""
 
     @abstractmethod
     def serialize(self, value: Any) -> bytes:
@@ -32,14 +32,14 @@ class SerializationSchema(ABC):
 
 
 class DeserializationSchema(ABC):
-    """Turns bytes into a record; called by sources, once per message, in the workers."""
+    """Converts bytes to a record; called by sources, once per message, in the workers."""
 
     @abstractmethod
     def deserialize(self, message: bytes) -> Any:
-        """Return the record in the message, or None to leave the message out."""
+        """Return the record in the message, or None to skip the message."""
 
     def deserialize_all(self, messages: list[bytes]) -> list[Any]:
-        """Return the records of many messages; override it where that is faster than one by one."""
+        """Return the records of many messages; override it if a batch can be converted faster."""
         return list(map(self.deserialize, messages))
 
     def is_end_of_stream(self, next_element: Any) -> bool:
@@ -84,7 +84,7 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
 
 
 class ByteArraySchema(SerializationSchema, DeserializationSchema):
-    """Bytes as they are."""
+    """Unchanged bytes."""
 
     def serialize(self, value: Any) -> bytes:
         """Return the bytes."""
@@ -112,7 +112,7 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
 
 
 class RowFieldExtractorSchema(SerializationSchema):
-    """One field of a row, which must hold bytes; made for the keys of Kafka messages."""
+    """One field of a row, which must contain bytes; intended for the keys of Kafka messages."""
 
     def __init__(self, field_index: int) -> None:
         if field_index < 0:
@@ -133,11 +133,11 @@ class RowFieldExtractorSchema(SerializationSchema):
 
 
 class Encoder(ABC):
-    """Turns a record into what a file sink appends to its file."""
+    """Converts a record to the bytes that a file sink appends to its file."""
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:
-        """Return the bytes to append, the separator included."""
+        """Return the bytes to append, including the separator."""
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:

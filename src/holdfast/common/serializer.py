@@ -17,11 +17,11 @@ class TypeSerializer(ABC, Generic[T]):
 
     An instance is a type: ``ValueStateDescriptor("at", PointSerializer())``. Both methods are
     called in the workers; a serializer must be picklable. Two serializers of one class with the
-    same fields are equal. Saved state is known by the name of the class, and each value by the
-    version that wrote it.
+    same fields are equal. Saved state records the name of the class, and each value the version
+    that wrote it.
     """
 
-    #: raise it when `serialize` begins to write something else
+    #: increase it when the format that `serialize` writes changes
     version: ClassVar[int] = 0
 
     @abstractmethod
@@ -33,10 +33,10 @@ class TypeSerializer(ABC, Generic[T]):
         """Read one element from the stream and leave the stream just after it."""
 
     def reader(self, version: int) -> Callable[[BytesIO], T] | None:
-        """Return what reads an element that a version of this class wrote; None: nothing does.
+        """Return a function that reads elements of a version of this class; None if not supported.
 
-        It is asked for all versions up to this one before a job starts, and again where state is
-        read. A class that can still read what it wrote before overrides it.
+        It is called for all versions up to this one before a job starts, and again when state is
+        read. Override it in a class that can read earlier versions.
         """
         return self.deserialize if version == self.version else None
 

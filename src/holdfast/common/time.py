@@ -1,8 +1,7 @@
-"""Lengths and points of time: `Duration`, `Time`, `Instant`, and how they become `timedelta`.
+"""Durations and instants: `Duration`, `Time`, `Instant`, and conversion to `timedelta`.
 
-Wherever a length of time is asked for, Holdfast takes a `datetime.timedelta`, a `Duration`, a
-`Time`, an int of milliseconds, or a text such as ``"10 s"``. `to_timedelta` and `to_millis` are the
-only two places that know how.
+Wherever a duration is expected, Holdfast accepts a `datetime.timedelta`, a `Duration`, a `Time`, an
+int of milliseconds, or a text such as ``"10 s"``. Only `to_timedelta` and `to_millis` convert them.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ class Duration:
 class Instant(msgspec.Struct, frozen=True, order=True, array_like=True):
     """A point on the time line: seconds since the epoch, and nanoseconds after them.
 
-    ``nanos`` counts forward from ``seconds`` and lies in [0, 1e9), also before the epoch.
+    ``nanos`` counts forward from ``seconds`` and is in [0, 1e9), also before the epoch.
     """
 
     seconds: int
@@ -149,7 +148,7 @@ class Instant(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class Time:
-    """A length of time in milliseconds, as windows take it."""
+    """A duration in milliseconds, for windows."""
 
     __slots__ = ("_milliseconds",)
 
@@ -209,7 +208,7 @@ def wall_clock() -> int:
 
 
 def to_timedelta(value: DurationLike) -> timedelta:
-    """Return any length of time as a `timedelta`; an int counts milliseconds.
+    """Return any duration as a `timedelta`; an int is in milliseconds.
 
     A `Duration` finer than a microsecond is rounded down.
     """
@@ -231,7 +230,7 @@ def to_timedelta(value: DurationLike) -> timedelta:
 
 
 def to_millis(value: DurationLike) -> int:
-    """Return any length of time in milliseconds; a `timedelta` is rounded as PyFlink rounds it."""
+    """Return any duration in milliseconds; a `timedelta` is rounded as in PyFlink."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, Duration):
@@ -240,10 +239,10 @@ def to_millis(value: DurationLike) -> int:
 
 
 def parse_duration(value: DurationLike) -> timedelta:
-    """Return the length of time a configuration value names.
+    """Return the duration of a configuration value.
 
-    Text is a number and a unit: ``"10 s"``, ``"500ms"``, ``"1 min"``, ``"1.5 h"``; milliseconds
-    if there is no unit; or ISO 8601, ``"PT10S"``. What is not text goes the way of `to_timedelta`.
+    Text is a number and a unit: ``"10 s"``, ``"500ms"``, ``"1 min"``, ``"1.5 h"``; milliseconds if
+    there is no unit; or ISO 8601, ``"PT10S"``. Other values are converted by `to_timedelta`.
     """
     return to_timedelta(value)
 

@@ -1,8 +1,8 @@
-"""Type information: what a stream's records or a state's values are.
+"""Type information: the types of a stream's records and a state's values.
 
-`Types` makes it, `type_info_of` accepts Python's own types as well. Where PyFlink leaves a value
-that does not fit its declared type to a coder in the JVM, Holdfast checks and converts it in
-Python (`TypeInformation.coerce`).
+`Types` creates it, `type_info_of` accepts Python's own types as well. PyFlink passes a value that
+does not fit its declared type on to a coder in the JVM; Holdfast checks and converts it in Python
+(`TypeInformation.coerce`).
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.common._basic_types import (
+from holdfast.common._type_infos.base import TypeInformation
+from holdfast.common._type_infos.basic import (
     BasicType,
     BasicTypeInfo,
     PickledBytesTypeInfo,
 )
-from holdfast.common._collection_types import (
+from holdfast.common._type_infos.collections import (
     BasicArrayTypeInfo,
     ListTypeInfo,
     MapTypeInfo,
     ObjectArrayTypeInfo,
     PrimitiveArrayTypeInfo,
 )
-from holdfast.common._python_types import PythonTypeInfo, SerializerTypeInfo, type_info_of
-from holdfast.common._record_types import (
+from holdfast.common._type_infos.python import PythonTypeInfo, SerializerTypeInfo, type_info_of
+from holdfast.common._type_infos.records import (
     RowTypeInfo,
     TupleTypeInfo,
 )
-from holdfast.common._time_types import (
+from holdfast.common._type_infos.time import (
     DateTypeInfo,
     LocalTimeTypeInfo,
     SqlTimeTypeInfo,
     TimestampTypeInfo,
     TimeTypeInfo,
 )
-from holdfast.common._type_base import TypeInformation
 
 __all__ = [
     "BasicArrayTypeInfo",
@@ -61,9 +61,9 @@ __all__ = [
 
 
 class Types:
-    """The way to make type information.
+    """Creates type information.
 
-    Wherever a type takes other types, Python's own will do: ``Types.TUPLE([str, int])``.
+    Python's own types are accepted as arguments: ``Types.TUPLE([str, int])``.
     """
 
     @staticmethod
@@ -143,7 +143,7 @@ class Types:
 
     @staticmethod
     def PICKLED_BYTE_ARRAY() -> TypeInformation:
-        """Return the type of anything that pickle can hold."""
+        """Return the type of any value that can be pickled."""
         return PickledBytesTypeInfo()
 
     @staticmethod
@@ -173,7 +173,7 @@ class Types:
 
     @staticmethod
     def OBJECT_ARRAY(element_type: Any) -> ObjectArrayTypeInfo:
-        """Return the type of a list of anything."""
+        """Return the type of a list of any type."""
         return ObjectArrayTypeInfo(_type(element_type))
 
     @staticmethod
@@ -188,7 +188,7 @@ class Types:
 
 
 def _type(given: Any) -> TypeInformation:
-    # Inside another type, None says nothing of the type: anything goes.
+    # Inside another type, None means any type.
     return PickledBytesTypeInfo() if given is None else type_info_of(given)
 
 

@@ -1,6 +1,6 @@
 """`Row`, a record with fields by position and by name, and `RowKind`.
 
-The names of a row live in one dict from name to position that all rows with the same names share:
+The names of a row are in one dict from name to position, shared by all rows with the same names:
 a named access is one dict lookup, and a row costs no more memory than its values.
 """
 
@@ -18,7 +18,7 @@ FieldIndex: TypeAlias = dict[str, int]
 
 
 class RowKind(Enum):
-    """What a row says about a table: a row came, changed, or went."""
+    """The kind of change that a row describes: an insertion, an update or a deletion."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -43,7 +43,7 @@ class Row:
     >>> row.name, row["age"], row[0], "name" in row
     ('Alice', 11, 'Alice', True)
 
-    A row of names makes rows with these names:
+    A row of names can be called to create rows with these names:
 
     >>> Person = Row("name", "age")
     >>> Person("Alice", 11)
@@ -87,7 +87,7 @@ class Row:
         self._row_kind = row_kind
 
     def set_field_names(self, field_names: Sequence[str]) -> None:
-        """Give the fields names, in their order."""
+        """Set the names of the fields, in order."""
         self._index = field_index(tuple(field_names))
 
     def get_fields_by_names(self, names: Sequence[str]) -> list[Any]:
@@ -207,7 +207,7 @@ def field_index(names: tuple[str, ...]) -> FieldIndex:
 def make_row(
     values: list[Any], index: FieldIndex | None, row_kind: RowKind = RowKind.INSERT
 ) -> Row:
-    """Return a row that takes over the list; the fast way in for the runtime."""
+    """Return a row that uses the list itself; the fast constructor for the runtime."""
     row = Row.__new__(Row)
     row._values = values
     row._index = index

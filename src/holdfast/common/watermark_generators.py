@@ -1,8 +1,8 @@
-"""Watermark generators: how watermarks follow from the records of one subtask.
+"""Watermark generators: derive watermarks from the records of one subtask.
 
-They are plain objects that touch neither streams nor clocks of their own: whoever runs them shows
-them each record, asks for the watermark at the end of each epoch, and reads what they said from a
-`CurrentWatermark`. They are picklable, so that a subtask can take its generator along.
+They are plain objects without access to streams or clocks. The runtime passes them each record,
+requests the watermark at the end of each epoch, and reads the result from a `CurrentWatermark`.
+They are picklable, so that a subtask can move with its generator.
 """
 
 from __future__ import annotations
@@ -24,69 +24,69 @@ __all__ = [
 
 
 class WatermarkOutput(ABC):
-    """Where a `WatermarkGenerator` sends its watermarks."""
+    """The receiver of a generator's watermarks."""
 
     @abstractmethod
     def emit_watermark(self, timestamp: int) -> None:
-        """Say that no record at or before this timestamp is to come; going back is ignored.
+        """Announce that no record at or before this timestamp will follow; a lower one is ignored.
 
-        It also says that this input is active.
+        It also marks the input as active.
         """
 
     @abstractmethod
     def mark_idle(self) -> None:
-        """Say that this input has nothing to send, so that others need not wait for it."""
+        """Mark this input as idle, so that it does not hold back the watermark."""
 
     @abstractmethod
     def mark_active(self) -> None:
-        """Say that this input sends again."""
+        """Mark this input as active again."""
 
 
 class WatermarkGenerator(ABC):
-    """Watermarks by the user's own rule; one object per subtask, in the workers."""
+    """A user-defined generator of watermarks; one object per subtask, in the workers."""
 
     @abstractmethod
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """See a record; a watermark may be sent for it."""
+        """Process a record; it may emit a watermark."""
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Send the present watermark; called at the end of each epoch.
+        """Emit the current watermark; called at the end of each epoch.
 
         In a source with watermark alignment it is also called within an epoch.
         """
 
 
 class CurrentWatermark(WatermarkOutput):
-    """What a generator has said so far.
+    """The current watermark of a generator.
 
     Attributes:
-        watermark: the latest watermark, which never goes back; -2**63 before the first one.
-        is_idle: whether others need not wait for this input.
+        watermark: the latest watermark, which never decreases; -2**63 before the first one.
+        is_idle: whether this input is idle and does not hold back the watermark.
     """
 
     def __init__(self, watermark: int = MIN_LONG_VALUE, is_idle: bool = False) -> None:
-        """Go on where a subtask stood, or begin."""
+        """Start at the saved watermark of a subtask, or without one."""
         self.watermark = watermark
         self.is_idle = is_idle
 
     def emit_watermark(self, timestamp: int) -> None:
-        """Take the watermark if it is later."""
+        """Set the watermark if it is later."""
         self.is_idle = False
         if timestamp > self.watermark:
             self.watermark = timestamp
 
     def mark_idle(self) -> None:
-        """Note that the input is idle."""
+        """Mark the input as idle."""
         self.is_idle = True
 
     def mark_active(self) -> None:
-        """Note that the input is active."""
+        """Mark the input as active."""
         self.is_idle = False
 
 
 class NoWatermarksGenerator(WatermarkGenerator):
-    """Never sends a watermark."""
+    """A generator that never emits a watermark."""
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         """Do nothing."""
@@ -96,35 +96,35 @@ class NoWatermarksGenerator(WatermarkGenerator):
 
 
 class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):
-    """Follows the largest timestamp at a fixed distance.
+    """A generator that follows the largest timestamp with a fixed delay.
 
-    Only the largest timestamp of an epoch matters, so it is enough to be shown that record.
+    Only the largest timestamp of an epoch matters, so it suffices to pass that record.
     """
 
     def __init__(self, delay: int) -> None:
-        """Stay that many milliseconds behind."""
+        """Set the delay in milliseconds."""
         self._delay = delay
-        #: such that the watermark before the first record is the one before all others
+        #: chosen so that the watermark before the first record is the lowest possible one
         self._max_timestamp = MIN_LONG_VALUE + delay + 1
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """Note the timestamp if it is the largest."""
+        """Record the timestamp if it is the largest."""
         if event_timestamp > self._max_timestamp:
             self._max_timestamp = event_timestamp
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Send the watermark: a record with the same timestamp may follow, so one less."""
+        """Emit the watermark; it is one less, since a record with the same timestamp may follow."""
         output.emit_watermark(self._max_timestamp - self._delay - 1)
 
 
 class WatermarksWithIdleness(WatermarkGenerator):
-    """Another generator, and idleness: without a record for long enough, the input is idle.
+    """A generator that wraps another one, and marks the input as idle after a time without records.
 
-    The time runs from the end of the last epoch that had a record, or of the first one. With the
+    The time starts at the end of the last epoch that had a record, or of the first one. With the
     next record the input is active again.
 
     Attributes:
-        clock: the processing time in milliseconds. It is not pickled: set it anew.
+        clock: the processing time in milliseconds. It is not pickled: set it again.
     """
 
     clock: Callable[[], int]
@@ -132,7 +132,7 @@ class WatermarksWithIdleness(WatermarkGenerator):
     def __init__(
         self, generator: WatermarkGenerator, idle_timeout: int, clock: Callable[[], int]
     ) -> None:
-        """Watch a generator; the timeout is in milliseconds."""
+        """Wrap a generator; the timeout is in milliseconds."""
         self._generator = generator
         self._idle_timeout = idle_timeout
         self._quiet_since: int | None = None
@@ -144,7 +144,7 @@ class WatermarksWithIdleness(WatermarkGenerator):
         return {name: value for name, value in vars(self).items() if name != "clock"}
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """Show the record to the other generator; the input is active."""
+        """Pass the record to the wrapped generator, and mark the input as active."""
         self._had_records = True
         if self._is_idle:
             self._is_idle = False
@@ -152,7 +152,7 @@ class WatermarksWithIdleness(WatermarkGenerator):
         self._generator.on_event(event, event_timestamp, output)
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Let the other generator send its watermark, unless the input is idle."""
+        """Let the wrapped generator emit its watermark, unless the input is idle."""
         if not self._has_been_quiet():
             self._generator.on_periodic_emit(output)
         elif not self._is_idle:
@@ -160,7 +160,7 @@ class WatermarksWithIdleness(WatermarkGenerator):
             output.mark_idle()
 
     def hold(self) -> None:
-        """Start the timeout anew: the input is not read, so it says nothing that nothing comes."""
+        """Restart the timeout: an input that is not read is not idle."""
         if not self._is_idle:
             self._quiet_since = None
 

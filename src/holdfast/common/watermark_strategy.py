@@ -1,8 +1,8 @@
-"""How timestamps and watermarks come into being: configuration only, the runtime acts on it.
+"""Strategies for timestamps and watermarks: configuration only, the runtime implements them.
 
-A `WatermarkStrategy` is immutable: each ``with_...`` returns a new one and keeps the rest. What
-generates the watermarks is one of `NoWatermarks`, `BoundedOutOfOrderness` (with a delay of zero for
-monotonous timestamps) and `CustomGenerator`; each makes generators, one per subtask.
+A `WatermarkStrategy` is immutable: each ``with_...`` method returns a changed copy. The generator
+of watermarks is one of `NoWatermarks`, `BoundedOutOfOrderness` (with a delay of zero for monotonous
+timestamps) and `CustomGenerator`; each creates generators, one per subtask.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ __all__ = [
     "WatermarkStrategy",
 ]
 
-#: what a timestamp assigner is given for a record that has no timestamp yet
+#: the ``record_timestamp`` of a record that has no timestamp yet
 NO_TIMESTAMP: Final = MIN_LONG_VALUE
 
 
 class TimestampAssigner(ABC):
-    """Gives each record its event time; called once per record, in the workers."""
+    """Assigns each record its event time; called once per record, in the workers."""
 
     @abstractmethod
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         """Return the event time of the record in milliseconds since the epoch.
 
-        ``record_timestamp`` is the timestamp the record has so far, from its source or an earlier
+        ``record_timestamp`` is the current timestamp of the record, from its source or an earlier
         assigner; -2**63 if it has none.
         """
 
 
 @dataclass(frozen=True)
 class NoWatermarks:
-    """No watermarks at all, for jobs that go by processing time."""
+    """No watermarks, for jobs that use processing time."""
 
     def create(self) -> WatermarkGenerator:
         """Return a generator for one subtask."""
@@ -63,7 +63,7 @@ class NoWatermarks:
 
 @dataclass(frozen=True)
 class BoundedOutOfOrderness:
-    """Watermarks that follow the largest timestamp seen at a fixed distance."""
+    """Watermarks that follow the largest timestamp with a fixed delay."""
 
     delay: timedelta
 
@@ -77,7 +77,7 @@ class BoundedOutOfOrderness:
 
 @dataclass(frozen=True)
 class CustomGenerator:
-    """Watermarks by generators of the user, made by ``factory`` in each subtask."""
+    """Watermarks of user-defined generators, created by ``factory`` in each subtask."""
 
     factory: Callable[[], WatermarkGenerator]
 
@@ -85,10 +85,10 @@ class CustomGenerator:
         """Return a generator for one subtask.
 
         Raises:
-            TypeError: when the factory returns something else.
+            TypeError: if the factory returns something else.
         """
         made = self.factory()
-        # An object with the methods will do: PyFlink's users know no base class for it.
+        # Any object with these methods is accepted: PyFlink has no base class for it.
         if hasattr(made, "on_event") and hasattr(made, "on_periodic_emit"):
             return made
         message = (
@@ -104,7 +104,7 @@ GeneratorSpec: TypeAlias = NoWatermarks | BoundedOutOfOrderness | CustomGenerato
 
 @dataclass(frozen=True)
 class WatermarkAlignment:
-    """How far a source may run ahead of the others of its group."""
+    """The limit of how far a source may be ahead of the others of its group."""
 
     group: str
     max_drift: timedelta
@@ -117,7 +117,7 @@ class WatermarkAlignment:
 
 @dataclass(frozen=True)
 class WatermarkStrategy:
-    """Who gives records their timestamps, and how watermarks follow from them."""
+    """How timestamps are assigned to records, and how watermarks are generated."""
 
     generator: GeneratorSpec
     timestamp_assigner: TimestampAssigner | None = None
@@ -126,26 +126,26 @@ class WatermarkStrategy:
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
-        """Return a strategy for timestamps that never go back within a subtask."""
+        """Return a strategy for timestamps that never decrease within a subtask."""
         return WatermarkStrategy(BoundedOutOfOrderness(timedelta()))
 
     @staticmethod
     def for_bounded_out_of_orderness(max_out_of_orderness: DurationLike) -> WatermarkStrategy:
-        """Return a strategy for records that come late by at most that much."""
+        """Return a strategy for records that are late by at most this duration."""
         return WatermarkStrategy(BoundedOutOfOrderness(to_timedelta(max_out_of_orderness)))
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
-        """Return a strategy that makes no watermarks."""
+        """Return a strategy that generates no watermarks."""
         return WatermarkStrategy(NoWatermarks())
 
     @staticmethod
     def for_generator(
         generator_supplier: Callable[[], WatermarkGenerator],
     ) -> WatermarkStrategy:
-        """Return a strategy of your own.
+        """Return a strategy with a user-defined generator.
 
-        ``generator_supplier`` is a `WatermarkGenerator` class or a function that makes one; it is
+        ``generator_supplier`` is a `WatermarkGenerator` class or a function that creates one; it is
         called in the workers, once per subtask.
         """
         return WatermarkStrategy(CustomGenerator(_callable(generator_supplier)))
@@ -155,12 +155,12 @@ class WatermarkStrategy:
     ) -> WatermarkStrategy:
         """Return this strategy with timestamps from the assigner.
 
-        A function of (value, record_timestamp) does as well as a `TimestampAssigner`.
+        It may be a function of (value, record_timestamp) or a `TimestampAssigner`.
         """
         return replace(self, timestamp_assigner=_assigner(timestamp_assigner))
 
     def with_idleness(self, idle_timeout: DurationLike) -> WatermarkStrategy:
-        """Return this strategy, where an input silent for that long no longer holds others up."""
+        """Return this strategy with inputs marked as idle after this time without records."""
         timeout = to_timedelta(idle_timeout)
         _positive("idle_timeout", timeout)
         return replace(self, idle_timeout=timeout)
@@ -171,7 +171,7 @@ class WatermarkStrategy:
         max_allowed_watermark_drift: DurationLike,
         update_interval: DurationLike | None = None,
     ) -> WatermarkStrategy:
-        """Return this strategy with a bound on how far a source may be ahead of its group.
+        """Return this strategy with a limit on how far a source may be ahead of its group.
 
         A subtask of a source is not read while its watermark is more than
         ``max_allowed_watermark_drift`` ahead of the lowest watermark in the group; nor is a
@@ -179,7 +179,7 @@ class WatermarkStrategy:
         of a job whose strategies name the same ``watermark_group`` belong to the group.
 
         It works for the sources of ``from_source``; elsewhere a strategy with an alignment is
-        refused. Watermarks are compared after every epoch, so ``update_interval`` (by default one
+        rejected. Watermarks are compared after every epoch, so ``update_interval`` (by default one
         second) has no effect.
         """
         interval = (
@@ -189,7 +189,7 @@ class WatermarkStrategy:
         return replace(self, alignment=WatermarkAlignment(watermark_group, drift, interval))
 
     def create_generator(self, clock: Callable[[], int]) -> WatermarkGenerator:
-        """Return a generator for one subtask; the clock, in milliseconds, tells when it is idle."""
+        """Return a generator for one subtask; ``clock``, in milliseconds, is used for idleness."""
         generator = self.generator.create()
         if self.idle_timeout is None:
             return generator
@@ -208,14 +208,14 @@ def _callable(given: Any) -> Any:
     if callable(given):
         return given
     message = (
-        "for_generator takes a WatermarkGenerator class or a function that makes one; "
+        "for_generator takes a WatermarkGenerator class or a function that creates one; "
         f"got {type(given).__name__}: {given!r}"
     )
     raise TypeError(message)
 
 
 def _assigner(given: Any) -> Any:
-    # An object with the method will do: PyFlink does not ask for the base class either.
+    # Any object with this method is accepted: PyFlink does not require the base class either.
     if hasattr(given, "extract_timestamp"):
         return given
     if callable(given):

@@ -1,16 +1,16 @@
 """PyFlink's DataStream API.
 
-Environment: StreamExecutionEnvironment makes streams and runs the job; RuntimeExecutionMode is
-noted. Streams: DataStream, KeyedStream, WindowedStream, AllWindowedStream, ConnectedStreams,
+Environment: StreamExecutionEnvironment creates streams and runs the job; RuntimeExecutionMode is
+its mode. Streams: DataStream, KeyedStream, WindowedStream, AllWindowedStream, ConnectedStreams,
 BroadcastStream, BroadcastConnectedStream, JoinedStreams, CoGroupedStreams, AsyncDataStream for
 asynchronous functions, DataStreamSink, CloseableIterator. Functions: see
 ``holdfast.datastream.functions``. State: see ``holdfast.datastream.state``. Windows, assigners,
 triggers and evictors: see ``holdfast.datastream.window``. Time: TimerService sets timers,
-TimeDomain says which time one goes by; OutputTag names a side output. Checkpoints:
+TimeDomain is the time a timer is based on; OutputTag names a side output. Checkpoints:
 CheckpointConfig, with CheckpointingMode and ExternalizedCheckpointRetention (older:
-ExternalizedCheckpointCleanup), says when and how; FileSystemCheckpointStorage and
-JobManagerCheckpointStorage say where. HashMapStateBackend and EmbeddedRocksDBStateBackend (older:
-MemoryStateBackend, FsStateBackend, RocksDBStateBackend) say how state is kept.
+ExternalizedCheckpointCleanup), defines when and how; FileSystemCheckpointStorage and
+JobManagerCheckpointStorage where. HashMapStateBackend and EmbeddedRocksDBStateBackend (older:
+MemoryStateBackend, FsStateBackend, RocksDBStateBackend) define how state is stored.
 """
 
 from holdfast.datastream.async_data_stream import AsyncDataStream
@@ -67,7 +67,6 @@ from holdfast.datastream.functions import (
     TwoPhaseCommitSinkFunction,
     WindowFunction,
 )
-from holdfast.datastream.joined_streams import CoGroupedStreams, JoinedStreams
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state_backend import (
     EmbeddedRocksDBStateBackend,
@@ -78,6 +77,7 @@ from holdfast.datastream.state_backend import (
     StateBackend,
 )
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
+from holdfast.datastream.streams.joined_streams import CoGroupedStreams, JoinedStreams
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.timerservice import TimerService
 from holdfast.datastream.window import (

@@ -1,4 +1,4 @@
-"""Asynchronous functions on streams: many records wait for the outside world at once."""
+"""Asynchronous functions on streams: many records wait for external systems at the same time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common.time import DurationLike, to_millis
-from holdfast.datastream.async_functions import AsyncFunction, AsyncRetryStrategy
 from holdfast.datastream.async_retry_strategies import NO_RETRY_STRATEGY
-from holdfast.graph.nodes import FunctionOperation, Style
+from holdfast.datastream.functions.async_retries import AsyncRetryStrategy
+from holdfast.datastream.functions.asynchronous import AsyncFunction
+from holdfast.datastream.streams.function_checks import check_object
+from holdfast.errors import JobTypeError
+from holdfast.graph.operations import AsyncOperation
 
 if TYPE_CHECKING:
     from holdfast.datastream.data_stream import DataStream, KeyedStream
@@ -19,13 +22,13 @@ __all__ = ["AsyncDataStream", "AsyncSettings"]
 
 @dataclass(frozen=True)
 class AsyncSettings:
-    """How calls are made, for the runtime.
+    """The settings of asynchronous calls, for the runtime.
 
     Attributes:
-        timeout: in milliseconds, for all tries of a record together; 0: none.
-        capacity: how many records may wait for their results at once, in each subtask.
-        retry: whether and when to try again.
-        ordered: whether results come in the order of the records, or as they are there.
+        timeout: in milliseconds, for all attempts of a record together; 0 for no timeout.
+        capacity: how many records may wait for their results at the same time, in each subtask.
+        retry: whether and when a call is retried.
+        ordered: whether results are emitted in the order of the records, or as soon as available.
     """
 
     timeout: int
@@ -37,12 +40,12 @@ class AsyncSettings:
 class AsyncDataStream:
     """Applies an ``AsyncFunction`` to a stream.
 
-    All calls of an epoch have their results before the epoch ends. So there is never a call under
-    way when a checkpoint is taken, and no result is behind the watermark that follows its record;
-    but a call that takes long holds up its epoch, which the timeout is for.
+    All calls of an epoch complete before the epoch ends. So no call is in progress when a
+    checkpoint is taken, and no result is emitted after the watermark that follows its record. But
+    a slow call delays its epoch; use the timeout to limit this.
 
-    Each record is called once, unless the retry strategy says otherwise. A call that fails for good
-    fails the epoch, and with it the job, with the record named.
+    The function is called once per record, unless the retry strategy retries it. A call that fails
+    after all attempts fails the epoch, and with it the job; the error names the record.
     """
 
     @staticmethod
@@ -53,7 +56,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream:
-        """Results go on as soon as they are there, whatever the order of their records."""
+        """Emit results as soon as they are available, regardless of the order of their records."""
         settings = AsyncSettings(to_millis(timeout), capacity, NO_RETRY_STRATEGY, False)
         return _apply(data_stream, async_function, settings, output_type)
 
@@ -66,7 +69,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream:
-        """As ``unordered_wait``; a call may be tried again, within the timeout."""
+        """Do the same as ``unordered_wait``, with retries within the timeout."""
         settings = AsyncSettings(to_millis(timeout), capacity, async_retry_strategy, False)
         return _apply(data_stream, async_function, settings, output_type)
 
@@ -78,7 +81,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream:
-        """Results go on in the order of their records; they wait for those before them."""
+        """Emit results in the order of their records; a result waits for those before it."""
         settings = AsyncSettings(to_millis(timeout), capacity, NO_RETRY_STRATEGY, True)
         return _apply(data_stream, async_function, settings, output_type)
 
@@ -91,7 +94,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream:
-        """As ``ordered_wait``; a call may be tried again, within the timeout."""
+        """Do the same as ``ordered_wait``, with retries within the timeout."""
         settings = AsyncSettings(to_millis(timeout), capacity, async_retry_strategy, True)
         return _apply(data_stream, async_function, settings, output_type)
 
@@ -104,29 +107,27 @@ def _apply(
 ) -> DataStream:
     _check_function(function)
     _check_settings(settings)
-    operation = FunctionOperation(Style.ASYNC, function, settings=settings)
+    operation = AsyncOperation(function, settings=settings)
     return stream._new("async", "async wait operator", operation, stream._edges, output_type)
 
 
 def _check_function(function: Any) -> None:
-    if not isinstance(function, AsyncFunction):
-        msg = f"AsyncDataStream: expected an AsyncFunction; got {function!r}"
-        raise TypeError(msg)
+    check_object("AsyncDataStream", function, AsyncFunction, awaited=True)
     if not inspect.iscoroutinefunction(function.async_invoke):
-        msg = f"async_invoke of {type(function).__name__} must be declared as 'async def'"
-        raise TypeError(msg)
+        message = f"async_invoke of {type(function).__name__} must be declared as 'async def'"
+        raise JobTypeError(message)
 
 
 def _check_settings(settings: AsyncSettings) -> None:
     if not isinstance(settings.retry, AsyncRetryStrategy):
-        msg = f"AsyncDataStream: expected an AsyncRetryStrategy; got {settings.retry!r}"
-        raise TypeError(msg)
+        message = f"AsyncDataStream: expected an AsyncRetryStrategy; got {settings.retry!r}"
+        raise JobTypeError(message)
     if settings.capacity < 1:
-        msg = f"AsyncDataStream: the capacity must be at least 1; got {settings.capacity}"
-        raise ValueError(msg)
+        message = f"AsyncDataStream: the capacity must be at least 1; got {settings.capacity}"
+        raise ValueError(message)
     if settings.timeout < 0:
-        msg = f"AsyncDataStream: the timeout must not be negative; got {settings.timeout} ms"
-        raise ValueError(msg)
+        message = f"AsyncDataStream: the timeout must not be negative; got {settings.timeout} ms"
+        raise ValueError(message)
     if settings.retry is not NO_RETRY_STRATEGY and not settings.timeout:
-        msg = "AsyncDataStream: calls that are tried again need a timeout; got 0"
-        raise ValueError(msg)
+        message = "AsyncDataStream: a retry strategy requires a timeout; got 0"
+        raise ValueError(message)

@@ -1,4 +1,4 @@
-"""Ready-made conditions for trying an asynchronous call again."""
+"""Predefined conditions for retrying an asynchronous call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def empty_result_predicate(result: list[Any] | None) -> bool:
 
 
 def has_exception_predicate(error: BaseException | None) -> bool:
-    """Return whether there was an exception, of whatever kind."""
+    """Return whether there was an exception of any kind."""
     return error is not None
 
 

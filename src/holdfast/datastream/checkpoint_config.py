@@ -1,4 +1,4 @@
-"""Settings of a job's checkpoints: `CheckpointConfig`, a set of doors into a `Configuration`."""
+"""Settings of a job's checkpoints: `CheckpointConfig`, a view of a `Configuration`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import os
 from datetime import timedelta
 from typing import Any, ClassVar, Final, TypeAlias
 
-from holdfast.common import ConfigOptions, Configuration, Duration
-from holdfast.common._settings import (
-    CHECKPOINT_INTERVAL,
-    Setting,
-    choice,
-    is_checkpointing_enabled,
-)
+from holdfast.common import Configuration, Duration
+from holdfast.common.options.checkpoints import CHECKPOINT_INTERVAL, is_checkpointing_enabled
+from holdfast.common.options.setting import Setting, choice, count, duration, flag
 from holdfast.common.time import DurationLike, format_duration, to_millis, to_timedelta
 from holdfast.datastream.checkpoint_storage import (
     DIRECTORY,
@@ -35,20 +31,6 @@ _SHORTEST: Final = timedelta(milliseconds=10)
 _ANY_FAILURES: Final = 2**31 - 1
 
 
-def _length(
-    key: str, default: timedelta, least: timedelta = timedelta(), older: tuple[str, ...] = ()
-) -> Setting[timedelta]:
-    return Setting(ConfigOptions.key(key).duration_type().default_value(default), older, least)
-
-
-def _count(key: str, default: int, least: int, older: tuple[str, ...] = ()) -> Setting[int]:
-    return Setting(ConfigOptions.key(key).int_type().default_value(default), older, least)
-
-
-def _switch(key: str, older: tuple[str, ...] = ()) -> Setting[bool]:
-    return Setting(ConfigOptions.key(key).boolean_type().default_value(False), older)
-
-
 _MODE: Final = choice(
     "execution.checkpointing.mode", CheckpointingMode, CheckpointingMode.EXACTLY_ONCE
 )
@@ -57,18 +39,18 @@ _RETENTION: Final = choice(
     ExternalizedCheckpointRetention,
     ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS,
 )
-_TIMEOUT: Final = _length("execution.checkpointing.timeout", timedelta(minutes=10), _SHORTEST)
-_MIN_PAUSE: Final = _length("execution.checkpointing.min-pause", timedelta())
-_CONCURRENT: Final = _count("execution.checkpointing.max-concurrent-checkpoints", 1, 1)
-_FAILURES: Final = _count("execution.checkpointing.tolerable-failed-checkpoints", 0, 0)
-_RETAINED: Final = _count(
+_TIMEOUT: Final = duration("execution.checkpointing.timeout", timedelta(minutes=10), _SHORTEST)
+_MIN_PAUSE: Final = duration("execution.checkpointing.min-pause", timedelta())
+_CONCURRENT: Final = count("execution.checkpointing.max-concurrent-checkpoints", 1, 1)
+_FAILURES: Final = count("execution.checkpointing.tolerable-failed-checkpoints", 0, 0)
+_RETAINED: Final = count(
     "execution.checkpointing.num-retained", 1, 1, ("state.checkpoints.num-retained",)
 )
-_UNALIGNED: Final = _switch(
-    "execution.checkpointing.unaligned.enabled", ("execution.checkpointing.unaligned",)
+_UNALIGNED: Final = flag(
+    "execution.checkpointing.unaligned.enabled", older=("execution.checkpointing.unaligned",)
 )
-_FORCED: Final = _switch("execution.checkpointing.unaligned.forced")
-_ALIGNMENT: Final = _length(
+_FORCED: Final = flag("execution.checkpointing.unaligned.forced")
+_ALIGNMENT: Final = duration(
     "execution.checkpointing.aligned-checkpoint-timeout",
     timedelta(),
     older=("execution.checkpointing.alignment-timeout",),
@@ -96,7 +78,7 @@ class CheckpointConfig:
     def set_checkpoint_interval(self, checkpoint_interval: DurationLike) -> CheckpointConfig:
         """Set the time between the starts of two checkpoints: at least 10 ms.
 
-        A checkpoint is taken at the end of an epoch, so they are never closer than epochs are.
+        On the epochs engine, checkpoints are never more frequent than epochs.
         """
         interval = to_timedelta(checkpoint_interval)
         if interval < _SHORTEST:
@@ -121,43 +103,43 @@ class CheckpointConfig:
         return self._put(_MIN_PAUSE, min_pause_between_checkpoints)
 
     def get_min_pause_between_checkpoints(self) -> int:
-        """Return the time from the end of a checkpoint to the start of the next; 0 unless set."""
+        """Return the time from the end of a checkpoint to the start of the next; by default 0."""
         return to_millis(_MIN_PAUSE.get(self._configuration))
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        """Set how many checkpoints may be under way at once."""
+        """Set how many checkpoints may be in progress at once."""
         return self._put(_CONCURRENT, max_concurrent_checkpoints)
 
     def get_max_concurrent_checkpoints(self) -> int:
-        """Return how many checkpoints may be under way at once; 1 unless set."""
+        """Return how many checkpoints may be in progress at once; the default is 1."""
         return _CONCURRENT.get(self._configuration)
 
     # How
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
-        """Set what a checkpoint promises."""
+        """Set the guarantee of checkpoints."""
         return self._put(_MODE, checkpointing_mode)
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """Return what a checkpoint promises; `CheckpointingMode.EXACTLY_ONCE` unless set."""
+        """Return the guarantee of checkpoints; the default is `CheckpointingMode.EXACTLY_ONCE`."""
         return _MODE.get(self._configuration)
 
     def set_checkpointing_consistency_mode(
         self, checkpointing_mode: CheckpointingMode
     ) -> CheckpointConfig:
-        """Set what a checkpoint promises; Flink's newer name."""
+        """Set the guarantee of checkpoints; Flink's newer name."""
         return self.set_checkpointing_mode(checkpointing_mode)
 
     def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
-        """Return what a checkpoint promises; Flink's newer name."""
+        """Return the guarantee of checkpoints; Flink's newer name."""
         return self.get_checkpointing_mode()
 
     def set_checkpoint_timeout(self, checkpoint_timeout: DurationLike) -> CheckpointConfig:
-        """Set after what time a checkpoint is given up: at least 10 ms."""
+        """Set the timeout of a checkpoint: at least 10 ms."""
         return self._put(_TIMEOUT, checkpoint_timeout)
 
     def get_checkpoint_timeout(self) -> int:
-        """Return after what time a checkpoint is given up; 600 000 unless set."""
+        """Return the timeout of a checkpoint; the default is 600 000."""
         return to_millis(_TIMEOUT.get(self._configuration))
 
     def set_tolerable_checkpoint_failure_number(
@@ -185,7 +167,7 @@ class CheckpointConfig:
     def set_checkpoint_storage(
         self, storage: CheckpointStorage | str | os.PathLike[str]
     ) -> CheckpointConfig:
-        """Set where checkpoints are kept: a storage, or a directory."""
+        """Set where checkpoints are stored: a storage, or a directory."""
         if isinstance(storage, str | os.PathLike):
             storage = FileSystemCheckpointStorage(path_of(storage))
         put_storage(self._configuration, storage)
@@ -194,11 +176,11 @@ class CheckpointConfig:
     def set_checkpoint_storage_dir(
         self, checkpoint_path: str | os.PathLike[str]
     ) -> CheckpointConfig:
-        """Keep checkpoints in a directory that the driver and all executors see."""
+        """Store checkpoints in a directory that the driver and all executors can access."""
         return self.set_checkpoint_storage(checkpoint_path)
 
     def get_checkpoint_storage(self) -> CheckpointStorage | None:
-        """Return where checkpoints are kept, or None if that is not set."""
+        """Return the checkpoint storage, or None if it is not set."""
         return storage_of(self._configuration)
 
     def get_checkpoint_directory(self) -> str | None:
@@ -207,25 +189,25 @@ class CheckpointConfig:
         return DIRECTORY.find(self._configuration)
 
     def get_savepoint_directory(self) -> str | None:
-        """Return where savepoints go that are taken without naming a directory."""
+        """Return the default directory of savepoints."""
         return SAVEPOINT_DIRECTORY.find(self._configuration)
 
     def set_max_retained_checkpoints(self, max_retained_checkpoints: int) -> CheckpointConfig:
-        """Set how many completed checkpoints are kept; the oldest go first."""
+        """Set how many completed checkpoints are kept; the oldest are deleted first."""
         return self._put(_RETAINED, max_retained_checkpoints)
 
     def get_max_retained_checkpoints(self) -> int:
-        """Return how many completed checkpoints are kept; 1 unless set."""
+        """Return how many completed checkpoints are kept; the default is 1."""
         return _RETAINED.get(self._configuration)
 
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """Set what becomes of checkpoints when the job is cancelled."""
+        """Set whether checkpoints are kept or deleted when the job is cancelled."""
         return self._put(_RETENTION, retention_mode)
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
-        """Return what becomes of checkpoints when the job is cancelled."""
+        """Return whether checkpoints are kept or deleted when the job is cancelled."""
         return _RETENTION.get(self._configuration)
 
     def is_externalized_checkpoints_enabled(self) -> bool:
@@ -236,58 +218,57 @@ class CheckpointConfig:
     def enable_externalized_checkpoints(
         self, cleanup_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """Set what becomes of checkpoints when the job is cancelled; older."""
+        """Set whether checkpoints are kept when the job is cancelled; older."""
         return self.set_externalized_checkpoint_retention(cleanup_mode)
 
     def set_externalized_checkpoint_cleanup(
         self, cleanup_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """Set what becomes of checkpoints when the job is cancelled; older."""
+        """Set whether checkpoints are kept when the job is cancelled; older."""
         return self.set_externalized_checkpoint_retention(cleanup_mode)
 
     def get_externalized_checkpoint_cleanup(self) -> ExternalizedCheckpointRetention:
-        """Return what becomes of checkpoints when the job is cancelled; older."""
+        """Return whether checkpoints are kept when the job is cancelled; older."""
         return self.get_externalized_checkpoint_retention()
 
-    # Alignment: noted, without effect. A barrier is the end of an epoch, and by then no record
-    # is on its way: there is nothing to align, and nothing to overtake.
+    # Unaligned checkpoints: settings are accepted, without effect on both engines.
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """Noted, without effect: a barrier is the end of an epoch, so nothing is aligned."""
+        """Accept the setting, without effect: checkpoints are never unaligned."""
         return self._put(_UNALIGNED, enabled)
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
-        """Noted, without effect: see `enable_unaligned_checkpoints`."""
+        """Accept the setting, without effect: see `enable_unaligned_checkpoints`."""
         return self.enable_unaligned_checkpoints(False)
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Return what was noted."""
+        """Return the setting."""
         return _UNALIGNED.get(self._configuration)
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: DurationLike) -> CheckpointConfig:
-        """Noted, without effect: see `enable_unaligned_checkpoints`."""
+        """Accept the setting, without effect: see `enable_unaligned_checkpoints`."""
         return self._put(_ALIGNMENT, alignment_timeout)
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
-        """Return what was noted."""
+        """Return the setting."""
         return Duration.of_millis(to_millis(_ALIGNMENT.get(self._configuration)))
 
     def set_alignment_timeout(self, alignment_timeout: DurationLike) -> CheckpointConfig:
-        """Noted, without effect; the older name of `set_aligned_checkpoint_timeout`."""
+        """Accept the setting, without effect; older: `set_aligned_checkpoint_timeout`."""
         return self.set_aligned_checkpoint_timeout(alignment_timeout)
 
     def get_alignment_timeout(self) -> Duration:
-        """Return what was noted; the older name of `get_aligned_checkpoint_timeout`."""
+        """Return the setting; the older name of `get_aligned_checkpoint_timeout`."""
         return self.get_aligned_checkpoint_timeout()
 
     def set_force_unaligned_checkpoints(
         self, force_unaligned_checkpoints: bool = True
     ) -> CheckpointConfig:
-        """Noted, without effect: see `enable_unaligned_checkpoints`."""
+        """Accept the setting, without effect: see `enable_unaligned_checkpoints`."""
         return self._put(_FORCED, force_unaligned_checkpoints)
 
     def is_force_unaligned_checkpoints(self) -> bool:
-        """Return what was noted."""
+        """Return the setting."""
         return _FORCED.get(self._configuration)
 
     def _put(self, setting: Setting[Any], value: object) -> CheckpointConfig:

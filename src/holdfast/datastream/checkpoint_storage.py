@@ -1,7 +1,7 @@
-"""Where checkpoints are kept: settings only, entries of a configuration in the end.
+"""The storage of checkpoints: settings only, stored in a configuration.
 
-Holdfast writes every checkpoint as files. Without a directory they lie in the directory of the
-running job and go with it: they serve its restarts, not a new start of the program.
+Holdfast writes every checkpoint as files. Without a directory they are in the directory of the
+running job and are deleted with it: its restarts can use them, a new start of the program cannot.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import os
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from holdfast.common import ConfigOptions, Configuration
-from holdfast.common._settings import Setting
+from holdfast.common import Configuration
+from holdfast.common.options.setting import count, memory, text
+from holdfast.errors import ConfigurationError
 
 __all__ = ["CheckpointStorage", "FileSystemCheckpointStorage", "JobManagerCheckpointStorage"]
 
@@ -21,41 +22,36 @@ _FILE_SYSTEM: Final = "filesystem"
 _DEFAULT_THRESHOLD: Final = 20 * 1024
 _DEFAULT_BUFFER: Final = 4 * 1024
 
-DIRECTORY: Final = Setting(
-    ConfigOptions.key("execution.checkpointing.dir").string_type().no_default_value(),
+DIRECTORY: Final = text(
+    "execution.checkpointing.dir",
     older=("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
 )
-SAVEPOINT_DIRECTORY: Final = Setting(
-    ConfigOptions.key("execution.checkpointing.savepoint-dir").string_type().no_default_value(),
+SAVEPOINT_DIRECTORY: Final = text(
+    "execution.checkpointing.savepoint-dir",
     older=("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
 )
-_STORAGE: Final = Setting(
-    ConfigOptions.key("execution.checkpointing.storage").string_type().no_default_value(),
-    older=("state.checkpoint-storage",),
-)
-_THRESHOLD: Final = Setting(
-    ConfigOptions.key("execution.checkpointing.data-inline-threshold")
-    .memory_type()
-    .default_value(_DEFAULT_THRESHOLD),
+_STORAGE: Final = text("execution.checkpointing.storage", older=("state.checkpoint-storage",))
+_THRESHOLD: Final = memory(
+    "execution.checkpointing.data-inline-threshold",
+    _DEFAULT_THRESHOLD,
+    least=0,
     older=("state.storage.fs.memory-threshold", "state.backend.fs.memory-threshold"),
-    least=0,
 )
-_BUFFER: Final = Setting(
-    ConfigOptions.key("execution.checkpointing.write-buffer-size")
-    .int_type()
-    .default_value(_DEFAULT_BUFFER),
-    older=("state.storage.fs.write-buffer-size", "state.backend.fs.write-buffer-size"),
+_BUFFER: Final = count(
+    "execution.checkpointing.write-buffer-size",
+    _DEFAULT_BUFFER,
     least=0,
+    older=("state.storage.fs.write-buffer-size", "state.backend.fs.write-buffer-size"),
 )
 
 
 class CheckpointStorage:
-    """Where checkpoints are kept."""
+    """Base of the storages of checkpoints."""
 
 
 @dataclass(frozen=True)
 class JobManagerCheckpointStorage(CheckpointStorage):
-    """Checkpoints that end with the job, for tests and first steps.
+    """A storage whose checkpoints are deleted with the job, for tests and first steps.
 
     In Flink they are in the memory of the job manager; here they are files in the directory of
     the running job, or in ``checkpoint_path``, so that no state is too large and
@@ -69,7 +65,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
     savepoint_path: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check what is given."""
+        """Check the arguments."""
         _paths(self, "checkpoint_path", "savepoint_path")
         if self.max_state_size is None:
             object.__setattr__(self, "max_state_size", self.DEFAULT_MAX_STATE_SIZE)
@@ -92,10 +88,10 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 
 @dataclass(frozen=True)
 class FileSystemCheckpointStorage(CheckpointStorage):
-    """Checkpoints in a directory that the driver and all executors see.
+    """Checkpoints in a directory that the driver and all executors can access.
 
-    A path without a scheme is a local one. ``file_state_size_threshold`` and
-    ``write_buffer_size`` are noted and have no effect: a subtask writes one file per checkpoint.
+    A path without a scheme is a local one. ``file_state_size_threshold`` and ``write_buffer_size``
+    have no effect: a subtask writes one file per checkpoint.
     """
 
     MAX_FILE_STATE_THRESHOLD: ClassVar[int] = 1024 * 1024
@@ -106,14 +102,14 @@ class FileSystemCheckpointStorage(CheckpointStorage):
     savepoint_path: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check what is given."""
+        """Check the arguments."""
         object.__setattr__(self, "checkpoint_path", path_of(self.checkpoint_path))
         _paths(self, "savepoint_path")
         if self.file_state_size_threshold is None:
             object.__setattr__(self, "file_state_size_threshold", -1)
         elif not -1 <= self.file_state_size_threshold <= self.MAX_FILE_STATE_THRESHOLD:
             message = (
-                f"file_state_size_threshold must lie in [0, {self.MAX_FILE_STATE_THRESHOLD}], "
+                f"file_state_size_threshold must be in [0, {self.MAX_FILE_STATE_THRESHOLD}], "
                 f"or be -1 for the default; got {self.file_state_size_threshold}"
             )
             raise ValueError(message)
@@ -125,7 +121,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
             raise ValueError(message)
 
     def get_checkpoint_path(self) -> str:
-        """Return the directory, in which every job has one of its own."""
+        """Return the directory; every job has a subdirectory in it."""
         return self.checkpoint_path
 
     def get_savepoint_path(self) -> str | None:
@@ -133,7 +129,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         return self.savepoint_path
 
     def get_min_file_size_threshold(self) -> int:
-        """Return below what size Flink would keep state in the metadata file, in bytes."""
+        """Return the size in bytes below which Flink would store state in the metadata file."""
         given = self.file_state_size_threshold
         return _DEFAULT_THRESHOLD if given is None or given < 0 else given
 
@@ -143,7 +139,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
 
 def put_storage(configuration: Configuration, storage: CheckpointStorage) -> None:
-    """Write a storage into a configuration; a path that it has not stays as it is."""
+    """Write a storage into a configuration; a path that the storage lacks is left unchanged."""
     if isinstance(storage, FileSystemCheckpointStorage):
         _STORAGE.put(configuration, _FILE_SYSTEM)
         for setting, given in (
@@ -167,7 +163,7 @@ def put_storage(configuration: Configuration, storage: CheckpointStorage) -> Non
 
 
 def storage_of(configuration: Configuration) -> CheckpointStorage | None:
-    """Return the storage that a configuration names; a directory alone is one on a file system."""
+    """Return the storage of a configuration; a directory alone means a file system storage."""
     directory = DIRECTORY.find(configuration)
     savepoints = SAVEPOINT_DIRECTORY.find(configuration)
     name = _STORAGE.find(configuration) or (_FILE_SYSTEM if directory else None)
@@ -181,13 +177,13 @@ def storage_of(configuration: Configuration) -> CheckpointStorage | None:
             f"execution.checkpointing.storage: there is no checkpoint storage {name!r}; "
             "use filesystem or jobmanager"
         )
-        raise ValueError(message)
+        raise ConfigurationError(message)
     if directory is None:
         message = (
             "execution.checkpointing.storage is filesystem, which needs a directory; "
             "set execution.checkpointing.dir"
         )
-        raise ValueError(message)
+        raise ConfigurationError(message)
     threshold, buffer = _THRESHOLD.find(configuration), _BUFFER.find(configuration)
     return FileSystemCheckpointStorage(
         directory, threshold, -1 if buffer is None else buffer, savepoint_path=savepoints
@@ -196,11 +192,11 @@ def storage_of(configuration: Configuration) -> CheckpointStorage | None:
 
 def path_of(path: object) -> str:
     """Return a path or a URI as text; it must not be empty."""
-    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(text, str) or not text.strip():
+    address = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(address, str) or not address.strip():
         message = f"a directory must be a path or a URI; got {path!r}"
         raise ValueError(message)
-    return text
+    return address
 
 
 def _paths(storage: CheckpointStorage, *names: str) -> None:

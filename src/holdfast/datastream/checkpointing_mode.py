@@ -1,4 +1,4 @@
-"""What a checkpoint promises."""
+"""The guarantees of checkpoints."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class CheckpointingMode(Enum):
     """How often a record may be reflected in state after a recovery."""
 
     EXACTLY_ONCE = 0
-    """After a recovery every record is in the state once."""
+    """After a recovery every record is reflected in the state exactly once."""
 
     AT_LEAST_ONCE = 1
-    """After a recovery a record may be in the state more than once; none is missing.
+    """After a recovery a record may be reflected in the state more than once; none is missing.
 
-    Accepted, and more is kept: a barrier is the end of an epoch in both modes, so there is nothing
-    to be won by promising less.
+    Holdfast accepts this mode but guarantees exactly once: a barrier is the end of an epoch in both
+    modes, so a weaker guarantee would gain nothing.
     """

@@ -1,4 +1,4 @@
-"""What can be done with streams beside their own methods."""
+"""Functions on streams that are not methods of them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["DataStreamUtils"]
 
 
 class DataStreamUtils:
-    """Flink's, as far as Java has it and PyFlink has not."""
+    """Flink's utility class of the Java API, which PyFlink does not have."""
 
     @staticmethod
     def reinterpret_as_keyed_stream(
         stream: DataStream, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None
     ) -> KeyedStream:
-        """A stream whose records are where their keys belong already, without another shuffle.
+        """Return a keyed stream without a shuffle: records are in the subtask of their key.
 
-        For what comes out of a keyed function and still has the key that went in: two keyed
-        functions, one after the other, then run in one chain. Where the two have another
-        parallelism, or max parallelism, records are shuffled as with `key_by`. A record whose key
+        Use it for the output of a keyed function whose records still have the same key: two keyed
+        functions, one after the other, then run in one chain. If the two differ in their
+        parallelism or max parallelism, records are shuffled as with `key_by`. A record whose key
         belongs to another subtask is an error when the state is written, if its function has
         state.
 

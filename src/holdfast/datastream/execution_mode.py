@@ -1,20 +1,19 @@
-"""How a job is run."""
+"""The execution modes of a job."""
 
 from __future__ import annotations
 
 from enum import Enum
 
 from holdfast.common.configuration import Configuration
+from holdfast.common.options.setting import text
 
 __all__ = ["RUNTIME_MODE", "RuntimeExecutionMode", "is_batch"]
 
-RUNTIME_MODE = "execution.runtime-mode"
-
 
 class RuntimeExecutionMode(Enum):
-    """Flink's modes. Holdfast runs every job as a stream; a bounded one ends by itself.
+    """Flink's execution modes. Holdfast runs every job as a stream; a bounded one ends by itself.
 
-    In batch mode the rolling reductions of a keyed stream give their last value only.
+    In batch mode the rolling reductions of a keyed stream emit their last value only.
     """
 
     STREAMING = "STREAMING"
@@ -22,7 +21,9 @@ class RuntimeExecutionMode(Enum):
     AUTOMATIC = "AUTOMATIC"
 
 
+RUNTIME_MODE = text("execution.runtime-mode", RuntimeExecutionMode.STREAMING.value)
+
+
 def is_batch(configuration: Configuration) -> bool:
-    """Return whether the batch mode was asked for."""
-    mode = configuration.get_string(RUNTIME_MODE, RuntimeExecutionMode.STREAMING.value)
-    return mode.upper() == RuntimeExecutionMode.BATCH.value
+    """Return whether batch mode is set."""
+    return RUNTIME_MODE.get(configuration).upper() == RuntimeExecutionMode.BATCH.value

@@ -1,4 +1,4 @@
-"""What becomes of a job's checkpoints when it is cancelled."""
+"""The retention of checkpoints when a job is cancelled."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["ExternalizedCheckpointRetention"]
 
 
 class ExternalizedCheckpointRetention(Enum):
-    """Whether checkpoints outlive a job that is cancelled; those of a failed job always do."""
+    """Whether checkpoints of a cancelled job are kept; those of a failed job always are."""
 
     DELETE_ON_CANCELLATION = 0
     """They are deleted with the job."""
 
     RETAIN_ON_CANCELLATION = 1
-    """They are kept, and it is up to the user to delete them."""
+    """They are kept, and the user has to delete them."""
 
     NO_EXTERNALIZED_CHECKPOINTS = 2
-    """Flink's default; a cancelled job's checkpoints are deleted, as with the first."""
+    """Flink's default; a cancelled job's checkpoints are deleted."""

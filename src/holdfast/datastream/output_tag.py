@@ -1,4 +1,4 @@
-"""The name of a side output."""
+"""The tag of a side output."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["OutputTag"]
 
 
 class OutputTag:
-    """Names a side output of an operator, and says of what type it is.
+    """The id and the type of a side output of an operator.
 
-    A process function sends a record there with ``yield tag, record``; the stream of them is
-    ``get_side_output(tag)``. Tags of one id are equal, wherever they were made.
+    A process function emits a record there with ``yield tag, record``. The stream of them is
+    ``get_side_output(tag)``. Tags with the same id are equal, wherever they were created.
     """
 
     def __init__(
         self, tag_id: str, type_info: TypeInformation | type | list[Any] | None = None
     ) -> None:
-        """Take an id that is unique within the operator, and the type of the records.
+        """Create a tag with an id that is unique within the operator, and the type of the records.
 
-        A list of types is a row of them; without a type, records are pickled.
+        A list of types means a row of these types; without a type, records are pickled.
         """
         if not tag_id or type(tag_id) is not str:
-            message = f"a side output needs an id, a str that is not empty; got {tag_id!r}"
+            message = f"the id of a side output must be a non-empty str; got {tag_id!r}"
             raise ValueError(message)
         self.tag_id = tag_id
         self.type_info = _type_info(type_info)

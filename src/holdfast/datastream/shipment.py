@@ -1,4 +1,4 @@
-"""What a program asks to be sent to the workers besides its functions."""
+"""Files and packages that a program sends to the workers besides its functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Shipment:
     Attributes:
         python_files: modules, packages or zip files to import from.
         archives: archives and the directory that each is unpacked to.
-        cached_files: files by the name that they have on the workers.
+        cached_files: files by their name on the workers.
         requirements: a requirements file, and a directory of packages to install from, if any.
         python_executable: the workers' interpreter; None for the driver's.
     """

@@ -1,7 +1,7 @@
-"""How the state of a running job is kept: settings only, entries of a configuration in the end.
+"""The state backends of a job: settings only, stored in a configuration.
 
-`HashMapStateBackend` and `EmbeddedRocksDBStateBackend`, and Flink's three older classes, each of
-which is one of those two together with a checkpoint storage.
+`HashMapStateBackend`, `EmbeddedRocksDBStateBackend`, and Flink's three older classes, each of which
+is one of the two with a checkpoint storage.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import warnings
 from typing import Final
 
-from holdfast.common import ConfigOptions, Configuration
-from holdfast.common._settings import Setting
-from holdfast.common.recovery_options import restores_from_local
+from holdfast.common import Configuration
+from holdfast.common.options.recovery import FROM_LOCAL
+from holdfast.common.options.setting import count, flag, memory, text
 from holdfast.datastream.checkpoint_storage import (
     CheckpointStorage,
     FileSystemCheckpointStorage,
@@ -19,6 +19,7 @@ from holdfast.datastream.checkpoint_storage import (
     path_of,
     put_storage,
 )
+from holdfast.errors import ConfigurationError
 from holdfast.state.settings import DEFAULT_MEMORY, StateSettings
 
 __all__ = [
@@ -34,48 +35,31 @@ __all__ = [
 
 _HASH_MAP: Final = "hashmap"
 _ROCKS_DB: Final = "rocksdb"
-#: names of `state.backend` before storage was a setting of its own
+#: names of `state.backend` from before the storage had a setting of its own
 _OLDER_KINDS: Final = {"jobmanager": _HASH_MAP, "filesystem": _HASH_MAP}
 _DEFAULT_THREADS: Final = 4
-#: with less RocksDB would write a table every few thousand rows
+#: with less memory RocksDB would write a table every few thousand rows
 _LEAST_MEMORY: Final = 16 << 20
 
-_TYPE: Final = Setting(
-    ConfigOptions.key("state.backend.type").string_type().default_value(_HASH_MAP),
-    older=("state.backend",),
+_TYPE: Final = text("state.backend.type", _HASH_MAP, older=("state.backend",))
+_INCREMENTAL: Final = flag(
+    "execution.checkpointing.incremental", older=("state.backend.incremental",)
 )
-_INCREMENTAL: Final = Setting(
-    ConfigOptions.key("execution.checkpointing.incremental").boolean_type().default_value(False),
-    older=("state.backend.incremental",),
+_DB_PATHS: Final = text("state.backend.rocksdb.localdir")
+_THREADS: Final = count(
+    "state.backend.rocksdb.checkpoint.transfer.thread.num", _DEFAULT_THREADS, least=1
 )
-_DB_PATHS: Final = Setting(
-    ConfigOptions.key("state.backend.rocksdb.localdir").string_type().no_default_value()
+_MEMORY: Final = memory(
+    "state.backend.rocksdb.memory.fixed-per-slot", DEFAULT_MEMORY, least=_LEAST_MEMORY
 )
-_THREADS: Final = Setting(
-    ConfigOptions.key("state.backend.rocksdb.checkpoint.transfer.thread.num")
-    .int_type()
-    .default_value(_DEFAULT_THREADS),
-    least=1,
-)
-_MEMORY: Final = Setting(
-    ConfigOptions.key("state.backend.rocksdb.memory.fixed-per-slot")
-    .memory_type()
-    .default_value(DEFAULT_MEMORY),
-    least=_LEAST_MEMORY,
-)
-_CHECK_MUTATIONS: Final = Setting(
-    ConfigOptions.key("holdfast.state.check-mutations").boolean_type().default_value(False)
-)
-CHANGELOG: Final = Setting(
-    ConfigOptions.key("state.changelog.enabled").boolean_type().no_default_value(),
-    older=("state.backend.changelog.enabled",),
-)
+_CHECK_MUTATIONS: Final = flag("holdfast.state.check-mutations")
+CHANGELOG: Final = flag("state.changelog.enabled", None, older=("state.backend.changelog.enabled",))
 
 
 class StateBackend:
-    """How the state of a running job is kept."""
+    """Base of the state backends."""
 
-    #: what an older backend brings along besides itself
+    #: the checkpoint storage that an older backend also sets
     checkpoint_storage: CheckpointStorage | None = None
 
     def __repr__(self) -> str:
@@ -87,14 +71,14 @@ class HashMapStateBackend(StateBackend):
 
 
 class EmbeddedRocksDBStateBackend(StateBackend):
-    """State in a RocksDB on the disks of the workers, for more than memory holds.
+    """State in RocksDB on the disks of the workers, for state that does not fit in memory.
 
-    ``set_state_backend`` takes its settings over; what is not set is as configured, and what is
-    changed later has no effect. Its checkpoints are always incremental.
+    ``set_state_backend`` copies its settings; later changes have no effect. Settings that are not
+    set keep their configured values. Its checkpoints are always incremental.
     """
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
-        """Copy only new table files at a checkpoint, or all; unset is as configured."""
+        """Set whether a checkpoint copies only new table files; None keeps the configured value."""
         if enable_incremental_checkpointing not in (None, True, False):
             message = (
                 "enable_incremental_checkpointing must be True, False or None; "
@@ -106,7 +90,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._threads: int | None = None
 
     def set_db_storage_paths(self, *paths: str) -> None:
-        """Set the local directories of the database; none is the temporary directory."""
+        """Set the local directories of the database; without any, the user's own directory."""
         self._paths = tuple(path_of(path) for path in paths)
 
     def get_db_storage_paths(self) -> list[str]:
@@ -114,7 +98,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return list(self._paths)
 
     def is_incremental_checkpoints_enabled(self) -> bool:
-        """Return whether a checkpoint copies only what is new."""
+        """Return whether a checkpoint copies only new files."""
         return bool(self._incremental)
 
     def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
@@ -150,7 +134,7 @@ class MemoryStateBackend(HashMapStateBackend):
         max_state_size: int | None = None,
         using_asynchronous_snapshots: bool | None = None,
     ) -> None:
-        """Take what Flink's class took; the last two have no effect."""
+        """Accept the arguments of Flink's class; the last two have no effect."""
         _warn_older("MemoryStateBackend", "HashMapStateBackend", "JobManagerCheckpointStorage")
         self.checkpoint_storage = JobManagerCheckpointStorage(
             checkpoint_path, max_state_size, savepoint_path=savepoint_path
@@ -168,7 +152,7 @@ class FsStateBackend(HashMapStateBackend):
         write_buffer_size: int | None = None,
         using_asynchronous_snapshots: bool | None = None,
     ) -> None:
-        """Take what Flink's class took; the last three have no effect."""
+        """Accept the arguments of Flink's class; the last three have no effect."""
         _warn_older("FsStateBackend", "HashMapStateBackend", "FileSystemCheckpointStorage")
         self.checkpoint_storage = FileSystemCheckpointStorage(
             checkpoint_directory_uri,
@@ -187,7 +171,7 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
         enable_incremental_checkpointing: bool | None = None,
         checkpoint_stream_backend: StateBackend | None = None,
     ) -> None:
-        """Take the directory of checkpoints, or a backend that has one."""
+        """Set the directory of checkpoints, or a backend that has one."""
         super().__init__(enable_incremental_checkpointing)
         if (checkpoint_data_uri is None) == (checkpoint_stream_backend is None):
             message = (
@@ -204,24 +188,24 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
 
 
 def backend_kind(configuration: Configuration) -> str:
-    """Return which backend a job uses: ``"hashmap"``, which is the default, or ``"rocksdb"``."""
+    """Return the backend of a job: ``"hashmap"``, which is the default, or ``"rocksdb"``."""
     name = _TYPE.get(configuration)
     word = name.strip().lower()
     kind = _OLDER_KINDS.get(word, word)
     if kind not in (_HASH_MAP, _ROCKS_DB):
         message = f"state.backend.type: there is no state backend {name!r}; use hashmap or rocksdb"
-        raise ValueError(message)
+        raise ConfigurationError(message)
     return kind
 
 
 def state_settings(configuration: Configuration, check_mutations: bool = False) -> StateSettings:
-    """Return how the workers of a job keep its state.
+    """Return the state settings of a job's workers.
 
-    ``check_mutations``: whether changes in place are looked for if the configuration does not say.
+    ``check_mutations``: whether to check for in-place changes if the configuration does not set it.
     """
     told = _CHECK_MUTATIONS.find(configuration)
     checks = check_mutations if told is None else told
-    from_local = restores_from_local(configuration)
+    from_local = FROM_LOCAL.get(configuration)
     if backend_kind(configuration) != _ROCKS_DB:
         return StateSettings(check_mutations=checks, from_local=from_local)
     backend = backend_of(configuration)

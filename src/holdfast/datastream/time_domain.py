@@ -1,4 +1,4 @@
-"""Which time a timer goes by."""
+"""The time that a timer is based on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["TimeDomain"]
 
 
 class TimeDomain(Enum):
-    """Whether a timer waits for the watermark or for the clock."""
+    """Whether a timer is based on event time (the watermark) or on processing time (the clock)."""
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1

@@ -1,4 +1,4 @@
-"""Time, and timers."""
+"""Access to the time and to timers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["TimerService"]
 
 
 class TimerService(ABC):
-    """Asks for the time, and sets timers that belong to the current key.
+    """Returns the time, and sets timers that belong to the current key.
 
     Equal timers of a key (same time, same domain) are one: they fire once. Timers are part of every
     checkpoint. Only functions on a keyed stream can set them.
@@ -24,11 +24,11 @@ class TimerService(ABC):
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Have ``on_timer`` called for this key when the clock gets there."""
+        """Call ``on_timer`` for this key when the processing time reaches the timestamp."""
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Have ``on_timer`` called for this key when the watermark gets there."""
+        """Call ``on_timer`` for this key when the watermark reaches the timestamp."""
 
     @abstractmethod
     def delete_processing_time_timer(self, timestamp: int) -> None:

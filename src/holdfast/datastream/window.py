@@ -1,12 +1,12 @@
-"""Windows, and what a window operation is made of.
+"""Windows, and the parts of a window operation.
 
-Windows: Window, TimeWindow, CountWindow, GlobalWindow. Assigners, which say what windows a record
-is in: tumbling and sliding ones of event time and of processing time, sessions with a fixed or a
+Windows: Window, TimeWindow, CountWindow, GlobalWindow. Assigners, which assign windows to a record:
+tumbling and sliding ones of event time and of processing time, sessions with a fixed or a
 dynamic gap, GlobalWindows, CountTumblingWindowAssigner and CountSlidingWindowAssigner; your own
-are a WindowAssigner or a MergingWindowAssigner. Triggers, which say when a window fires:
+are a WindowAssigner or a MergingWindowAssigner. Triggers, which decide when a window fires:
 EventTimeTrigger, ProcessingTimeTrigger, their continuous forms, CountTrigger, DeltaTrigger,
-NeverTrigger, PurgingTrigger around any of them; your own are a Trigger. Evictors, which take
-records out: CountEvictor, TimeEvictor, DeltaEvictor; your own are an Evictor.
+NeverTrigger, PurgingTrigger around any of them; your own are a Trigger. Evictors, which remove
+records: CountEvictor, TimeEvictor, DeltaEvictor; your own are an Evictor.
 """
 
 from holdfast.datastream.windows.assigners import (

@@ -1,1 +1,1 @@
-"""A job from its start to its end, whatever runs its epochs: Spark, or this process."""
+"""A job from its start to its end, independent of the engine that runs its epochs."""

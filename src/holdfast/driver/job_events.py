@@ -1,8 +1,8 @@
-"""What the machine of a job is told, and what it tells: events and instructions.
+"""The events that the machine of a job handles, and the instructions that it returns.
 
 An instruction is an effect or an action. Effects are carried out at once. There is one action at a
-time, and it ends with exactly one event. Requests may come at any moment; they change what follows,
-and only the wait before a restart is cut short by them.
+time, and it ends with exactly one event. Requests may arrive at any time. They change what happens
+next, but they do not interrupt an action, except for the wait before a restart.
 
     action          ends with
     StartAttempt    AttemptStarted, SlotsMissing, StartAbandoned, or ActionFailed
@@ -11,7 +11,7 @@ and only the wait before a restart is cut short by them.
     StopAttempt     AttemptStopped
     ChangePlan      PlanChanged, or PlanRefused
     Wait            TimeIsUp, or ActionFailed; cut short by CancelRequested
-    EndJob          nothing: it is the last
+    EndJob          no event: it is the last action
 """
 
 from __future__ import annotations
@@ -24,50 +24,6 @@ from holdfast.checkpoint.events import Outcome
 from holdfast.common.job_status import JobStatus
 from holdfast.plan.model import Plan
 
-__all__ = [
-    "ENDS",
-    "EPOCH_ENDS",
-    "FALLIBLE",
-    "REQUESTS",
-    "Abilities",
-    "Action",
-    "ActionFailed",
-    "AnswerRescale",
-    "AttemptStarted",
-    "AttemptStopped",
-    "AwaitTurn",
-    "Broken",
-    "CancelRequested",
-    "Cause",
-    "ChangePlan",
-    "CheckpointEnded",
-    "Effect",
-    "EndJob",
-    "EpochAbandoned",
-    "EpochCommitted",
-    "EpochDiscarded",
-    "JobEvent",
-    "JobInstruction",
-    "JobStarting",
-    "JobTraits",
-    "PlanChanged",
-    "PlanRefused",
-    "ReportFailure",
-    "ReportRescale",
-    "ReportStatus",
-    "RescaleRequested",
-    "RunEpoch",
-    "SlotsCame",
-    "SlotsMissing",
-    "StartAbandoned",
-    "StartAttempt",
-    "StopAttempt",
-    "TakeCheckpoint",
-    "TimeIsUp",
-    "TurnCame",
-    "Wait",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
@@ -75,10 +31,10 @@ class Abilities:
 
     Attributes:
         reruns: run an epoch again within an attempt, from the state before it. An engine whose
-            subtasks keep their state between epochs cannot: its attempt fails instead.
+            subtasks keep their state between epochs cannot do this: the attempt fails instead.
         resizes: run another plan of the job in the next attempt.
-        keeps_state: subtasks keep their state and go on reading between epochs. Their state is
-            written for checkpoints only, while the stream goes on (`Engine.stored`).
+        keeps_state: subtasks keep their state and continue to read between epochs. Their state is
+            written for checkpoints only, while the stream continues (`Engine.stored`).
     """
 
     reruns: bool
@@ -88,13 +44,15 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class JobTraits:
-    """What the machine has to know of a job and of what runs it.
+    """What the machine needs to know about a job and its engine.
 
     Attributes:
-        takes_checkpoints: the job ends only when a checkpoint covers all that was read.
-        closes: an epoch that reads nothing follows the last one, in which listeners hear of the
-            last checkpoint, transactions are committed and functions closed.
-        least_slots: with fewer task slots than that the job does not go on.
+        takes_checkpoints: the job ends only when a checkpoint covers everything that was read.
+        closes: the last epoch is followed by one that reads nothing, in which listeners are
+            notified of the last checkpoint, transactions are committed and functions are closed.
+        least_slots: the minimum number of task slots with which the job continues.
+        same_record_limit: how many failures on the same record, without a completed checkpoint
+            in between, end the job; 0: no number of them does.
     """
 
     name: str
@@ -102,16 +60,33 @@ class JobTraits:
     closes: bool
     abilities: Abilities
     least_slots: int = 1
+    same_record_limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FailurePlace:
+    """Identifies a failure on a record: two failures with the same place are the same one again.
+
+    Attributes:
+        record: the record, as text.
+        error: the name of the exception.
+        line: where it was raised.
+    """
+
+    operator: str
+    record: str
+    error: str
+    line: str
 
 
 class Cause(Enum):
-    """Why a job gets another parallelism, in the words of Flink's ``triggerCause``."""
+    """Why the parallelism of a job changes, with the names of Flink's ``triggerCause``."""
 
-    #: somebody asked for it
-    UPDATE_REQUIREMENT = "somebody asked for it"
-    #: an attempt has found fewer task slots than it needs
+    #: a user requested it
+    UPDATE_REQUIREMENT = "a user requested it"
+    #: an attempt found fewer task slots than it needs
     RECOVERABLE_FAILOVER = "there are fewer task slots"
-    #: the job runs with fewer subtasks than are wanted, and there are slots for more
+    #: the job runs with fewer subtasks than wanted, and there are slots for more
     NEW_RESOURCE_AVAILABLE = "there are more task slots"
 
 
@@ -125,16 +100,16 @@ class JobStarting:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted:
-    """An attempt runs. ``epoch``: that of the checkpoint that it began with; -1 without one."""
+    """An attempt runs. ``epoch`` is that of the checkpoint it started from; -1 without one."""
 
     epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsMissing:
-    """An attempt did not start: there are fewer task slots than it needs, and it has waited.
+    """An attempt did not start: even after waiting, there are fewer task slots than it needs.
 
-    ``request`` tells the change of plan that may follow from others.
+    ``request`` identifies the change of plan that may follow.
     """
 
     request: int
@@ -145,7 +120,7 @@ class SlotsMissing:
 
 @dataclass(frozen=True, slots=True)
 class StartAbandoned:
-    """The job is cancelled, and the start of an attempt was not waited for."""
+    """The job was cancelled while an attempt was starting; the start was abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +134,8 @@ class EpochCommitted:
 
     Attributes:
         finished: all sources have ended, and nothing is left to process.
-        complete: it completed a checkpoint that the job can go back to.
-        stops: it completed the savepoint with which the job is to end.
+        complete: the epoch completed a checkpoint from which the job can be restored.
+        stops: the epoch completed the savepoint with which the job ends.
     """
 
     epoch: int
@@ -180,23 +155,28 @@ class EpochDiscarded:
 
 @dataclass(frozen=True, slots=True)
 class EpochAbandoned:
-    """The job is cancelled, and the epoch that runs was not waited for; nothing of it is kept."""
+    """The job was cancelled while an epoch was running; the epoch was abandoned and discarded."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class ActionFailed:
-    """What was to be done failed: an epoch, a start, or the engine while nothing ran.
+    """An action failed: an epoch, a start, or the engine while nothing ran.
 
-    ``permanent``: no restart can help. ``lost``: the fault is that of a machine or a network, not
-    of the job.
+    Attributes:
+        permanent: a restart cannot help.
+        lost: a machine or a network failed, not the job.
+        place: identifies the failure; None if no record is to blame.
+        checkpoint: the last completed checkpoint; None if there is none.
     """
 
     failure: BaseException
     now: int
     permanent: bool = False
     lost: bool = False
+    place: FailurePlace | None = None
+    checkpoint: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +191,7 @@ class PlanChanged:
 
 @dataclass(frozen=True, slots=True)
 class PlanRefused:
-    """The job cannot run like that; it keeps its plan."""
+    """The job cannot run with the other plan; it keeps its plan."""
 
     failure: BaseException
 
@@ -221,17 +201,17 @@ class TimeIsUp:
     """The wait before a restart is over."""
 
 
-# Events that come at any moment
+# Events that can occur at any time
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """Somebody wants the job to end now."""
+    """A user wants to cancel the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class RescaleRequested:
-    """Somebody wants the job to go on with another plan. ``request`` tells requests apart."""
+    """A user wants the job to continue with another plan. ``request`` identifies the request."""
 
     request: int
     plan: Plan = field(repr=False)
@@ -239,7 +219,7 @@ class RescaleRequested:
 
 @dataclass(frozen=True, slots=True)
 class SlotsCame:
-    """So many task slots are there for the job, with those that it has, and not just since now."""
+    """A stable number of task slots is available, including those that the job already has."""
 
     request: int
     slots: int
@@ -247,7 +227,7 @@ class SlotsCame:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEnded:
-    """The checkpoint that a request needs is complete, or there is none, for that reason."""
+    """The checkpoint for a request is complete, or has failed with ``failure``."""
 
     request: int
     failure: BaseException | None = None
@@ -255,12 +235,12 @@ class CheckpointEnded:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The runner itself cannot go on: the job ends, whatever was being done."""
+    """The runner itself cannot continue. The job ends, whatever action is in progress."""
 
     failure: BaseException
 
 
-#: what does not end an action
+#: the events that do not end an action
 REQUESTS: Final = (CancelRequested, RescaleRequested, SlotsCame, CheckpointEnded, Broken)
 
 JobEvent: TypeAlias = (
@@ -290,35 +270,38 @@ JobEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ReportStatus:
-    """Let everybody know that the job is in that status."""
+    """Report the status of the job."""
 
     status: JobStatus
 
 
 @dataclass(frozen=True, slots=True)
 class ReportFailure:
-    """Let everybody know why an attempt ended, and what follows.
+    """Report why an attempt ended, and what follows.
 
-    ``restart_ms``: when the next one begins; None if there is none.
+    Attributes:
+        restart_ms: the delay until the next attempt; None if there is none.
+        reason: why there is none, or until when there will be one; may be empty.
     """
 
     attempt: int
     failure: BaseException
     restart_ms: int | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeCheckpoint:
-    """Take a checkpoint with the next epoch, and tell how it ended (`CheckpointEnded`)."""
+    """Take a checkpoint with the next epoch, and report how it ended (`CheckpointEnded`)."""
 
     request: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReportRescale:
-    """Let everybody know that the job is to get another plan, and why; an answer follows.
+    """Report that the job will get another plan, and why; an `AnswerRescale` follows.
 
-    ``wanted``: the plan that the job would have if there were slots enough.
+    ``wanted``: the plan that the job would have with enough task slots.
     """
 
     request: int
@@ -329,9 +312,9 @@ class ReportRescale:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRescale:
-    """Tell who asked, and everybody: the job runs with the other plan; or why it does not.
+    """Report to the caller and to the history that the job runs with the new plan, or why not.
 
-    ``superseded``: another plan was asked for in the meantime.
+    ``superseded``: another plan was requested in the meantime.
     """
 
     request: int
@@ -344,7 +327,7 @@ class AnswerRescale:
 
 @dataclass(frozen=True, slots=True)
 class StartAttempt:
-    """Start an attempt: the first where the job begins, others from the last whole checkpoint."""
+    """Start an attempt: the first where the job starts, others from the last intact checkpoint."""
 
     number: int
 
@@ -359,9 +342,9 @@ class RunEpoch:
     """Run an epoch, from its trigger to its commit.
 
     Attributes:
-        last: nothing is left to read: it carries a checkpoint, whatever the time.
-        closing: nothing is read; listeners are told, functions closed.
-        again: it was discarded, and runs from the state before it.
+        last: nothing is left to read; the epoch takes a checkpoint even if none is due.
+        closing: nothing is read; listeners are notified and functions closed.
+        again: the epoch was discarded, and runs again from the state before it.
     """
 
     epoch: int
@@ -372,26 +355,26 @@ class RunEpoch:
 
 @dataclass(frozen=True, slots=True)
 class StopAttempt:
-    """End what runs of the attempt, and wait until nothing of it does."""
+    """Stop the attempt, and wait until nothing of it runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """Make everything ready for another plan; nothing runs."""
+    """Prepare another plan. Nothing runs."""
 
     plan: Plan = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Do nothing for that long, and watch the engine meanwhile."""
+    """Wait for this long, and check the engine in the meantime."""
 
     ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
-    """End the job: keep or drop its checkpoints, leave nothing behind, release who waits."""
+    """End the job: keep or delete its checkpoints, release all resources and waiting threads."""
 
     outcome: Outcome
     failure: BaseException | None = None

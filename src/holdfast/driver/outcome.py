@@ -1,4 +1,4 @@
-"""What comes out of an epoch's last level: acknowledgements, failures, results, logged lines."""
+"""The output of an epoch's last level: acknowledgements, failures, results and log lines."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.errors import HoldfastError, JobExecutionError
-from holdfast.runtime.blocks import Block, Kind
-from holdfast.runtime.log_lines import LogLine, decode_line
-from holdfast.runtime.protocol import (
+from holdfast.runtime.wire.blocks import Block, Kind
+from holdfast.runtime.wire.protocol import (
     Acknowledgement,
     Failure,
     decode_acknowledgement,
     decode_failure,
     decode_log,
 )
+from holdfast.runtime.worker.log_lines import LogLine, decode_line
 
 
 class AbandonedError(HoldfastError):
-    """Nobody waits for the end of an epoch or of a start any more: the job is cancelled."""
+    """The job is cancelled, so an epoch or the start of an attempt was abandoned."""
 
 
 class SlotsMissingError(JobExecutionError):
-    """An attempt finds fewer task slots than it needs, and has waited for more."""
+    """An attempt has waited for task slots, and found fewer than it needs."""
 
     def __init__(self, needed: int, found: int) -> None:
-        """Say how many there are, and how many there should be."""
+        """Take the number of slots that the attempt needs, and the number that it found."""
         super().__init__(f"the attempt needs {needed} task slots and found {found}")
         self.needed, self.found = needed, found
 
 
 class LostSlotError(JobExecutionError):
-    """A slot, or what it ran on, is gone; the next attempt may find another one."""
+    """A slot, or the machine it ran on, is gone; the next attempt may find another one."""
 
 
 @dataclass
@@ -40,8 +40,8 @@ class EpochOutcome:
     """What the subtasks sent to the driver.
 
     Attributes:
-        log: what functions have logged; the lines of each subtask in their order.
-        seconds: how long it took the driver to read that.
+        log: the lines that functions logged, in order for each subtask.
+        seconds: how long the driver took to decode all this.
     """
 
     acks: list[Acknowledgement] = field(default_factory=list)
@@ -52,7 +52,7 @@ class EpochOutcome:
 
 
 def sort_out(blocks: Iterable[Block]) -> EpochOutcome:
-    """Decode what is for the driver; results in the order in which each subtask sent them."""
+    """Decode the blocks for the driver; sort results by subtask and the order of sending."""
     outcome = EpochOutcome()
     started = time.perf_counter()
     for block in blocks:

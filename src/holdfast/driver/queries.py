@@ -1,58 +1,57 @@
-"""A read of one key's state while the job runs: as of the last accepted epoch.
+"""Reads the state of one key while the job runs, as of the last accepted epoch.
 
-If the subtasks of the engine keep their state, the one that has the key is asked instead.
+If the subtasks of the engine keep their state, the subtask that has the key is queried instead.
 
 The driver knows the heads of all states. A key is in one of them, and in few chunks of its files.
-Files of a head may be deleted as soon as there is a newer one, so a read that misses one begins
-anew with that.
+Files of a head may be deleted as soon as there is a newer head. A read that does not find a file
+starts again with the newer head.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from holdfast.driver.book import EpochBook
 from holdfast.driver.engine import Engine
+from holdfast.driver.epoch_book import EpochBook
 from holdfast.plan.model import Plan, PlannedOperator
-from holdfast.runtime.window_contexts import namespace_of
-from holdfast.state.chain import Chain
+from holdfast.runtime.operators.windows.contexts import namespace_of
 from holdfast.state.errors import StateLookupError, StateStorageError
-from holdfast.state.files import Section
-from holdfast.state.harmless import harmless_loads
-from holdfast.state.interface import read_file
-from holdfast.state.key_forms import key_form
+from holdfast.state.format.files import Section
+from holdfast.state.format.head import Head
+from holdfast.state.format.stored_files import read_file
 from holdfast.state.key_groups import key_group, subtask_of
-from holdfast.state.saved_entries import StateId, read_entries
-from holdfast.state.serializers import Loads
-from holdfast.state.storage import ReadableStorage, StateStorage
-from holdfast.state.ttl_pairs import split_times
+from holdfast.state.live.ttl.pairs import split_times
+from holdfast.state.names import StateId
+from holdfast.state.saved_entries import read_entries
+from holdfast.state.storage.directory import ReadableStorage, StateStorage
+from holdfast.state.types.harmless import harmless_loads
+from holdfast.state.types.key_forms import key_form
+from holdfast.state.types.serializers import Loads
+from holdfast.state.types.unpickling import unpickle
 
-__all__ = ["ask_subtask", "query_state"]
-
-#: how often a read begins anew; each time another epoch was accepted meanwhile
+#: maximum number of reads; each is repeated because another epoch was accepted in the meantime
 _TRIES: Final = 50
 
 
 class _Heads(NamedTuple):
-    """Where the state of a key is, and that of all keys of its operator."""
+    """The heads with the state of a key, and those with the state of all keys of its operator."""
 
     storage: StateStorage
-    likely: tuple[Chain, ...]
-    all: tuple[Chain, ...]
+    likely: tuple[Head, ...]
+    all: tuple[Head, ...]
     loads: Loads
 
 
 def query_state(
     book: EpochBook, storage: StateStorage, operator: str, state: str, key: Any, window: Any = None
 ) -> Any:
-    """Return what a key has in a state, as a plain value; None if it has nothing.
+    """Return the value of a key in a state, as a plain value; None if it has none.
 
     Raises:
         StateLookupError: when there is no such operator, or it has saved no such state.
         StateStorageError: when the state cannot be read.
-        TypeError: when the key cannot be one of the operator's.
+        TypeError: when the key is not of the operator's key type.
     """
     op = _operator(book.plan, operator)
     key = _kept(op, key)
@@ -64,8 +63,8 @@ def query_state(
             if _heads(book, storage, op, key).all == heads.all:
                 raise
     message = (
-        f"state {state!r} of operator '{op.name}' could not be read: {_TRIES} times it was "
-        "replaced meanwhile; ask again, or take a savepoint and read that"
+        f"state {state!r} of operator '{op.name}' could not be read: it was replaced "
+        f"during each of {_TRIES} reads; try again, or take a savepoint and read that"
     )
     raise StateStorageError(message)
 
@@ -73,12 +72,12 @@ def query_state(
 def ask_subtask(
     engine: Engine, plan: Plan, operator: str, state: str, key: Any, window: Any = None
 ) -> Any:
-    """Return what a key has in a state now, on an engine whose subtasks keep their state.
+    """Return the value of a key in a state now, on an engine whose subtasks keep their state.
 
     Raises:
         StateLookupError: when there is no such operator, or it has no such state.
-        StateStorageError: when the subtask cannot be asked.
-        TypeError: when the key cannot be one of the operator's.
+        StateStorageError: when the subtask cannot be reached.
+        TypeError: when the key is not of the operator's key type.
     """
     op = _operator(plan, operator)
     kept = _kept(op, key)
@@ -104,7 +103,7 @@ def _operator(plan: Plan, name: str) -> PlannedOperator:
 
 
 def _kept(op: PlannedOperator, key: Any) -> Any:
-    """Return a key as it is kept."""
+    """Return a key in the form in which it is stored."""
     form = key_form(getattr(op.node.operation, "key_type", None))
     try:
         return key if form is None else form.freeze(key)
@@ -113,29 +112,29 @@ def _kept(op: PlannedOperator, key: Any) -> Any:
 
 
 def _heads(book: EpochBook, storage: StateStorage, op: PlannedOperator, key: Any) -> _Heads:
-    chains = tuple(book.chains[op.level][: op.parallelism])
-    if book.origin is not None and book.unproven and not any(chain.files for chain in chains):
-        # Nothing but what the attempt begins with: its subtasks have not taken theirs out of it.
+    heads = tuple(book.heads[op.level][: op.parallelism])
+    if book.origin is not None and book.unproven and not any(head.files for head in heads):
+        # Only the state that the attempt starts from: subtasks have not read their share of it yet.
         origin = book.origin
         if origin.directory:
             storage = storage.elsewhere(origin.directory)
-        saved = origin.chains(op.uid)
-        return _Heads(storage, saved, saved, pickle.loads if origin.trusted else harmless_loads)
+        saved = origin.heads(op.uid)
+        return _Heads(storage, saved, saved, unpickle if origin.trusted else harmless_loads)
     own = _owner(op, key)
-    return _Heads(storage, chains[own : own + 1], chains, pickle.loads)
+    return _Heads(storage, heads[own : own + 1], heads, unpickle)
 
 
 def _read(heads: _Heads, op: PlannedOperator, state: str, key: Any, window: Any) -> Any:
     groups = key_group(key, op.max_parallelism)
-    for chain in heads.likely:
+    for head in heads.likely:
         storage = _ReadOnce(heads.storage)
-        found = _find(_headers(storage, [chain], op.uid), state, window)
+        found = _find(_headers(storage, [head], op.uid), state, window)
         if found is None:
             continue
         place = (key, namespace_of(window)) if found.namespaced else key
         state_id = StateId(op.uid, state, found.namespaced)
         near = range(groups, groups + 1)
-        for keys, values in read_entries(storage, chain, state_id, near, heads.loads):
+        for keys, values in read_entries(storage, head, state_id, near, heads.loads):
             if place in keys:
                 entry = values[keys.index(place)]
                 return split_times(found.kind, entry)[0] if found.expires else entry
@@ -150,23 +149,26 @@ def _read(heads: _Heads, op: PlannedOperator, state: str, key: Any, window: Any)
     return None
 
 
-def _headers(storage: ReadableStorage, chains: Iterable[Chain], uid: str) -> Iterator[Section]:
-    """Yield what files say of the states of an operator."""
-    for chain in chains:
-        for ref in chain.files:
+def _headers(storage: ReadableStorage, heads: Iterable[Head], uid: str) -> Iterator[Section]:
+    """Yield the sections of files with states of an operator."""
+    for head in heads:
+        for ref in head.files:
             for section in read_file(storage, ref.name, ref.size).sections:
                 if section.operator == uid:
                     yield section
 
 
 def _find(sections: Iterable[Section], state: str, window: Any) -> Section | None:
-    """Return a section of a state; of two of that name the one by window, if there is one given."""
+    """Return a section of a state; with ``window`` prefer the state by window, if two share a name.
+
+    Without ``window`` the other one is preferred.
+    """
     found = {section.namespaced: section for section in sections if section.state == state}
     return found.get(window is not None) or next(iter(found.values()), None)
 
 
 class _ReadOnce:
-    """State files, each of which is read once for a query."""
+    """State files, each of which is read at most once for a query."""
 
     def __init__(self, storage: StateStorage) -> None:
         self._storage = storage

@@ -1,4 +1,4 @@
-"""Keeps the history of a job: what the driver does becomes events, in memory and in a file."""
+"""Records the history of a job: turns what the driver does into events, in memory and in a file."""
 
 from __future__ import annotations
 
@@ -18,33 +18,20 @@ from holdfast.checkpoint.events import (
     ReportCheckpoint,
     SubtaskAcknowledged,
 )
+from holdfast.checkpoint.store import SavedImage
 from holdfast.common import Configuration
 from holdfast.common.job_status import JobStatus
+from holdfast.common.options.setting import defaults_for
 from holdfast.common.secrets import masked
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.engines import needed_slots
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.datastream.state_backend import state_settings
-from holdfast.driver.book import Barrier, EpochBook, EpochReport
 from holdfast.driver.engine import EngineChoice
+from holdfast.driver.epoch_book import Barrier, EpochBook, EpochReport
 from holdfast.driver.job_events import Cause
-from holdfast.driver.start import Start
 from holdfast.errors import UserFunctionError, first_line
-from holdfast.history.events import (
-    AttemptBegan,
-    AttemptFailed,
-    CheckpointSeen,
-    EpochEnded,
-    Event,
-    JobBegan,
-    Parts,
-    PlanMade,
-    RescaleSeen,
-    StateLoaded,
-    StatusChanged,
-    SubtasksSeen,
-    VertexRescale,
-)
+from holdfast.history import events
 from holdfast.history.figures import (
     Epoch,
     Stored,
@@ -54,21 +41,24 @@ from holdfast.history.figures import (
 )
 from holdfast.history.job import JobHistory
 from holdfast.history.journal import Journal
+from holdfast.history.logs import LogBook
+from holdfast.history.points import PointStart, point_since
+from holdfast.history.watchers import tell_watchers
 from holdfast.plan.model import Plan
 from holdfast.plan.vertices import JobGraph, job_graph
 from holdfast.printable import get_logger
-from holdfast.runtime.protocol import Acknowledgement, Loaded, StoredState
-from holdfast.state.chain import Chain
-
-__all__ = ["Recorder"]
+from holdfast.runtime.wire.protocol import Acknowledgement, Loaded, StoredState
+from holdfast.state.format.head import Head
 
 _logger = get_logger(__name__)
-#: its name is documented
-_checkpoint_logger = get_logger("holdfast.driver.checkpoints")
+#: this name is documented
+_checkpoint_logger = get_logger("holdfast.driver.checkpoints.job_checkpoints")
 
-#: figures of subtasks are written that often, in seconds
+#: interval at which the figures of subtasks are written, in seconds
 _FIGURES: Final = 5.0
-#: characters of a stack trace that are kept: its end says most
+#: interval at which points for charts are measured, in milliseconds
+_POINTS: Final = 5000
+#: maximum length of a stack trace; its end is kept, because it says most
 _LONGEST_TRACE: Final = 20_000
 
 
@@ -77,8 +67,8 @@ class _Accepted:
     """A checkpoint whose epoch was accepted.
 
     Attributes:
-        known: the files of the checkpoint before.
-        stored: what was stored since, by (level, subtask).
+        known: the files of the previous checkpoint.
+        stored: the states that were stored since, by (level, subtask).
     """
 
     graph: JobGraph
@@ -87,8 +77,8 @@ class _Accepted:
     known: Set[str]
     stored: dict[tuple[int, int], Stored] = field(default_factory=dict)
 
-    def parts(self, late: Set[tuple[int, int]]) -> Parts:
-        """Return the parts of the subtasks that were in time."""
+    def parts(self, late: Set[tuple[int, int]]) -> events.Parts:
+        """Return the parts of the subtasks that acknowledged in time."""
         found = checkpoint_parts(self.graph, self.epoch, self.triggered, self.known, self.stored)
         levels = {vertex.id: vertex.level for vertex in self.graph.vertices}
         return {
@@ -101,27 +91,35 @@ class _Accepted:
 
 
 class Recorder:
-    """Tells a job's history what happens.
+    """Records what happens in the history of a job.
 
     Attributes:
-        history: what is known of the job; any thread may look at it.
+        history: what is known about the job; any thread may read it.
+        logs: what its functions logged last; it does not outlive the process.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing; without `keep_in` nothing outlives the process."""
+        """Start with an empty history; without `keep_in` it does not outlive the process."""
         self.history = JobHistory()
+        self.logs = LogBook()
         self._journal: Journal | None = None
         #: the checkpoints in flight whose epoch was accepted, by id
         self._accepted: dict[int, _Accepted] = {}
-        #: the state files of the checkpoint before
+        #: the state files of the previous checkpoint
         self._files: set[str] = set()
         self._written = 0.0
-        #: held while something is told: requests come from any thread
+        #: where the next point for charts starts
+        self._measuring: PointStart | None = None
+        #: the checkpoints that have ended since then
+        self._ended: list[events.CheckpointSeen] = []
+        #: held while an event is recorded, because requests come from any thread
         self._lock = threading.RLock()
 
     def keep_in(self, journal: Journal) -> None:
-        """Write what is known, and what follows, to a file too."""
+        """Write the events recorded so far, and all later ones, to a file too."""
         self._journal = journal
+        if journal.directory is not None:
+            self.history.tell(events.JournalOpened(journal.directory))
         for event in self.history.remembered():
             journal.tell(event)
 
@@ -132,9 +130,9 @@ class Recorder:
         configuration: Configuration,
         choice: EngineChoice | None = None,
     ) -> None:
-        """A job is made."""
+        """Record that a job was created."""
         self._tell(
-            JobBegan(
+            events.JobBegan(
                 id=job_id,
                 name=plan.name,
                 started=_now(),
@@ -144,28 +142,41 @@ class Recorder:
                 checkpointing=_checkpointing(configuration),
                 engine="" if choice is None else choice.name,
                 engine_reason="" if choice is None else choice.reason,
+                origins={key: configuration._origin_of(key) for key in configuration._origins},
+                defaults=defaults_for(configuration),
+                spark={} if choice is None else masked(choice.settings),
+                spark_page="" if choice is None else choice.page or "",
             )
         )
 
     def plan(self, plan: Plan) -> None:
-        """That is what runs now."""
-        self._tell(PlanMade(_now(), job_graph(plan)))
+        """Record the plan that runs now."""
+        self.measure()
+        self._tell(events.PlanMade(_now(), job_graph(plan)))
 
-    def status(self, status: JobStatus) -> None:
-        """The job came to another status."""
+    def page(self, url: str) -> None:
+        """Record that a server at this address shows the job."""
+        self._tell(events.PageServed(_now(), url))
+        _logger.info("job '%s' is at %s", self.history.name, self.history.page)
+
+    def status(self, status: JobStatus, savepoint: str | None = None) -> None:
+        """Record a new status of the job, and the savepoint that it was stopped with."""
         if status.is_terminal_state():
+            self.measure()
             self._write(self.history.subtasks)
-        self._tell(StatusChanged(_now(), status.name))
+        self._tell(events.StatusChanged(_now(), status.name, savepoint))
 
-    def attempt(self, number: int, start: Start | None) -> None:
-        """An attempt begins."""
+    def attempt(self, number: int, start: SavedImage | None) -> None:
+        """Record the start of an attempt."""
+        self._measuring = PointStart(_now(), {})
         if start is None:
-            self._tell(AttemptBegan(number, _now()))
-        else:
-            metadata = start.metadata
-            self._tell(
-                AttemptBegan(number, _now(), metadata.id, start.directory, metadata.savepoint)
-            )
+            self._tell(events.AttemptBegan(number, _now()))
+            return
+        saved = start.metadata
+        event = events.AttemptBegan(number, _now(), saved.id, start.address, saved.savepoint)
+        self._tell(event)
+        if number == 0:
+            _logger.warning("job '%s' continues %s", self.history.name, event.origin_with_path)
 
     def failure(
         self,
@@ -173,13 +184,20 @@ class Recorder:
         failure: BaseException,
         restart_ms: int | None = None,
         restart_from: str | None = None,
+        reason: str = "",
     ) -> None:
-        """An attempt has failed; if another follows, it begins after that time, and there."""
-        event = failure_event(number, failure)
-        self._tell(msgspec.structs.replace(event, restart=restart_ms, restart_from=restart_from))
+        """Record that an attempt failed; the next one starts after ``restart_ms``, if not None."""
+        self.measure()
+        event = msgspec.structs.replace(
+            failure_event(number, failure),
+            restart=restart_ms,
+            restart_from=restart_from,
+            reason=reason,
+        )
+        self._tell(event)
         if restart_ms is not None:
             _logger.warning(
-                "job '%s' failed: %s; it starts again in %.1f s, %s",
+                "job '%s' failed: %s; it restarts in %.1f s, %s",
                 self.history.name,
                 event.message,
                 restart_ms / 1000,
@@ -187,11 +205,11 @@ class Recorder:
             )
 
     def rescale(self, number: int, cause: Cause, before: Plan, after: Plan, wanted: Plan) -> None:
-        """The job is to get another parallelism."""
+        """Record that the parallelism of the job will change."""
         fewer = cause is Cause.RECOVERABLE_FAILOVER
-        # NB: that one began when the attempt did that has waited for slots
+        # NB: this change began with the attempt that waited for slots
         started = self.history.attempts[-1].time if fewer else _now()
-        seen = RescaleSeen(
+        seen = events.RescaleSeen(
             id=number,
             cause=cause.name,
             started=started,
@@ -203,7 +221,7 @@ class Recorder:
         self._tell(seen)
         log = _logger.warning if fewer else _logger.info
         log(
-            "job '%s' is to run on %d instead of %d task slots (%d are wanted): %s",
+            "job '%s' will run on %d instead of %d task slots (%d are wanted): %s",
             self.history.name,
             seen.slots_after,
             seen.slots_before,
@@ -212,7 +230,7 @@ class Recorder:
         )
 
     def rescale_ended(self, number: int, failure: BaseException | None, reason: str) -> None:
-        """The job has another parallelism, or does not get it; one that was refused is no news."""
+        """Record how a change of parallelism ended; ignore one that was refused at once."""
         seen = self.history.rescales.get(number)
         if seen is None:
             return
@@ -226,13 +244,13 @@ class Recorder:
     def epoch(
         self, report: EpochReport, acks: list[Acknowledgement], book: EpochBook, barrier: Barrier
     ) -> None:
-        """An epoch was accepted; `epoch_ended` follows when all that comes after that is done."""
+        """Record an accepted epoch; `epoch_ended` follows when its last steps are done."""
         history = self.history
         if any(ack.loaded is not None for ack in acks):
             self._note_loaded(acks)
         epoch = Epoch(report.started, report.seconds, acks, self._pause(report))
         figures = figures_after(history.graph, history.subtasks.figures, epoch)
-        seen = SubtasksSeen(_now(), figures, metrics_by_operator(book.metrics))
+        seen = events.SubtasksSeen(_now(), figures, metrics_by_operator(book.metrics))
         history.tell(seen)
         if time.monotonic() - self._written > _FIGURES:
             self._write(seen)
@@ -240,7 +258,7 @@ class Recorder:
             accepted = _Accepted(history.graph, epoch, barrier.timestamp, self._files)
             self._accepted[barrier.checkpoint] = accepted
             self._files = {
-                file.name for chains in book.chains for chain in chains for file in chain.all_files
+                file.name for heads in book.heads for head in heads for file in head.all_files
             }
 
     def _note_loaded(self, acks: list[Acknowledgement]) -> None:
@@ -249,30 +267,44 @@ class Recorder:
         self._tell(loaded)
         if begun.checkpoint is not None:
             _logger.info(
-                "job '%s' goes on %s: %d bytes of state were read from the checkpoint storage, %d "
-                "were on the disks of the hosts",
+                "job '%s' continues %s: %d bytes of state were read from the checkpoint storage, "
+                "%d from copies on the hosts",
                 self.history.name,
                 begun.origin,
                 loaded.stored,
                 loaded.local,
             )
 
-    def stored(self, state: StoredState, head: Chain) -> None:
-        """A state was stored after its barrier was acknowledged; ``head``: the one before it."""
+    def stored(self, state: StoredState, head: Head) -> None:
+        """Record a state that was stored after its barrier; ``head`` is the previous head."""
         known = {file.name for file in head.all_files}
-        written = sum(file.size for file in state.chain.all_files if file.name not in known)
+        written = sum(file.size for file in state.head.all_files if file.name not in known)
         if state.checkpoint in self._accepted:
             place = state.level, state.subtask
             self._accepted[state.checkpoint].stored[place] = Stored(state, written)
 
     def epoch_ended(self, report: EpochReport, barrier: Barrier) -> None:
-        """Nothing is left to do for an epoch."""
+        """Record that all steps of an epoch are done."""
         self._tell(_epoch(report, barrier.checkpoint))
+        if self._measuring is not None and _now() - self._measuring.since >= _POINTS:
+            self.measure()
+
+    def measure(self) -> None:
+        """Record a point for charts: what happened since the previous one of this attempt."""
+        with self._lock:
+            history, now, start = self.history, _now(), self._measuring
+            last = history.epochs[-1] if history.epochs else None
+            if start is None or last is None or last.started + 1000 * last.seconds <= start.since:
+                return
+            self._measuring = PointStart(now, history.subtasks.figures)
+            ended, self._ended = self._ended, []
+            self._tell(point_since(start, now, history.graph, history.subtasks, ended, last))
 
     def acknowledgements(self, acks: Iterable[Acknowledgement]) -> Iterator[SubtaskAcknowledged]:
         """Yield when each subtask of each vertex acknowledged.
 
-        Rows that Spark reads are acknowledged by those who take them, so never late themselves.
+        Rows that Spark reads are acknowledged by the subtasks that receive them. Their vertex is
+        therefore never late itself.
         """
         times = {(ack.level, ack.subtask): ack.acknowledged for ack in acks}
         for vertex in self.history.graph.vertices:
@@ -282,7 +314,7 @@ class Recorder:
                 yield SubtaskAcknowledged(vertex.level, subtask, name, time)
 
     def _pause(self, report: EpochReport) -> float:
-        """How long nothing ran before an epoch; the first of an attempt comes after nothing."""
+        """Return how long nothing ran before an epoch; 0 before the first epoch of an attempt."""
         last = self.history.epochs[-1] if self.history.epochs else None
         begun = self.history.attempts[-1].time if self.history.attempts else 0
         if last is None or last.started < begun:
@@ -290,10 +322,14 @@ class Recorder:
         return max(0.0, report.started - (last.started / 1000 + last.seconds))
 
     def checkpoint(self, told: ReportCheckpoint, retained: tuple[int, ...]) -> None:
-        """A checkpoint began or ended; those are kept now."""
+        """Record that a checkpoint began or ended; ``retained`` are the ids of those kept now."""
         accepted = self._accepted.pop(told.record.id, None)
         parts = {} if accepted is None else accepted.parts(told.late)
-        self._tell(_checkpoint(told.record, retained, parts, self.history.graph.subtasks))
+        seen = _checkpoint(told.record, retained, parts, self.history.graph.subtasks)
+        self._tell(seen)
+        if told.record.status is not CheckpointStatus.IN_PROGRESS:
+            with self._lock:
+                self._ended.append(seen)
         self._log_checkpoint(told)
 
     def _log_checkpoint(self, told: ReportCheckpoint) -> None:
@@ -313,29 +349,31 @@ class Recorder:
         _checkpoint_logger.log(level, line, *details)
 
     def close(self) -> None:
-        """Nothing comes after this."""
+        """Close the file. Nothing is recorded after this."""
         with self._lock:
             journal, self._journal = self._journal, None
             if journal is not None:
                 journal.close()
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: events.Event) -> None:
         with self._lock:
             self.history.tell(event)
             self._write(event)
+        # NB: without the lock, because a watcher may have to wait for a terminal
+        tell_watchers(self.history, event)
 
-    def _write(self, event: Event) -> None:
+    def _write(self, event: events.Event) -> None:
         with self._lock:
             if self._journal is not None:
                 self._journal.tell(event)
-            if isinstance(event, SubtasksSeen):
+            if isinstance(event, events.SubtasksSeen):
                 self._written = time.monotonic()
 
 
-def failure_event(number: int, failure: BaseException) -> AttemptFailed:
-    """What is told of an exception: a user's own traceback, or what was said."""
+def failure_event(number: int, failure: BaseException) -> events.AttemptFailed:
+    """Return the event for a failure, with the user's traceback or the message of the error."""
     message = str(failure).strip() or type(failure).__name__
-    event = AttemptFailed(
+    event = events.AttemptFailed(
         number=number,
         time=_now(),
         error=type(failure).__name__,
@@ -345,17 +383,21 @@ def failure_event(number: int, failure: BaseException) -> AttemptFailed:
     if isinstance(failure, UserFunctionError):
         named = failure.error.partition(":")[0]
         event = msgspec.structs.replace(
-            event, error=named, task=failure.operator, subtask=failure.subtask
+            event,
+            error=named,
+            task=failure.operator,
+            subtask=failure.subtask,
+            record=failure.record,
         )
     return event
 
 
-def _loaded(attempt: int, acks: Iterable[Acknowledgement]) -> StateLoaded:
+def _loaded(attempt: int, acks: Iterable[Acknowledgement]) -> events.StateLoaded:
     found = {(ack.level, ack.subtask): ack.loaded or Loaded() for ack in acks}
     levels: dict[int, list[tuple[int, int]]] = {}
     for (level, _), loaded in sorted(found.items()):
         levels.setdefault(level, []).append((loaded.stored, loaded.local))
-    return StateLoaded(
+    return events.StateLoaded(
         number=attempt,
         time=_now(),
         stored=sum(loaded.stored for loaded in found.values()),
@@ -367,12 +409,12 @@ def _loaded(attempt: int, acks: Iterable[Acknowledgement]) -> StateLoaded:
 
 def _vertex_rescales(
     before: Plan, after: Plan, wanted: Plan
-) -> Iterator[tuple[str, VertexRescale]]:
-    """Yield what becomes of the vertices of a plan."""
+) -> Iterator[tuple[str, events.VertexRescale]]:
+    """Yield how the parallelism of each vertex of a plan changes."""
     old, desired = _parallelism(before), _parallelism(wanted)
     for vertex in job_graph(after).vertices:
         head = vertex.heads[0]
-        row = VertexRescale(vertex.name, desired[head], old[head], vertex.parallelism)
+        row = events.VertexRescale(vertex.name, desired[head], old[head], vertex.parallelism)
         yield vertex.id, row
 
 
@@ -380,8 +422,8 @@ def _parallelism(plan: Plan) -> dict[str, int]:
     return {op.uid: op.parallelism for op in plan.operators.values()}
 
 
-def _epoch(report: EpochReport, checkpoint: int | None) -> EpochEnded:
-    return EpochEnded(
+def _epoch(report: EpochReport, checkpoint: int | None) -> events.EpochEnded:
+    return events.EpochEnded(
         epoch=report.epoch,
         started=round(report.started * 1000),
         seconds=round(report.seconds, 6),
@@ -397,10 +439,10 @@ def _epoch(report: EpochReport, checkpoint: int | None) -> EpochEnded:
 
 
 def _checkpoint(
-    record: CheckpointRecord, retained: tuple[int, ...], parts: Parts, total: int
-) -> CheckpointSeen:
+    record: CheckpointRecord, retained: tuple[int, ...], parts: events.Parts, total: int
+) -> events.CheckpointSeen:
     missing = sum(of_vertex.count(None) for of_vertex in parts.values())
-    return CheckpointSeen(
+    return events.CheckpointSeen(
         id=record.id,
         status=record.status.name,
         triggered=record.trigger_timestamp,
@@ -418,7 +460,7 @@ def _checkpoint(
 
 
 def _checkpointing(configuration: Configuration) -> dict[str, Any]:
-    """How the job takes checkpoints, in the words of Flink's REST API."""
+    """Return the checkpoint settings of the job, with the names of Flink's REST API."""
     config = CheckpointConfig(configuration)
     retention = config.get_externalized_checkpoint_retention()
     kept = config.get_checkpoint_directory() is not None

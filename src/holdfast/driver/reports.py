@@ -1,32 +1,24 @@
-"""What a program is told of its job, in the shapes that `JobClient` has: made from the history."""
+"""Reports about a job in the shapes that `JobClient` returns, made from the history."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from holdfast.checkpoint.events import CheckpointRecord, CheckpointStatus
-from holdfast.driver.book import EpochReport
-from holdfast.history.events import (
-    AttemptBegan,
-    AttemptFailed,
-    CheckpointSeen,
-    EpochEnded,
-    StateLoaded,
-)
+from holdfast.driver.epoch_book import EpochReport
+from holdfast.history import events
 from holdfast.history.job import JobHistory
-
-__all__ = ["AttemptReport", "attempts_of", "checkpoints_of", "epochs_of"]
 
 
 @dataclass(frozen=True)
 class AttemptReport:
-    """One start of a job, for people.
+    """One attempt of a job, for users.
 
     Attributes:
-        number: counts from 0 with each start of the program.
-        started: when, in seconds.
-        checkpoint: the id of the checkpoint that it began with; None for the beginning.
-        failure: what it ended with, if it failed.
+        number: counts from 0 at each start of the program.
+        started: when it started, in seconds.
+        checkpoint: the id of the checkpoint that it started from; None if there was none.
+        failure: the stack trace or message, if it failed.
         failed: when it failed, in seconds.
     """
 
@@ -35,7 +27,7 @@ class AttemptReport:
     checkpoint: int | None = None
     failure: str | None = None
     failed: float | None = None
-    loaded: StateLoaded | None = None
+    loaded: events.StateLoaded | None = None
 
 
 def attempts_of(history: JobHistory) -> tuple[AttemptReport, ...]:
@@ -48,7 +40,7 @@ def _attempts(history: JobHistory) -> tuple[AttemptReport, ...]:
     return tuple(_attempt(began, failures.get(began.number)) for began in history.attempts)
 
 
-def _attempt(began: AttemptBegan, failed: AttemptFailed | None) -> AttemptReport:
+def _attempt(began: events.AttemptBegan, failed: events.AttemptFailed | None) -> AttemptReport:
     report = AttemptReport(began.number, began.time / 1000, began.checkpoint, loaded=began.loaded)
     if failed is None:
         return report
@@ -60,7 +52,7 @@ def epochs_of(history: JobHistory) -> list[EpochReport]:
     return [_epoch(ended) for ended in history.look(lambda told: list(told.epochs))]
 
 
-def _epoch(ended: EpochEnded) -> EpochReport:
+def _epoch(ended: events.EpochEnded) -> EpochReport:
     return EpochReport(
         epoch=ended.epoch,
         started=ended.started / 1000,
@@ -80,7 +72,7 @@ def checkpoints_of(history: JobHistory) -> tuple[CheckpointRecord, ...]:
     return tuple(_checkpoint(one) for one in sorted(seen, key=lambda one: one.id))
 
 
-def _checkpoint(seen: CheckpointSeen) -> CheckpointRecord:
+def _checkpoint(seen: events.CheckpointSeen) -> CheckpointRecord:
     complete = seen.status == CheckpointStatus.COMPLETED.name
     return CheckpointRecord(
         id=seen.id,

@@ -1,73 +1,60 @@
-"""Where a job begins: which checkpoint, whether the job fits it, and how its state gets there."""
+"""The checkpoint that a job starts from: whether the job fits it, and what subtasks need of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorImage
+from holdfast.checkpoint.store import SavedImage
 from holdfast.datastream.connectors.base import Source
 from holdfast.datastream.connectors.function import FunctionSource
 from holdfast.driver.type_check import check_types, key_schema
 from holdfast.errors import JobDefinitionError
-from holdfast.graph.nodes import SourceOperation
+from holdfast.graph.operations import SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.plan.planner import plan_again
 from holdfast.printable import get_logger
-from holdfast.runtime.protocol import Origin, SavedOperator
-from holdfast.runtime.restoring import pickles_refused
-from holdfast.state.catalog import SavedState
-from holdfast.state.operator_state import UNION
+from holdfast.runtime.saved_blobs import pickles_refused
+from holdfast.runtime.wire.protocol import Origin, SavedOperator
+from holdfast.state.format.catalog import SavedState
+from holdfast.state.live.operator_state import UNION
 
 _logger = get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Start:
-    """A checkpoint that an attempt begins with.
+def saved_origin(start: SavedImage) -> Origin:
+    """Return what the subtasks need to know about the checkpoint that an attempt starts from."""
+    return Origin(
+        directory=start.directory or "",
+        levels=tuple(level.heads for level in start.metadata.levels),
+        operators={
+            uid: SavedOperator(
+                image.level,
+                image.parallelism,
+                any(state.kind == UNION for state in image.states),
+            )
+            for uid, image in start.metadata.operators.items()
+        },
+        trusted=start.trusted,
+    )
 
-    Attributes:
-        directory: the address of that of its state files; None for the job's own.
-        trusted: whether what is pickled in them may be unpickled.
-    """
 
-    metadata: CheckpointMetadata
-    directory: str | None = None
-    trusted: bool = True
-
-    @property
-    def origin(self) -> Origin:
-        """What the subtasks need to know of it."""
-        return Origin(
-            directory=self.directory or "",
-            levels=tuple(level.chains for level in self.metadata.levels),
-            operators={
-                uid: SavedOperator(
-                    image.level,
-                    image.parallelism,
-                    any(state.kind == UNION for state in image.states),
-                )
-                for uid, image in self.metadata.operators.items()
-            },
-            trusted=self.trusted,
-        )
-
-    def continues(self, plan: Plan) -> bool:
-        """Whether the subtasks of this plan are those that wrote it, and go on with its files."""
-        saved, now = self.metadata.operators, operator_images(plan, frozenset(), {})
-        widths = [level.parallelism for level in self.metadata.levels]
-        return (
-            self.directory is None
-            and widths == [level.parallelism for level in plan.levels]
-            and {uid: _place(image) for uid, image in saved.items()}
-            == {uid: _place(image) for uid, image in now.items()}
-        )
+def continues(start: SavedImage, plan: Plan) -> bool:
+    """Return whether a plan has the subtasks that wrote a checkpoint: they continue its files."""
+    saved, now = start.metadata.operators, operator_images(plan, frozenset(), {})
+    widths = [level.parallelism for level in start.metadata.levels]
+    return (
+        start.own
+        and widths == [level.parallelism for level in plan.levels]
+        and {uid: _place(image) for uid, image in saved.items()}
+        == {uid: _place(image) for uid, image in now.items()}
+    )
 
 
 def operator_images(
     plan: Plan, stateful: frozenset[str], states: Mapping[str, tuple[SavedState, ...]]
 ) -> dict[str, OperatorImage]:
-    """What a checkpoint says of the operators of a plan, by uid."""
+    """Return what a checkpoint records about the operators of a plan, by uid."""
     return {
         op.uid: OperatorImage(
             op.name,
@@ -84,16 +71,16 @@ def operator_images(
 
 
 def fit(plan: Plan, metadata: CheckpointMetadata, may_drop: bool) -> Plan:
-    """The plan as it can go on from a checkpoint.
+    """Return the plan with the changes that it needs to continue from a checkpoint.
 
     Operators find their state by uid. An operator whose max parallelism the user did not choose
     takes that of its state, since keys cannot be moved between key groups.
 
-    ``may_drop``: state that no operator claims may be left behind.
+    ``may_drop``: state that no operator claims may be dropped.
 
     Raises:
         JobDefinitionError: when the job has changed in a way that would lose state.
-        StateMigrationError: when the types of a state have changed in a way that cannot be read.
+        StateMigrationError: when the type of a state has changed, and the state cannot be read.
     """
     operators = {op.uid: op for op in plan.operators.values()}
     _check_claimed(metadata, operators, may_drop)
@@ -110,12 +97,12 @@ def fit(plan: Plan, metadata: CheckpointMetadata, may_drop: bool) -> Plan:
     return plan_again(plan, {}, groups) if groups else plan
 
 
-def check_pickles(start: Start) -> None:
+def check_pickles(start: SavedImage) -> None:
     """Refuse pickled state of a checkpoint that is not trusted.
 
     Raises:
-        PickledStateError: when the metadata says that there is some; workers look at what they
-            read.
+        PickledStateError: when there is some according to the metadata. Workers also check what
+            they read.
     """
     if start.trusted:
         return
@@ -141,12 +128,12 @@ def _check_claimed(
         return
     listed = ", ".join(f"'{image.name}' (uid {uid})" for uid, image in sorted(unclaimed.items()))
     if may_drop:
-        _logger.warning("%s: the state of %s is left behind", _name(metadata), listed)
+        _logger.warning("%s: the state of %s is dropped", _name(metadata), listed)
         return
     raise JobDefinitionError(
         f"{_name(metadata)} has state of {listed}, and this job has no such operator; give the "
         "operator that should have the state this uid with uid(...), or set "
-        "'execution.state-recovery.ignore-unclaimed-state' to leave the state behind"
+        "'execution.state-recovery.ignore-unclaimed-state' to drop the state"
     )
 
 
@@ -163,14 +150,14 @@ def _max_parallelism(
     if op.parallelism > number:
         raise JobDefinitionError(
             f"operator '{op.name}' has parallelism {op.parallelism}; its state in "
-            f"{_name(metadata)} has max parallelism {number}, and can go to no more subtasks than "
+            f"{_name(metadata)} has max parallelism {number}, so it cannot have more subtasks than "
             f"that; set a parallelism of {number} or less"
         )
     return number
 
 
 def _check_source(op: PlannedOperator, saved: OperatorImage, metadata: CheckpointMetadata) -> None:
-    """Said before anything runs, rather than by a worker."""
+    """Check this before the job runs, rather than in a worker."""
     operation = op.node.operation
     if not isinstance(operation, SourceOperation) or op.parallelism == saved.parallelism:
         return
@@ -178,19 +165,19 @@ def _check_source(op: PlannedOperator, saved: OperatorImage, metadata: Checkpoin
     if is_fixed(source):
         raise JobDefinitionError(
             f"operator '{op.name}' has parallelism {op.parallelism}; in {_name(metadata)} it has "
-            f"{saved.parallelism}, and {type(source).__name__} cannot go on with another number "
+            f"{saved.parallelism}, and {type(source).__name__} cannot continue with another number "
             f"of subtasks; call set_parallelism({saved.parallelism}) on it"
         )
 
 
 def is_fixed(source: Source) -> bool:
-    """Whether a source can go on only with the number of subtasks that it has."""
+    """Return whether a source can continue only with the number of subtasks that it has."""
     unmovable = type(source).redistribute is Source.redistribute
     return unmovable and not source.reads_rows and not isinstance(source, FunctionSource)
 
 
 def is_keyed(op: PlannedOperator) -> bool:
-    """Whether an operator has keys, which are dealt to its subtasks by key group."""
+    """Return whether an operator has keys, which are distributed to its subtasks by key group."""
     return getattr(op.node.operation, "key_selector", None) is not None
 
 

@@ -1,9 +1,9 @@
 """Files by path, wherever they are: local or mounted, S3, Google Cloud, Azure, HDFS.
 
-``file_system_of("s3a://bucket/output")`` gives the file system of an address and the path within
+``file_system_of("s3a://bucket/output")`` returns the file system of an address and the path in
 it. Sinks, checkpoints and state files all go through the few methods of ``FileSystem``, so what
-works on one scheme works on the others. Hadoop's own settings (``fs.s3a.endpoint``, …) say how to
-get there; ``configure`` makes them known to a process.
+works on one scheme works on the others. Hadoop's own settings (``fs.s3a.endpoint``, …) say how
+to connect; ``configure`` sets them for a process.
 """
 
 from holdfast.filesystem.base import (
@@ -18,7 +18,7 @@ from holdfast.filesystem.base import (
 )
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.filesystem.options import configure, configured, hadoop_options
-from holdfast.filesystem.schemes import check_scheme, file_system_of
+from holdfast.filesystem.schemes import check_scheme, file_system_of, mount, unmount
 
 __all__ = [
     "FileLock",
@@ -35,4 +35,6 @@ __all__ = [
     "file_system_of",
     "hadoop_options",
     "join",
+    "mount",
+    "unmount",
 ]

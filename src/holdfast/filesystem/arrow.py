@@ -13,6 +13,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any, BinaryIO, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -22,27 +23,24 @@ from pyarrow import fs
 from holdfast.filesystem.base import FileLock, FileStatus, FileSystem, FileSystemError
 from holdfast.filesystem.lease import Lease
 from holdfast.filesystem.options import configured, s3_arguments
-from holdfast.filesystem.schemes import remote_file_system
-
-__all__ = ["ArrowFileSystem"]
 
 _T = TypeVar("_T")
 _BUFFER = 256 * 1024
-#: calls at a time, for each of which somebody waits
+#: the number of concurrent calls
 _AT_A_TIME = 8
 #: whether pyarrow can put a small file to S3 in one request, instead of in three
 _CAN_DELAY = int(pa.__version__.split(".")[0]) >= 21
-#: where directories are real and a file is there as soon as it is opened; the others are object
-#: stores, where a file appears whole
+#: schemes with real directories, where a file exists as soon as it is opened; the others are object
+#: stores, where a file appears complete
 _WITH_RENAME = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "file")
-#: where a path begins with the name that stands where a host would
+#: schemes where a path begins with the authority
 _IN_PATH = ("s3", "s3a", "gs", "abfs", "abfss")
 
 
 class ArrowFileSystem(FileSystem):
     """One scheme and authority: a bucket, a container, a name node.
 
-    Made anew from its address and its options wherever it is unpickled.
+    When unpickled, it is created again from its address and its options.
     """
 
     is_remote = True
@@ -50,7 +48,7 @@ class ArrowFileSystem(FileSystem):
     _failures = (OSError, pa.ArrowException, RuntimeError, ValueError)
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
-        """Connect to an address like ``s3a://bucket``; without options, with the process' own.
+        """Connect to an address like ``s3a://bucket``; the default options are the process's own.
 
         Raises:
             FileSystemError: when that is not possible.
@@ -65,31 +63,29 @@ class ArrowFileSystem(FileSystem):
             self._arrow = _connect(root, configured() if options is None else options)
 
     def path_of(self, path: str) -> str:
-        """The path here for the path part of an address."""
+        """Return the path here for the path part of an address."""
         return (self._top + path.rstrip("/")) or "/"
 
     def uri(self, path: str) -> str:
-        """The address of a path."""
         return self._root + path.removeprefix(self._top)
 
     def open_output(self, path: str) -> BinaryIO:
-        """A buffered stream; in an object store the file is there once it is closed."""
+        """Open a buffered stream; in an object store the file exists once it is closed."""
         with self.errors("write", path):
             self._make_parent(path)
             return cast(BinaryIO, io.BufferedWriter(self._open(path), _BUFFER))
 
     def open_input(self, path: str) -> BinaryIO:
-        """A stream that fetches what is asked for."""
+        """Open a stream that fetches only the parts that are read."""
         with self.errors("read", path):
             return cast(BinaryIO, self._arrow.open_input_file(path))
 
     def read(self, path: str) -> bytes:
-        """The contents of a file."""
         with self.errors("read", path), self._arrow.open_input_file(path) as file:
             return cast(bytes, file.read())
 
     def write(self, path: str, data: bytes, durable: bool = False) -> None:
-        """Write as it is, or where that could be seen half-done, under a hidden name first."""
+        """Write directly, or, if readers could see a partial file, under a hidden name first."""
         if not self._renames:
             self._write(path, data)
             return
@@ -123,38 +119,35 @@ class ArrowFileSystem(FileSystem):
                     raise
                 raise FileNotFoundError(2, "there is no such file") from error
             if self._renames and self.exists(source):  # WebHDFS only says so
-                msg = "the file system has not renamed it"
-                raise OSError(msg)
+                message = "the file system has not renamed it"
+                raise OSError(message)
 
     def delete(self, path: str) -> None:
-        """Delete a file, if it is there."""
         with self.errors("delete", path):
             self._unless_missing(self._arrow.delete_file, path)
 
     def delete_tree(self, path: str) -> None:
-        """Delete what is below, and the directory itself where there is one."""
+        """Delete everything below, and the directory itself if there is one."""
         with self.errors("delete", path):
             self._unless_missing(self._arrow.delete_dir, path)
 
     def delete_if_empty(self, path: str) -> None:
-        """Nothing: there is no such step."""
+        """Do nothing: this cannot be done in one step."""
 
     def list_directory(self, path: str) -> list[FileStatus]:
-        """What is in a directory, by name."""
         with self.errors("list", path):
             found = self._arrow.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(map(_status, found), key=lambda status: status.name)
 
     def status(self, path: str) -> FileStatus | None:
-        """What is known of a file or directory."""
         with self.errors("look at", path):
             found = self._arrow.get_file_info(path)
         return None if found.type == fs.FileType.NotFound else _status(found)
 
     def make_directories(self, path: str) -> None:
-        """Make a directory; in an object store, an empty object that stands for it.
+        """Make a directory; in an object store, an empty object that represents it.
 
-        There, only for what is missing: not all that is above need be ours to write.
+        There, only if it is missing, because parents may not be writable.
         """
         with self.errors("make directory", path):
             if self._renames:
@@ -170,16 +163,16 @@ class ArrowFileSystem(FileSystem):
                 self._arrow.create_dir(path, recursive=False)
 
     def sync(self, path: str) -> None:
-        """Nothing to do: what was closed is stored, on more than one machine where that is set."""
+        """Do nothing: closed files are stored, replicated as configured."""
 
     def for_each(self, call: Callable[[_T], object], items: Iterable[_T]) -> None:
-        """In threads; those that were begun come to their end, whatever fails."""
+        """Call in threads; calls that were started are completed, whatever fails."""
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
             for future in [pool.submit(call, item) for item in items]:
                 future.result()
 
     def lock(self, path: str, contents: bytes) -> FileLock:
-        """A lease: see there what it guarantees, and what not."""
+        """Take a `Lease`; see there what it guarantees."""
         with self.errors("lock", path):
             return Lease(self, path, contents)
 
@@ -188,7 +181,7 @@ class ArrowFileSystem(FileSystem):
             file.write(data)
 
     def _make_parent(self, path: str) -> None:
-        """In an object store a directory is only the beginning of names."""
+        """Make the parent directory; in an object store it is only a prefix of names."""
         if self._renames:
             self.make_directories(path.rpartition("/")[0])
 
@@ -197,7 +190,7 @@ class ArrowFileSystem(FileSystem):
         return self._arrow.open_output_stream(path, compression=None)
 
     def _unless_missing(self, call: Callable[[str], None], path: str) -> None:
-        """File systems differ in what they say of a missing file."""
+        """Ignore errors about missing files; file systems report them differently."""
         try:
             call(path)
         except self._failures:
@@ -211,6 +204,23 @@ class ArrowFileSystem(FileSystem):
         return f"ArrowFileSystem({self._root!r})"
 
 
+def remote_file_system(root: str, options: Mapping[str, str] | None = None) -> ArrowFileSystem:
+    """The file system of a scheme and an authority; a process has one of each."""
+    given = None if options is None else tuple(sorted(options.items()))
+    # NB: a connection must not be used on the other side of a fork
+    return _remembered(root, given, tuple(sorted(configured().items())), os.getpid())
+
+
+@lru_cache(maxsize=64)
+def _remembered(
+    root: str,
+    options: tuple[tuple[str, str], ...] | None,
+    configured: tuple[tuple[str, str], ...],
+    process: int,
+) -> ArrowFileSystem:
+    return ArrowFileSystem(root, None if options is None else dict(options))
+
+
 def _connect(root: str, options: Mapping[str, str]) -> Any:
     split = urlsplit(root)
     if split.scheme in ("webhdfs", "swebhdfs"):
@@ -222,22 +232,22 @@ def _connect(root: str, options: Mapping[str, str]) -> Any:
     except OSError as error:
         if split.scheme not in ("hdfs", "viewfs"):
             raise
-        msg = (
+        message = (
             f"{str(error).splitlines()[0]}; HDFS is reached through libhdfs: install Hadoop on all "
             "machines and set HADOOP_HOME (or ARROW_LIBHDFS_DIR), JAVA_HOME, and CLASSPATH to what "
             "'hadoop classpath --glob' prints; or use an address with webhdfs://, which needs none "
             "of it"
         )
-        raise OSError(msg) from error
+        raise OSError(message) from error
 
 
 def _connect_webhdfs(split: SplitResult, secure: bool) -> Any:
-    """HDFS over HTTP, through fsspec; as the user that Hadoop's own tools would be."""
+    """Connect to HDFS over HTTP, through fsspec, as the user of Hadoop's own tools."""
     try:
         from fsspec.implementations.webhdfs import WebHDFS
     except ImportError as error:
-        msg = "webhdfs:// needs fsspec and requests: pip install 'holdfast[webhdfs]'"
-        raise OSError(msg) from error
+        message = "webhdfs:// needs fsspec and requests: pip install 'holdfast[webhdfs]'"
+        raise OSError(message) from error
     user = split.username or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
     port = split.port or (9871 if secure else 9870)
     connected = WebHDFS(

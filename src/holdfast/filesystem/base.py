@@ -1,4 +1,4 @@
-"""What a file system is here: a few methods over paths, and the errors they raise."""
+"""The interface of a file system: a few methods on paths, and the errors they raise."""
 
 from __future__ import annotations
 
@@ -10,23 +10,11 @@ from typing import BinaryIO, Protocol, TypeVar
 
 from holdfast.errors import HoldfastError
 
-__all__ = [
-    "FileLock",
-    "FileStatus",
-    "FileSystem",
-    "FileSystemError",
-    "LockedError",
-    "MissingFileError",
-    "cause_of",
-    "join",
-]
-
-
 _T = TypeVar("_T")
 
 
 class FileSystemError(HoldfastError, OSError):
-    """A file cannot be read or written: says what could not be done, to which file, and why."""
+    """A file cannot be read or written; the message has the action, the file and the cause."""
 
 
 class MissingFileError(FileSystemError, FileNotFoundError):
@@ -34,10 +22,10 @@ class MissingFileError(FileSystemError, FileNotFoundError):
 
 
 class LockedError(FileSystemError, BlockingIOError):
-    """Somebody has locked the file.
+    """Another process has locked the file.
 
     Attributes:
-        holder: what they wrote into it.
+        holder: the holder's name, as written in the file.
     """
 
     def __init__(self, message: str, holder: bytes = b"") -> None:
@@ -50,13 +38,13 @@ class FileLock(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether this process knows that it has lost the lock; asks nobody."""
+        """Return whether this process knows that it has lost the lock; makes no request."""
 
     def is_held(self) -> bool:
-        """Whether nobody else has taken it meanwhile; asks the file system, if that can happen."""
+        """Return whether the lock is still held; asks the file system if it can be lost."""
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +53,7 @@ class FileStatus:
 
     Attributes:
         name: the last part of its path.
-        modified: when it was last written, in milliseconds; 0 where nobody knows.
+        modified: when it was last written, in milliseconds; 0 if unknown.
     """
 
     name: str
@@ -81,88 +69,88 @@ class FileSystem(ABC):
     the file and the cause.
 
     Attributes:
-        is_remote: whether every call goes to another machine, and takes its time.
+        is_remote: whether every call goes to another machine, and is slow.
     """
 
     is_remote: bool = False
 
     @abstractmethod
     def uri(self, path: str) -> str:
-        """The address of a path, with its scheme; ``locate`` finds back from it."""
+        """Return the address of a path, with its scheme; the inverse of ``locate``."""
 
     def locate(self, uri: str) -> tuple[FileSystem, str]:
-        """Where an address leads, seen from here: a file system, and the path in it."""
+        """Return the file system and the path that an address refers to."""
         from holdfast.filesystem.schemes import file_system_of
 
         return file_system_of(uri)
 
     @abstractmethod
     def open_output(self, path: str) -> BinaryIO:
-        """A stream to write a file anew; closed, it is there. Makes its directory, if need be.
+        """Open a new file for writing; it exists when closed. Creates its directory if needed.
 
-        Before that it is there in part, or not at all; after a failure anything may be. So whoever
+        Before that, it may exist in part or not at all; after a failure, either. So a caller that
         must not show a half-written file writes under another name and moves it.
         """
 
     @abstractmethod
     def open_input(self, path: str) -> BinaryIO:
-        """A stream to read a file; can seek."""
+        """Open a file for reading; the stream can seek."""
 
     @abstractmethod
     def read(self, path: str) -> bytes:
-        """The contents of a file."""
+        """Return the contents of a file."""
 
     @abstractmethod
     def write(self, path: str, data: bytes, durable: bool = False) -> None:
         """Write a file: whole or not at all, even if the process dies; replaces one of that name.
 
-        Its directory must be there, where directories are real: what writes state into a directory
-        that somebody deleted must hear of it. ``durable``: it also survives if the machine dies. If
-        this raises, no file of that name is there.
+        Its directory must exist, if the file system has directories: a writer of state must notice
+        that somebody deleted the directory. ``durable``: it also survives if the machine dies. If
+        this raises, no file of that name exists.
         """
 
     @abstractmethod
     def move(self, source: str, target: str) -> None:
-        """Give a file another path, where it replaces what is there. Makes the directory.
+        """Move a file, replacing what is there. Creates the target's directory.
 
         One step on a local file system, and on HDFS if there is nothing to replace. On an object
-        store the target appears whole, and the source goes after that.
+        store the target appears complete, and the source is deleted after that.
         """
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file if it exists."""
 
     @abstractmethod
     def delete_tree(self, path: str) -> None:
-        """Delete a directory with everything below it, if it is there."""
+        """Delete a directory with everything below it, if it exists."""
 
     @abstractmethod
     def delete_if_empty(self, path: str) -> None:
-        """Delete a directory that has nothing in it.
+        """Delete a directory that is empty.
 
-        Does nothing if there is something in it, and where the two cannot be one step.
+        Does nothing if it is not empty, or if checking and deleting cannot be one step.
         """
 
     @abstractmethod
     def list_directory(self, path: str) -> list[FileStatus]:
-        """What is in a directory, by name; nothing if the directory is not there."""
+        """List a directory, by name; empty if it does not exist."""
 
     @abstractmethod
     def status(self, path: str) -> FileStatus | None:
-        """What is known of a file or directory; None if it is not there."""
+        """Return the status of a file or directory; None if it does not exist."""
 
     @abstractmethod
     def make_directories(self, path: str) -> None:
         """Make a directory, and those above it, durably, so that it is listed.
 
-        An object store has none, but keeps an object that stands for the directory.
+        An object store has no directories, but keeps an object that represents one.
         """
 
     def make_private(self, path: str) -> None:
         """Make a directory as `make_directories` does.
 
-        On a local file system only this user can read it, unless it was there before.
+        On a local file system only this user can read it, unless it existed before.
         """
         self.make_directories(path)
 
@@ -181,27 +169,27 @@ class FileSystem(ABC):
 
     @abstractmethod
     def lock(self, path: str, contents: bytes) -> FileLock:
-        """Lock a file, and write into it who has it; the process's end lets go of it.
+        """Lock a file, and write the holder into it; the lock ends with the process.
 
         Raises:
-            LockedError: when somebody has locked it.
+            LockedError: when another process has locked it.
         """
 
     def for_each(self, call: Callable[[_T], object], items: Iterable[_T]) -> None:
-        """Call for each; where a call takes its time, for several at a time.
+        """Call a function for each item; for several at a time if calls are slow.
 
-        Raises what the first that fails does.
+        Raises the error of the first call that fails.
         """
         for item in items:
             call(item)
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or directory."""
+        """Return whether a file or directory exists."""
         return self.status(path) is not None
 
     @contextmanager
     def errors(self, action: str, path: str, target: str | None = None) -> Iterator[None]:
-        """Turn an error of the system into one that says what could not be done, where, and why."""
+        """Turn a system error into one that says what could not be done, where, and why."""
         try:
             yield
         except FileSystemError:
@@ -221,13 +209,13 @@ class FileSystem(ABC):
 
 
 def cause_of(error: BaseException) -> str:
-    """What the system itself said, in few words."""
+    """Return the system's own error message, shortened."""
     if isinstance(error, FileSystemError) and error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
 
 
 def join(path: str, *names: str) -> str:
-    """A path below a path; empty names are left out."""
+    """Join a path and names; empty names are left out."""
     parts = [path.rstrip("/"), *(name.strip("/") for name in names)]
     return "/".join(part for number, part in enumerate(parts) if part or not number)

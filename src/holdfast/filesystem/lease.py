@@ -1,15 +1,15 @@
 """A lock where the file system has none: a file that its holder writes again and again.
 
-The holder renews the file every few seconds. Who finds one looks at it for a while: if it changes,
-somebody is alive; if it does not for the time of a lease, nobody is, and whoever looks writes it
-anew in their own name. Nobody compares clocks of two machines. If the holder's process was on this
-machine and is gone, there is nothing to wait for.
+The holder renews the file every few seconds. A process that finds one watches it: if it changes,
+the holder is alive; if it does not change for the time of a lease, the holder is dead, and the
+process writes it in its own name. Clocks of two machines are never compared. If the holder's
+process was on this machine and has ended, there is nothing to wait for.
 
-What this gives: of two processes that both believe to have the lease, because they began in the
+Guarantee: of two processes that both believe to have the lease, because they started in the
 same moment or one of them was suspended for longer than a lease, one is told with its next
-``is_held`` that it has lost it, since the file can only have one holder. What it does not give:
-``is_held`` and what comes after it are two steps. Whoever must not do something twice names it so
-that the second time is noticed.
+``is_held`` that it has lost it, because the file can only have one holder. Not guaranteed:
+``is_held`` and the action after it are two steps. An action that must not happen twice needs a name
+by which a repetition is noticed.
 """
 
 from __future__ import annotations
@@ -29,17 +29,15 @@ import msgspec
 from holdfast.filesystem.base import FileSystem, FileSystemError, LockedError, MissingFileError
 from holdfast.printable import get_logger
 
-__all__ = ["Lease", "Pace"]
-
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast things go, in seconds.
+    """The timing of a lease, in seconds.
 
     Attributes:
-        renewal: how often the holder writes.
-        lease: after how long without that the holder counts as dead.
-        look: how often others look.
+        renewal: time between two writes of the holder.
+        lease: time without a write after which the holder counts as dead.
+        look: time between two checks by others.
     """
 
     renewal: float = 3.0
@@ -61,7 +59,7 @@ class _Record(msgspec.Struct, frozen=True):
     contents: bytes
 
 
-#: what somebody is about to write, or was when they died
+#: a write in progress, or one that was interrupted
 _UNREADABLE: Final = _Record("", "", 0, 0, b"")
 
 
@@ -76,10 +74,10 @@ class Lease:
         pace: Pace = _PACE,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Take it; waits to see whether somebody has it.
+        """Take the lease; waits to see whether another process has it.
 
         Raises:
-            LockedError: when somebody has it.
+            LockedError: when another process has it.
         """
         self._files = files
         self._path = path
@@ -99,11 +97,11 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was found in another's name, or nobody renews it any more."""
+        """Return whether another process has it, or it is no longer renewed."""
         return self._lost
 
     def is_held(self) -> bool:
-        """Whether the file is still in this one's name."""
+        """Return whether the file still names this process."""
         with self._at_work:
             if not self._lost and not self._over.is_set():
                 found = self._read()
@@ -111,7 +109,7 @@ class Lease:
             return not self._lost and not self._over.is_set()
 
     def release(self) -> None:
-        """Delete the file, if it is still this one's; if that fails, the lease runs out."""
+        """Delete the file if it still names this process; if that fails, the lease expires."""
         with self._at_work:
             with contextlib.suppress(FileSystemError):
                 if self.is_held():
@@ -119,7 +117,7 @@ class Lease:
             self._over.set()
 
     def renew(self) -> None:
-        """Write the file again, unless it is somebody else's by now."""
+        """Write the file again, unless another process has taken it."""
         with self._at_work:
             if self.is_held():
                 self._record = msgspec.structs.replace(
@@ -128,10 +126,10 @@ class Lease:
                 self._write()
 
     def _keep(self) -> None:
-        """Renew until it is over, or another's; a file system that does not answer is asked again.
+        """Renew until it is released or lost; retry if the file system does not answer.
 
-        However long that takes: as long as the file is in this one's name, nobody has taken it.
-        If this thread is ended, the lease is lost.
+        However long that takes: as long as the file names this process, no other has taken it.
+        If this thread ends, the lease is lost.
         """
         renewed = told = time.monotonic()
         while not self._over.wait(self._pace.renewal) and not self._lost:
@@ -183,7 +181,7 @@ class Lease:
 
 
 def _is_dead(record: _Record) -> bool:
-    """Whether the holder was a process of this machine that is gone."""
+    """Return whether the holder was a process of this machine that has ended."""
     if record.host != socket.gethostname():
         return False
     try:

@@ -15,8 +15,6 @@ from typing import BinaryIO, Final, TypeVar
 from holdfast.common.private import open_regular
 from holdfast.filesystem.base import FileLock, FileStatus, FileSystem, LockedError
 
-__all__ = ["LOCAL", "LocalFileSystem"]
-
 _T = TypeVar("_T")
 _BUFFER = 256 * 1024
 _TRIES = 20
@@ -27,21 +25,18 @@ class LocalFileSystem(FileSystem):
     """Paths of this machine."""
 
     def uri(self, path: str) -> str:
-        """The path itself."""
+        """Return the path itself."""
         return path
 
     def open_output(self, path: str) -> BinaryIO:
-        """A buffered stream."""
         with self.errors("write", path):
             return _into(path, lambda: open(path, "wb", buffering=_BUFFER))
 
     def open_input(self, path: str) -> BinaryIO:
-        """A buffered stream."""
         with self.errors("read", path):
             return _open_regular(path)
 
     def read(self, path: str) -> bytes:
-        """The contents of a file."""
         with self.errors("read", path), _open_regular(path) as file:
             return file.read()
 
@@ -67,19 +62,18 @@ class LocalFileSystem(FileSystem):
             _into(target, lambda: os.replace(source, target), lambda: os.path.lexists(source))
 
     def delete(self, path: str) -> None:
-        """Delete a file, if it is there."""
         with self.errors("delete", path):
             Path(path).unlink(missing_ok=True)
 
     def delete_tree(self, path: str) -> None:
-        """Delete from the leaves up; what vanishes meanwhile is fine."""
+        """Delete from the leaves up; ignore files that disappear meanwhile."""
         with self.errors("delete", path):
             if os.path.lexists(path) and not os.path.isdir(path):
                 raise NotADirectoryError(errno.ENOTDIR, f"{path!r} is a file")
             _delete_tree(Path(path))
 
     def delete_if_empty(self, path: str) -> None:
-        """Leave it to the system to say whether the directory is empty."""
+        """Let the system decide whether the directory is empty."""
         with self.errors("delete", path):
             try:
                 os.rmdir(path)
@@ -88,7 +82,6 @@ class LocalFileSystem(FileSystem):
                     raise
 
     def list_directory(self, path: str) -> list[FileStatus]:
-        """What is in a directory, by name."""
         found = []
         with self.errors("list", path):
             for name in _names(path):
@@ -98,7 +91,6 @@ class LocalFileSystem(FileSystem):
         return sorted(found, key=lambda status: status.name)
 
     def status(self, path: str) -> FileStatus | None:
-        """What is known of a file or directory."""
         with self.errors("look at", path):
             try:
                 found = os.stat(path)
@@ -107,15 +99,14 @@ class LocalFileSystem(FileSystem):
             return _status(os.path.basename(path), found)
 
     def make_directories(self, path: str) -> None:
-        """Make a directory, and those above it, durably."""
         with self.errors("make directory", path):
             _make_directories(Path(path))
 
     def make_private(self, path: str) -> None:
-        """Make a directory with mode 0700; one that is there must not be a third user's.
+        """Make a directory with mode 0700; an existing one must not belong to a third user.
 
-        Who makes a directory before a job does, in a place that many can write to, could put
-        anything into it. What belongs to the owner of that place was made by who rules there.
+        Whoever creates the directory before the job, in a place that others can write to, could put
+        anything into it. A directory of the owner of that place is accepted.
         """
         with self.errors("make directory", path):
             _make_directories(Path(path), 0o700)
@@ -125,12 +116,11 @@ class LocalFileSystem(FileSystem):
                 raise PermissionError(errno.EPERM, told)
 
     def sync(self, path: str) -> None:
-        """Make the contents of a file durable, or the names in a directory."""
         with self.errors("sync", path):
             _sync(Path(path))
 
     def lock(self, path: str, contents: bytes) -> FileLock:
-        """Lock by the system's own means, which end with the process; the file stays."""
+        """Lock with the system's file locks, which end with the process; the file stays."""
         with self.errors("lock", path):
             file = open_regular(Path(path), os.O_RDWR | os.O_CREAT)
             try:
@@ -154,7 +144,7 @@ LOCAL: Final[FileSystem] = LocalFileSystem()
 
 
 class _Lock:
-    """A locked file; whoever forgets it holds the lock until the process ends."""
+    """A locked file; without `release` the lock is held until the process ends."""
 
     def __init__(self, file: int) -> None:
         self._file: int | None = file
@@ -173,7 +163,7 @@ class _Lock:
 
 
 def _into(path: str, call: Callable[[], _T], has_source: Callable[[], bool] = lambda: True) -> _T:
-    """Make a file; the directories above it where they are missing, or were just deleted."""
+    """Make a file, and the directories above it if they are missing or were just deleted."""
     for _ in range(_TRIES):
         try:
             return call()
@@ -186,7 +176,7 @@ def _into(path: str, call: Callable[[], _T], has_source: Callable[[], bool] = la
 
 
 def _open_regular(path: str) -> BinaryIO:
-    """Open a file to read it; a pipe would block, and a device may have no end."""
+    """Open a regular file for reading; a pipe would block, and a device may have no end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -227,7 +217,7 @@ def _make_directories(path: Path, mode: int = 0o777) -> None:
 
 
 def _is_file(path: Path) -> bool:
-    # NB: one look, since others may make and delete it meanwhile
+    # NB: one call, because others may create and delete it meanwhile
     try:
         return not stat.S_ISDIR(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):

@@ -7,8 +7,6 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-__all__ = ["configure", "configured", "hadoop_options", "s3_arguments"]
-
 _IN_SPARK: Final = "spark.hadoop."
 _HADOOP: Final = "fs."
 _S3A: Final = "fs.s3a."
@@ -17,7 +15,7 @@ _settings: Mapping[str, str] = MappingProxyType({})
 
 
 def hadoop_options(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings of Hadoop file systems among others.
+    """Return the settings of Hadoop file systems among others.
 
     They are keys that begin with ``fs.``, as in Hadoop's configuration, or with
     ``spark.hadoop.fs.``, as in Spark's; the latter win.
@@ -35,9 +33,9 @@ def hadoop_options(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def configure(options: Mapping[str, str]) -> None:
-    """Set the options of this process for file systems that are not given any of their own.
+    """Set the options of this process for file systems that have no options of their own.
 
-    The driver and every worker do it when a job begins. So a file system that was made without
+    The driver and every worker call it when a job starts. So a file system that was made without
     options can be pickled without credentials in it.
     """
     global _settings
@@ -45,14 +43,14 @@ def configure(options: Mapping[str, str]) -> None:
 
 
 def configured() -> Mapping[str, str]:
-    """The options of this process."""
+    """Return the options of this process."""
     return _settings
 
 
 def s3_arguments(options: Mapping[str, str], bucket: str) -> dict[str, Any]:
-    """What ``pyarrow.fs.S3FileSystem`` is given for Hadoop's settings of S3A.
+    """Return the arguments of ``pyarrow.fs.S3FileSystem`` for Hadoop's settings of S3A.
 
-    A setting for one bucket, ``fs.s3a.bucket.<bucket>.<name>``, goes before the general one. What
+    A setting for one bucket, ``fs.s3a.bucket.<bucket>.<name>``, overrides the general one. What
     is not set is left to pyarrow, which finds credentials where AWS's own tools do.
     """
 
@@ -75,7 +73,7 @@ def s3_arguments(options: Mapping[str, str], bucket: str) -> dict[str, Any]:
 
 
 def _endpoint(endpoint: str, secure: bool) -> dict[str, str]:
-    """The scheme of an endpoint counts; without one, whether connections are to be encrypted."""
+    """Return the endpoint and its scheme; without one, the setting for encryption decides."""
     scheme = "https" if secure else "http"
     split = urlsplit(endpoint if "://" in endpoint else f"{scheme}://{endpoint}")
     return {"scheme": split.scheme, "endpoint_override": split.netloc}

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.graph.nodes import Edge, Node, Operation
+from holdfast.graph.nodes import Edge, Node
+from holdfast.graph.operations import Operation
 
 
 class Graph:
@@ -19,7 +20,7 @@ class Graph:
     def __init__(self) -> None:
         """Start without nodes."""
         self._nodes: list[Node] = []
-        self._executed = 0
+        self._executed: set[int] = set()
 
     def add(
         self,
@@ -42,9 +43,11 @@ class Graph:
         self._nodes[node_id] = replace(self._nodes[node_id], **changes)
 
     def pending(self) -> tuple[Node, ...]:
-        """The nodes of the next execution: those added since the last one, and their inputs."""
+        """Return the nodes of the next execution: the new ones, and their inputs."""
+        return self._with_inputs([node.id for node in self._nodes if node.id not in self._executed])
+
+    def _with_inputs(self, open_ids: list[int]) -> tuple[Node, ...]:
         wanted: set[int] = set()
-        open_ids = [node.id for node in self._nodes[self._executed :]]
         while open_ids:
             node_id = open_ids.pop()
             if node_id not in wanted:
@@ -52,6 +55,17 @@ class Graph:
                 open_ids.extend(edge.source for edge in self._nodes[node_id].inputs)
         return tuple(self._nodes[node_id] for node_id in sorted(wanted))
 
-    def mark_executed(self) -> None:
-        """From now on, what is there already runs only where a later node reads from it."""
-        self._executed = len(self._nodes)
+    def branch(self) -> Graph:
+        """Return a graph of the same nodes, all executed; nodes added to it are not added here."""
+        other = Graph()
+        other._nodes = list(self._nodes)
+        other.mark_executed()
+        return other
+
+    def upstream(self, edges: Iterable[Edge]) -> tuple[Node, ...]:
+        """Return the nodes that edges read from, and all nodes before these."""
+        return self._with_inputs([edge.source for edge in edges])
+
+    def mark_executed(self, nodes: Iterable[Node] | None = None) -> None:
+        """Mark nodes as executed, or all: they run again only if a later node reads from them."""
+        self._executed.update(node.id for node in (self._nodes if nodes is None else nodes))

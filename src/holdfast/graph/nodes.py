@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from holdfast.graph.operations import Operation, SourceOperation
+
 
 @dataclass(frozen=True)
 class Forward:
-    """Subtask i sends to subtask i; the default, and the only way that can be a nested call."""
+    """Subtask i sends to subtask i; the default, and the only one that allows a direct call."""
 
     explicit: bool = False
 
@@ -27,7 +29,7 @@ class Hash:
 
     Attributes:
         selector: a ``KeySelector`` or a callable.
-        kept: whether every record is with the subtask of its key already.
+        kept: whether every record is already in the subtask of its key.
     """
 
     selector: Any
@@ -80,7 +82,7 @@ class Global:
 
 @dataclass(frozen=True)
 class Custom:
-    """Where the user's partitioner says: ``partitioner(selector(record), parallelism)``."""
+    """By the user's partitioner: ``partitioner(selector(record), parallelism)``."""
 
     partitioner: Any
     selector: Any
@@ -107,94 +109,6 @@ class Edge:
     input: int = 0
     tag: str | None = None
     tag_type: Any = None
-
-
-class Style(Enum):
-    """The protocol between the runtime and a function."""
-
-    MAP = "map"
-    FLAT_MAP = "flat_map"
-    FILTER = "filter"
-    PROCESS = "process"
-    SINK = "sink"
-    CO_MAP = "co_map"
-    CO_FLAT_MAP = "co_flat_map"
-    CO_PROCESS = "co_process"
-    BROADCAST = "broadcast"
-    WINDOW = "window"
-    INTERVAL_JOIN = "interval_join"
-    ASYNC = "async"
-
-
-@dataclass(frozen=True)
-class SourceOperation:
-    """Where records come from: a ``Source`` that makes readers.
-
-    Attributes:
-        strategy: gives them timestamps and watermarks, if it is given.
-    """
-
-    source: Any
-    strategy: Any = None
-
-
-@dataclass(frozen=True)
-class FunctionOperation:
-    """A function called for each record.
-
-    Attributes:
-        style: how the function is called and what its result means.
-        function: the user's function object, or a plain callable.
-        key_selector: set on a keyed stream; state and timers are then scoped to the key.
-        key_type: the declared type of the key, if any.
-        second_selector: that of the second input, where two keyed streams are connected.
-        settings: what else the style needs to know.
-    """
-
-    style: Style
-    function: Any
-    key_selector: Any = None
-    key_type: Any = None
-    second_selector: Any = None
-    settings: Any = None
-
-
-@dataclass(frozen=True)
-class TimestampsOperation:
-    """Gives records their timestamps, and the stream its watermarks."""
-
-    strategy: Any
-
-
-class ResultKind(Enum):
-    """What the driver does with the records of a result operation."""
-
-    COLLECT = "collect"
-    PRINT = "print"
-
-
-@dataclass(frozen=True)
-class ResultOperation:
-    """Records that go to the driver: ``execute_and_collect`` and ``print``."""
-
-    kind: ResultKind
-    prefix: str = ""
-
-
-@dataclass(frozen=True)
-class WriterOperation:
-    """Records that a Spark writer takes over at the end of an epoch.
-
-    Attributes:
-        writer: the sink's settings; only the Spark side knows their type.
-    """
-
-    writer: Any
-
-
-Operation = (
-    SourceOperation | FunctionOperation | TimestampsOperation | ResultOperation | WriterOperation
-)
 
 
 class Chaining(Enum):
@@ -232,5 +146,5 @@ class Node:
 
     @property
     def is_source(self) -> bool:
-        """Whether records enter the job here."""
+        """Return whether records enter the job here."""
         return isinstance(self.operation, SourceOperation)

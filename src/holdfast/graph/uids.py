@@ -1,8 +1,8 @@
-"""Stable names for operators: the user's, or one derived from the place in the graph.
+"""Stable names for operators: the user's, or one derived from the position in the graph.
 
 A derived uid depends on the kind of the operator, the uids of its inputs, and its turn among equal
 siblings; not on names, parallelism or node ids. So it survives a rename and a change of scale, and
-changes when operators are put in before it. State is stored under the uid: give a uid to
+changes when operators are inserted before it. State is stored under the uid: set a uid for
 every operator whose state must outlive a change of the job.
 """
 
@@ -16,7 +16,7 @@ from holdfast.graph.nodes import Edge, Node
 
 
 def assign_uids(nodes: Sequence[Node]) -> dict[int, str]:
-    """Give each node (in topological order) its uid; two nodes of one uid are an error."""
+    """Assign a uid to each node (in topological order); duplicate uids are an error."""
     uids: dict[int, str] = {}
     turns: dict[str, int] = {}
     owners: dict[str, Node] = {}

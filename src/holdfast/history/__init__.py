@@ -1,1 +1,1 @@
-"""What a job did, for people: kept in memory while it runs, and in a file that outlives it."""
+"""The history of a job, for users: in memory while it runs, and in a file that outlives it."""

@@ -1,4 +1,4 @@
-"""What happens to a job, as far as people want to know it afterwards.
+"""The events of a job that its history records.
 
 A history is a list of these, oldest first. In a file each is a line of JSON with its kind as
 ``event``. Times are milliseconds since 1970; durations within an epoch are seconds.
@@ -12,36 +12,20 @@ import msgspec
 
 from holdfast.plan.vertices import JobGraph
 
-__all__ = [
-    "AttemptBegan",
-    "AttemptFailed",
-    "CheckpointSeen",
-    "Counted",
-    "EpochEnded",
-    "Event",
-    "JobBegan",
-    "Parts",
-    "PlanMade",
-    "RescaleSeen",
-    "StatusChanged",
-    "SubtaskCheckpoint",
-    "SubtaskFigures",
-    "SubtasksSeen",
-    "VertexRescale",
-    "origin_of",
-]
-
 
 class _Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True):
-    """Anything of these; what has its default is not written."""
+    """Base of all events; fields with their default value are not written."""
 
 
 class JobBegan(_Event, frozen=True, tag="job"):
-    """A job, and how it is to run; its secrets are masked.
+    """A job and its configuration; secrets are masked.
 
     Attributes:
-        checkpointing: as `/jobs/:id/checkpoints/config` has it.
-        engine, engine_reason: what runs it, and why that; empty if there is no choice.
+        checkpointing: as returned by `/jobs/:id/checkpoints/config`.
+        engine, engine_reason: the engine and why it was chosen; empty if there was no choice.
+        origins: where settings come from, in words, if it is not the program.
+        defaults: the default values of the settings that are not in the configuration.
+        spark: the configuration of the Spark session; ``spark_page``: the address of its web UI.
     """
 
     id: str
@@ -53,29 +37,50 @@ class JobBegan(_Event, frozen=True, tag="job"):
     checkpointing: dict[str, Any]
     engine: str = ""
     engine_reason: str = ""
+    origins: dict[str, str] = {}
+    defaults: dict[str, str] = {}
+    spark: dict[str, str] = {}
+    spark_page: str = ""
+
+
+class JournalOpened(_Event, frozen=True, tag="journal"):
+    """The history is kept in a file from now on, below this directory of the job."""
+
+    directory: str
 
 
 class PlanMade(_Event, frozen=True, tag="plan"):
-    """What runs from now on: at the beginning, and after the job was rescaled."""
+    """The plan that runs from now on: at the start, and after the job was rescaled."""
 
     time: int
     graph: JobGraph
 
 
+class PageServed(_Event, frozen=True, tag="page"):
+    """A server shows the job; ``url`` is the address of the server."""
+
+    time: int
+    url: str
+
+
 class StatusChanged(_Event, frozen=True, tag="status"):
-    """The job is in another of Flink's states."""
+    """The job has changed to another of Flink's job states.
+
+    ``savepoint``: the path of the savepoint with which a user has stopped it.
+    """
 
     time: int
     status: str
+    savepoint: str | None = None
 
 
 class StateLoaded(_Event, frozen=True, tag="loaded"):
     """All subtasks of an attempt have loaded their state.
 
     Attributes:
-        stored: bytes that were read from the storage of the checkpoints.
-        local: bytes that hosts had on their own disks.
-        damaged: copies on these disks that could not be used.
+        stored: bytes read from the checkpoint storage.
+        local: bytes read from local copies on the hosts.
+        damaged: number of local copies that could not be used.
         subtasks: ``stored`` and ``local`` of each subtask, by level and number.
     """
 
@@ -88,7 +93,12 @@ class StateLoaded(_Event, frozen=True, tag="loaded"):
 
 
 class AttemptBegan(_Event, frozen=True, tag="attempt"):
-    """A start of the job, from a checkpoint or from the start; ``loaded``: once it is known."""
+    """The start of an attempt, with or without a checkpoint.
+
+    Attributes:
+        path: the address of the checkpoint.
+        loaded: set once it is known.
+    """
 
     number: int
     time: int
@@ -99,12 +109,21 @@ class AttemptBegan(_Event, frozen=True, tag="attempt"):
 
     @property
     def origin(self) -> str:
-        """Where it begins, in words."""
+        """Return where the attempt starts, as text."""
         return origin_of(self.checkpoint, self.savepoint, again=self.number > 0)
+
+    @property
+    def origin_with_path(self) -> str:
+        """Return where the attempt starts, with the path of the checkpoint."""
+        if self.path is None:
+            return "from the beginning"
+        if self.savepoint:
+            return f"from savepoint {self.path}"
+        return f"{self.origin} of {self.path.rpartition('/')[0]}"
 
 
 def origin_of(checkpoint: int | None, savepoint: bool, again: bool) -> str:
-    """Return where an attempt begins, in words; ``again``: it is not the first one."""
+    """Return where an attempt starts, as text; ``again``: it is not the first one."""
     if checkpoint is not None:
         return f"from {'savepoint' if savepoint else 'checkpoint'} {checkpoint}"
     return "from the start: no checkpoint had completed" if again else "from the start"
@@ -115,11 +134,13 @@ class AttemptFailed(_Event, frozen=True, tag="failure"):
 
     Attributes:
         error: the name of the exception.
-        message: what it says, in a line.
-        trace: the whole of it, from the user's own frame on.
-        task: the operator that failed, if one did.
+        message: its message, in one line.
+        trace: the full traceback, from the user's own frame on.
+        task: the operator that failed, if any.
+        record: the record that it failed on, if any, as text.
         restart: milliseconds until the next attempt; None if there is none.
-        restart_from: where that will begin, in words.
+        restart_from: where the next attempt starts, as text.
+        reason: why there is no next attempt, or for how long there will be one.
     """
 
     number: int
@@ -131,20 +152,22 @@ class AttemptFailed(_Event, frozen=True, tag="failure"):
     subtask: int | None = None
     restart: int | None = None
     restart_from: str | None = None
+    record: str | None = None
+    reason: str = ""
 
 
 class EpochEnded(_Event, frozen=True, tag="epoch"):
     """What an epoch did.
 
     Attributes:
-        started: when, in milliseconds.
+        started: when it started, in milliseconds.
         seconds: how long its Spark job took: steps 2 to 7.
-        read: records that sources gave.
-        records: records that all levels took.
-        steps: how long each step of the epoch protocol took: on the driver, or the longest time of
-            any subtask.
-        memory: resident bytes of all worker processes; ``processes``: of each.
-        checkpoint: the one that it carried.
+        read: number of records read from sources.
+        records: number of records that all levels received.
+        steps: duration of each step of the epoch protocol: on the driver, or the maximum over all
+            subtasks.
+        memory: resident bytes of all worker processes; ``processes``: of each process.
+        checkpoint: the checkpoint that it carried.
     """
 
     epoch: int
@@ -161,15 +184,17 @@ class EpochEnded(_Event, frozen=True, tag="epoch"):
 
 
 class SubtaskFigures(msgspec.Struct, omit_defaults=True):
-    """What a subtask of a vertex did in its attempt so far, and how busy it was last.
+    """What a subtask of a vertex did in its attempt so far, and its recent rates.
 
     Attributes:
-        busy, idle, blocked: its time so far, in seconds; blocked: there was more to read, but it
-            waited for what comes after it.
+        busy, idle, blocked: its time so far, in seconds. Blocked: there was more to read, but it
+            waited for downstream subtasks.
         busy_now, idle_now, blocked_now: milliseconds per second, since the epoch before the last.
         in_now, out_now: records per second, likewise.
-        watermark: how far time is; None if there is none.
-        process: the worker that it ran in last.
+        written: how many records its sinks accepted, by operator uid.
+        written_now: records per second that its sinks accepted.
+        watermark: the current watermark; None if there is none.
+        process: the worker process that it ran in last.
     """
 
     records_in: int = 0
@@ -186,6 +211,8 @@ class SubtaskFigures(msgspec.Struct, omit_defaults=True):
     out_now: float = 0.0
     watermark: int | None = None
     process: int = 0
+    written: dict[str, int] = {}
+    written_now: float = 0.0
 
 
 class SubtasksSeen(_Event, frozen=True, tag="subtasks"):
@@ -197,15 +224,15 @@ class SubtasksSeen(_Event, frozen=True, tag="subtasks"):
 
 
 class SubtaskCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The part that a subtask had in a checkpoint; times in milliseconds.
+    """The part of a subtask in a checkpoint; times in milliseconds.
 
     Attributes:
         acknowledged: when it was done.
-        sync: `snapshot_state` of its functions took that long.
-        asynchronous: writing its state did.
-        alignment: for so long it waited for its inputs.
-        start_delay: from the trigger to the beginning of its run.
-        size, written: of its state; of what is new of it.
+        sync: how long `snapshot_state` of its functions took.
+        asynchronous: how long writing its state took.
+        alignment: how long it waited for its inputs.
+        start_delay: from the trigger to the start of its run.
+        size, written: size of its state; size of the new part of it.
     """
 
     acknowledged: int
@@ -222,13 +249,13 @@ Parts = dict[str, list[SubtaskCheckpoint | None]]
 
 
 class CheckpointSeen(_Event, frozen=True, tag="checkpoint"):
-    """A checkpoint or savepoint, as it stands now; replaces what was seen of it before.
+    """The current state of a checkpoint or savepoint; replaces earlier events about it.
 
     Attributes:
-        status: Flink's word: IN_PROGRESS, COMPLETED or FAILED.
+        status: Flink's status: IN_PROGRESS, COMPLETED or FAILED.
         total, acknowledged: how many subtasks there were, and acknowledged before it ended.
-        subtasks: the part of each, once the epoch has ended; of older checkpoints it is forgotten.
-        retained: the checkpoints that are kept, after this one.
+        subtasks: the part of each subtask, once the epoch has ended; dropped for older checkpoints.
+        retained: the checkpoints that are kept after this one.
     """
 
     id: int
@@ -247,12 +274,12 @@ class CheckpointSeen(_Event, frozen=True, tag="checkpoint"):
 
 
 class VertexRescale(msgspec.Struct, frozen=True):
-    """What a change of plan means for a vertex.
+    """The change of parallelism of a vertex.
 
     Attributes:
-        desired: the parallelism that it would have with slots enough.
-        before: the one that it had.
-        after: the one that it gets.
+        desired: the parallelism with enough slots.
+        before: the parallelism before the change.
+        after: the parallelism after the change.
     """
 
     name: str
@@ -262,12 +289,12 @@ class VertexRescale(msgspec.Struct, frozen=True):
 
 
 class RescaleSeen(_Event, frozen=True, tag="rescale"):
-    """A change of parallelism, as it stands now; replaces what was seen of it before.
+    """The current state of a change of parallelism; replaces earlier events about it.
 
     Attributes:
-        cause: Flink's word: UPDATE_REQUIREMENT, RECOVERABLE_FAILOVER or NEW_RESOURCE_AVAILABLE.
-        reason: why it has ended, likewise; None while it is in progress.
-        failure: what went wrong, in a line.
+        cause: Flink's name: UPDATE_REQUIREMENT, RECOVERABLE_FAILOVER or NEW_RESOURCE_AVAILABLE.
+        reason: why it has ended, with Flink's name; None while it is in progress.
+        failure: the error, in one line.
         slots_desired, slots_before, slots_after: the task slots of these plans.
         vertices: by id.
     """
@@ -284,8 +311,53 @@ class RescaleSeen(_Event, frozen=True, tag="rescale"):
     failure: str | None = None
 
 
+class VertexPoint(msgspec.Struct, frozen=True, array_like=True):
+    """The figures of a vertex over a span of time.
+
+    Attributes:
+        records_in, records_out: records per second; out: to other vertices and to outside systems.
+        busy, blocked: of its most occupied subtask, in milliseconds per second.
+        lag: how far its watermark was behind, in milliseconds; None if it has none.
+    """
+
+    records_in: float
+    records_out: float
+    busy: int
+    blocked: int
+    lag: int | None = None
+
+
+#: a user's metric, of all subtasks; of a distribution: count, sum, minimum and maximum
+MetricPoint = float | tuple[float, float, float | None, float | None]
+
+
+class PointSeen(_Event, frozen=True, tag="point"):
+    """The figures of a job over a span of time, for charts.
+
+    Attributes:
+        time, span: when the span ended, and how long it was, in milliseconds.
+        read, written: records per second that sources read and sinks accepted.
+        vertices: by id.
+        state: bytes of state; memory: resident bytes of all worker processes.
+        checkpoint: the longest checkpoint that ended, in milliseconds; None if none did.
+        failed: how many checkpoints failed.
+        metrics: users' metrics, by operator uid and name.
+    """
+
+    time: int
+    span: int
+    read: float = 0.0
+    written: float = 0.0
+    vertices: dict[str, VertexPoint] = {}
+    state: int = 0
+    memory: int = 0
+    checkpoint: int | None = None
+    failed: int = 0
+    metrics: dict[str, dict[str, MetricPoint]] = {}
+
+
 class Counted(_Event, frozen=True, tag="counts"):
-    """How many there were of what is no longer told one by one."""
+    """Total counts, including events that the history no longer contains."""
 
     checkpoints: int = 0
     completed: int = 0
@@ -300,7 +372,9 @@ class Counted(_Event, frozen=True, tag="counts"):
 
 Event = (
     JobBegan
+    | JournalOpened
     | PlanMade
+    | PageServed
     | StatusChanged
     | AttemptBegan
     | StateLoaded
@@ -309,5 +383,6 @@ Event = (
     | SubtasksSeen
     | CheckpointSeen
     | RescaleSeen
+    | PointSeen
     | Counted
 )

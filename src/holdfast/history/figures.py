@@ -1,4 +1,4 @@
-"""What acknowledgements say of vertices: records, bytes, how busy they are, checkpoints. Pure."""
+"""Computes figures of vertices from acknowledgements: records, bytes, load, checkpoints. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ import msgspec
 from holdfast.history.events import Parts, SubtaskCheckpoint, SubtaskFigures
 from holdfast.plan.model import ROWS_LEVEL
 from holdfast.plan.vertices import JobGraph, Vertex
-from holdfast.runtime.protocol import Acknowledgement, Flow, StoredState
+from holdfast.runtime.wire.protocol import Acknowledgement, Flow, StoredState
 
-__all__ = ["Epoch", "Stored", "checkpoint_parts", "figures_after", "metrics_by_operator"]
-
-#: the steps that are of a subtask, not of one of its vertices
+#: the steps of a subtask that cannot be attributed to one of its vertices
 _SHARED = ("load", "notify", "time", "flush", "snapshot", "persist")
 _MS = 1000
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """An accepted epoch: when it ran, for how long, and what its subtasks said.
+    """An accepted epoch: when it ran, for how long, and its acknowledgements.
 
     Attributes:
-        pause: how long nothing had run before it.
+        pause: how long nothing ran before it.
     """
 
     started: float
@@ -34,17 +32,17 @@ class Epoch(msgspec.Struct, frozen=True):
 
     @property
     def span(self) -> float:
-        """The time that it stands for: what came in it, came since the epoch before."""
+        """Return the time that it covers: its records have arrived since the previous epoch."""
         return self.pause + self.seconds
 
     @property
     def saturated(self) -> bool:
-        """Whether there was more to read."""
+        """Return whether there was more to read."""
         return any(ack.saturated for ack in self.acks)
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A state that was stored after its barrier was acknowledged; ``written``: its new bytes."""
+    """A state that was stored after its barrier was acknowledged, and its number of new bytes."""
 
     state: StoredState
     written: int
@@ -70,7 +68,9 @@ def figures_after(
 def _after(
     graph: JobGraph, vertex: Vertex, old: SubtaskFigures, ack: Acknowledgement, epoch: Epoch
 ) -> SubtaskFigures:
-    came, went = _came(vertex, ack), _went(graph, vertex, ack)
+    came = _came(vertex, ack)
+    went = _sum(ack.sent[n] for n in _exchanges_from(graph, vertex) if n in ack.sent)
+    written = {op.uid: ack.written.get(op.uid, 0) for op in vertex.operators if op.sink}
     spent = _measured(graph, vertex, ack) or _estimated(graph, vertex, ack, epoch)
     return SubtaskFigures(
         records_in=old.records_in + came.records,
@@ -90,24 +90,26 @@ def _after(
             default=old.watermark,
         ),
         process=ack.process,
+        written={uid: old.written.get(uid, 0) + records for uid, records in written.items()},
+        written_now=_rate(sum(written.values()), epoch),
     )
 
 
 class _Spent(NamedTuple):
-    """Where the time of a subtask went, as far as a vertex is concerned, in seconds."""
+    """How a subtask spent its time, with respect to one vertex, in seconds."""
 
     busy: float
     idle: float
     blocked: float
 
     def per_second(self, seconds: float) -> int:
-        """Return one of them in milliseconds per second."""
+        """Return one of these times in milliseconds per second."""
         span = sum(self)
         return round(_MS * seconds / span) if span else 0
 
 
 def _measured(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> _Spent | None:
-    """What the subtask itself says; a vertex is idle while others of the subtask are busy."""
+    """Return the times that the subtask measured; a vertex is idle while others are busy."""
     blocked = ack.backpressured_seconds
     busy = ack.busy_seconds * _part_of_work(graph, vertex, ack)
     idle = ack.idle_seconds + ack.busy_seconds - busy
@@ -115,7 +117,7 @@ def _measured(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> _Spent |
 
 
 def _estimated(graph: JobGraph, vertex: Vertex, ack: Acknowledgement, epoch: Epoch) -> _Spent:
-    """What can be told from how long the steps of an epoch took."""
+    """Return times estimated from the durations of the epoch's steps."""
     busy = min(epoch.seconds, _came(vertex, ack).seconds + _share(graph, vertex, ack))
     blocked = _blocked(ack, epoch, busy) if epoch.saturated else 0.0
     return _Spent(busy, max(0.0, epoch.span - busy - blocked), blocked)
@@ -124,7 +126,7 @@ def _estimated(graph: JobGraph, vertex: Vertex, ack: Acknowledgement, epoch: Epo
 def _rows_after(
     graph: JobGraph, vertex: Vertex, old: SubtaskFigures, epoch: Epoch
 ) -> SubtaskFigures:
-    """Spark itself reads the rows of DataFrames: only what came of them is known."""
+    """Return the figures of rows, which Spark reads: only the records that arrived are known."""
     flows = [
         ack.taken[number]
         for number in _exchanges_from(graph, vertex)
@@ -149,10 +151,6 @@ def _came(vertex: Vertex, ack: Acknowledgement) -> Flow:
     )
 
 
-def _went(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> Flow:
-    return _sum(ack.sent[n] for n in _exchanges_from(graph, vertex) if n in ack.sent)
-
-
 def _exchanges_from(graph: JobGraph, vertex: Vertex) -> Iterator[int]:
     for other in graph.vertices:
         for edge in other.inputs:
@@ -170,13 +168,13 @@ def _sum(flows: Iterable[Flow]) -> Flow:
 
 
 def _share(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> float:
-    """The part of a vertex in what its subtask did for all of them."""
+    """Return the share of a vertex in the work that its subtask did for all vertices."""
     shared = sum(ack.seconds.get(step, 0.0) for step in _SHARED)
     return shared * _part_of_work(graph, vertex, ack)
 
 
 def _part_of_work(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> float:
-    """How much of the work of a subtask was that of a vertex: 1 if it has no other."""
+    """Return the fraction of a subtask's work that was for a vertex: 1 if it has no other."""
     beside = [other for other in graph.vertices if other.level == vertex.level]
     all_work = sum(_came(other, ack).seconds for other in beside)
     if all_work <= 0:
@@ -185,7 +183,7 @@ def _part_of_work(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> floa
 
 
 def _blocked(ack: Acknowledgement, epoch: Epoch, busy: float) -> float:
-    """How long a subtask waited for the levels after it, although there was more to read."""
+    """Return how long a subtask waited for later levels although there was more to read."""
     ran = sum(ack.seconds.get(step, 0.0) for step in (*_SHARED, "process"))
     after = epoch.started + epoch.seconds - (ack.began + ran)
     return max(0.0, min(after, epoch.seconds - busy))
@@ -204,14 +202,14 @@ def checkpoint_parts(
 ) -> Parts:
     """Return the part of each subtask in the checkpoint of an epoch, by vertex.
 
-    One whose snapshot failed has none, in any of the vertices that it runs: their state is one. The
-    same holds if its state is not stored.
+    A subtask whose snapshot failed has no part in any of its vertices, since they share its state.
+    The same holds if its state is not stored.
 
-    The state of a level is in one file per subtask. Its size counts with the first vertex of the
-    level that has state, and that is not only the position of a source.
+    The state of a level is in one file per subtask. Its size is counted for the first vertex of the
+    level that has more state than the position of a source, or else for the first that has any.
 
-    ``known``: the files of the checkpoint before. ``stored``: what was stored after the barrier, by
-    (level, subtask).
+    ``known``: the files of the previous checkpoint. ``stored``: the states that were stored after
+    the barrier, by (level, subtask).
     """
     acks = {(ack.level, ack.subtask): ack for ack in epoch.acks}
     owners = _owners(graph, epoch.acks)
@@ -252,7 +250,7 @@ def _part(
         part,
         acknowledged=stored.state.stored,
         asynchronous=round(_MS * stored.state.seconds),
-        size=stored.state.chain.size if owns else 0,
+        size=stored.state.head.size if owns else 0,
         written=stored.written if owns else 0,
     )
 
@@ -262,14 +260,14 @@ def _acknowledged_part(
 ) -> SubtaskCheckpoint:
     took = ack.seconds
     ran = sum(took.get(step, 0.0) for step in (*_SHARED, "process"))
-    new = sum(file.size for file in ack.chain.all_files if file.name not in known)
+    new = sum(file.size for file in ack.head.all_files if file.name not in known)
     return SubtaskCheckpoint(
         acknowledged=round(_MS * (ack.began + ran)),
         sync=round(_MS * took.get("snapshot", 0.0)),
         asynchronous=round(_MS * took.get("persist", 0.0)),
         alignment=round(_MS * took.get("wait", 0.0)),
         start_delay=max(0, round(_MS * ack.began) - triggered),
-        size=ack.chain.size if owns else 0,
+        size=ack.head.size if owns else 0,
         written=new if owns else 0,
     )
 

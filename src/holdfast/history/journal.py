@@ -1,13 +1,14 @@
-"""A history in a file: a line of JSON for each event.
+"""The journal: a history in a file, with one line of JSON for each event.
 
-Written as things happen, by one process, without waiting for the disk: what a killed process has
-written stays. Its last line may be torn then, and is not read. When the file has grown past its
-bound, what is remembered is written into a new one, which takes its place.
+One process writes it as events occur, without waiting for the disk. What a killed process has
+written is kept; its last line may be incomplete, and is then ignored. When the file exceeds its
+maximum size, the events that the history still contains are written to a new file, which replaces
+it.
 
-The process that writes a file has it locked, so that others see whether the job still runs.
+The process that writes a file holds a lock on it, so that others see whether the job still runs.
 
-A job's directory may be on other machines, where nothing can be added to a file. The file is local
-then, and a copy of it goes there once a minute, and when the job has ended.
+A job's directory may be in a file system that cannot append to files. The file is then local, and
+is copied there once a minute and when the job has ended.
 """
 
 from __future__ import annotations
@@ -29,15 +30,13 @@ from holdfast.history.events import Event
 from holdfast.history.job import ENDED, JobHistory
 from holdfast.printable import get_logger
 
-__all__ = ["SUFFIX", "Journal", "open_journal", "read_journal"]
-
 SUFFIX: Final = ".history.jsonl"
 _DRAFT: Final = ".tmp"
-#: in bytes; a job that runs for years has no more
+#: maximum size in bytes, even for a job that runs for years
 _LARGEST: Final = 4_000_000
-#: seconds between two copies, where the job's directory is elsewhere
+#: seconds between two copies, if the job's directory is in another file system
 _PUBLISH: Final = 60.0
-#: how many starts of a job are remembered
+#: how many starts of a job are kept
 _STARTS: Final = 20
 
 _logger = get_logger(__name__)
@@ -48,7 +47,7 @@ _decode: Final = msgspec.json.Decoder(Event).decode
 class Journal:
     """The file of a running job.
 
-    A file that cannot be written is given up, with a warning: the job goes on.
+    If the file cannot be written, it is abandoned with a warning, and the job continues.
     """
 
     def __init__(
@@ -57,9 +56,15 @@ class Journal:
         history: JobHistory,
         largest: int = _LARGEST,
         publish: Callable[[bytes], None] | None = None,
+        directory: str | None = None,
     ) -> None:
-        """Write into a new file; its directory is made. ``publish`` copies it to elsewhere."""
+        """Create the file and its directory.
+
+        ``publish`` copies it to another file system. ``directory``: the address of the job's
+        directory, for `holdfast history`.
+        """
         self.path = path
+        self.directory = directory
         self._history = history
         self._largest = largest
         self._publish = publish
@@ -71,7 +76,7 @@ class Journal:
             self._file = self._open(path, os.O_EXCL)
 
     def tell(self, event: Event) -> None:
-        """Add an event, which the history knows already."""
+        """Append an event, which is already in the history."""
         with self._or_without():
             if self._file is not None:
                 self._write(self._file, _encode(event) + b"\n")
@@ -81,7 +86,7 @@ class Journal:
                     self._copy()
 
     def close(self) -> None:
-        """Nothing comes after this."""
+        """Close the file. Nothing is written after this."""
         with self._or_without():
             if self._file is not None:
                 self._copy()
@@ -108,12 +113,12 @@ class Journal:
             line = line[os.write(file, line) :]
 
     def _fold(self) -> None:
-        """Put what is remembered in place of what was told."""
+        """Replace the file by one with only the events that the history still contains."""
         draft = self.path.with_name(f".{self.path.name}{_DRAFT}")
         file = self._open(draft, os.O_TRUNC)
         self._size = 0
         self._write(file, b"".join(_encode(event) + b"\n" for event in self._history.remembered()))
-        # NB: a memory that is larger than the bound must not be written with every event
+        # NB: a history that is larger than the limit must not be written again at every event
         self._largest = max(self._largest, 2 * self._size)
         os.replace(draft, self.path)
         self._unlock()
@@ -126,19 +131,19 @@ class Journal:
         except OSError as error:
             self._unlock()
             _logger.warning(
-                "the history of the job is not kept: cannot write %s: %s", self.path, error
+                "the history of the job is not recorded: cannot write %s: %s", self.path, error
             )
 
 
 def read_journal(path: Path) -> JobHistory:
-    """Return what a file tells; lines that are torn or not understood are left out."""
+    """Return the history in a file; ignore lines that are incomplete or not understood."""
     history = JobHistory()
     with open(open_regular(path), "rb") as file:
         for line in file:
             with contextlib.suppress(msgspec.MsgspecError):
                 history.tell(_decode(line))
     if history.status not in ENDED and not _is_locked(path):
-        # the process was killed; the job goes on if the program is started again
+        # the process was killed; the job continues if the program is started again
         history.status = "SUSPENDED"
         history.timestamps["SUSPENDED"] = history.modified = round(path.stat().st_mtime * 1000)
     return history
@@ -147,9 +152,9 @@ def read_journal(path: Path) -> JobHistory:
 def open_journal(
     files: FileSystem, directory: str, job_id: str, history: JobHistory, scratch: Path
 ) -> Journal:
-    """Begin a file in a job's directory, where those of its last starts are kept.
+    """Create a journal in a job's directory, which keeps those of the last starts.
 
-    ``scratch``: a local directory, for what cannot be added to where it is.
+    ``scratch``: a local directory for the file if the file system cannot append to files.
     """
     home, name = join(directory, "history"), f"{job_id}{SUFFIX}"
     try:
@@ -157,17 +162,17 @@ def open_journal(
     except OSError as error:
         _logger.warning("old histories in '%s' could not be deleted: %s", home, error)
     if isinstance(files, LocalFileSystem):
-        return Journal(Path(home) / name, history)
+        return Journal(Path(home) / name, history, directory=directory)
 
     def publish(data: bytes) -> None:
         files.make_directories(home)
         files.write(join(home, name), data)
 
-    return Journal(scratch / name, history, publish=publish)
+    return Journal(scratch / name, history, publish=publish, directory=files.uri(directory))
 
 
 def _forget(files: FileSystem, home: str) -> None:
-    """Delete the oldest, so that there is room for one, and what was being written in a kill.
+    """Delete the oldest journals, to make room for one, and files left by killed processes.
 
     Only one driver at a time uses a job's directory.
     """

@@ -1,6 +1,6 @@
 """User metrics, under PyFlink's names.
 
-A metric lives with its function object: its value goes on from epoch to epoch, starts anew with an
+A metric belongs to its function object. Its value is kept from epoch to epoch, is reset with an
 attempt, and is reported to the driver with every epoch. The driver sums counters, meters and the
 counts of distributions over the subtasks.
 """
@@ -14,16 +14,16 @@ __all__ = ["Counter", "Distribution", "Meter", "Metric", "MetricGroup"]
 
 
 class Metric:
-    """Anything that a metric group hands out.
+    """A metric of a metric group.
 
     Attributes:
-        path: the names of the groups it stands in, and its own.
+        path: the names of its groups, and its own name.
     """
 
     path: tuple[str, ...] = ()
 
     def snapshot(self) -> Any:
-        """What is reported."""
+        """Return the values to report."""
         raise NotImplementedError
 
 
@@ -42,15 +42,15 @@ class Counter(Metric):
         self._count += n
 
     def dec(self, n: int = 1) -> None:
-        """Take from the count."""
+        """Subtract from the count."""
         self._count -= n
 
     def get_count(self) -> int:
-        """The count so far."""
+        """Return the count so far."""
         return self._count
 
     def snapshot(self) -> int:
-        """What is reported."""
+        """Return the values to report."""
         return self._count
 
 
@@ -58,7 +58,7 @@ class Meter(Metric):
     """Counts events; the rate over its time span is computed where it is read."""
 
     def __init__(self, time_span_in_seconds: int = 60) -> None:
-        """Remember the span that a rate is meant for."""
+        """Set the time span of the rate."""
         self.time_span_in_seconds = time_span_in_seconds
         self._count = 0
 
@@ -67,16 +67,16 @@ class Meter(Metric):
         self._count += value
 
     def get_count(self) -> int:
-        """Events so far."""
+        """Return the number of events."""
         return self._count
 
     def snapshot(self) -> int:
-        """What is reported."""
+        """Return the values to report."""
         return self._count
 
 
 class Distribution(Metric):
-    """Sum, count, minimum and maximum of the values it is given."""
+    """Sum, count, minimum and maximum of its values."""
 
     def __init__(self) -> None:
         """Start without values."""
@@ -86,14 +86,14 @@ class Distribution(Metric):
         self.max: int | None = None
 
     def update(self, value: int) -> None:
-        """Take in a value."""
+        """Add a value."""
         self.count += 1
         self.sum += value
         self.min = value if self.min is None or value < self.min else self.min
         self.max = value if self.max is None or value > self.max else self.max
 
     def snapshot(self) -> dict[str, Any]:
-        """What is reported."""
+        """Return the values to report."""
         return {"count": self.count, "sum": self.sum, "min": self.min, "max": self.max}
 
 
@@ -106,21 +106,21 @@ class _Gauge(Metric):
 
 
 class MetricGroup:
-    """Metrics by name, and groups within."""
+    """Metrics and nested groups, by name."""
 
     def __init__(self, path: tuple[str, ...] = ()) -> None:
-        """Make a group at a place in the tree of groups."""
+        """Make a group at a path in the tree of groups."""
         self.path = path
         self._metrics: dict[str, Metric] = {}
         self._groups: dict[str, MetricGroup] = {}
 
     def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
-        """The group of that name; with ``extra``, the group for a key and its value."""
+        """Return the group of that name; with ``extra``, the group for a key and its value."""
         group = self._groups.setdefault(name, MetricGroup((*self.path, name)))
         return group if extra is None else group.add_group(extra)
 
     def counter(self, name: str) -> Counter:
-        """The counter of that name."""
+        """Return the counter of that name."""
         return self._metric(name, Counter, Counter)
 
     def gauge(self, name: str, obj: Callable[[], int]) -> None:
@@ -128,11 +128,11 @@ class MetricGroup:
         self._metrics[name] = _Gauge(obj)
 
     def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
-        """The meter of that name."""
+        """Return the meter of that name."""
         return self._metric(name, Meter, lambda: Meter(time_span_in_seconds))
 
     def distribution(self, name: str) -> Distribution:
-        """The distribution of that name."""
+        """Return the distribution of that name."""
         return self._metric(name, Distribution, Distribution)
 
     def _metric(self, name: str, kind: type[_M], make: Callable[[], _M]) -> _M:
@@ -141,12 +141,12 @@ class MetricGroup:
             metric = self._metrics[name] = make()
             metric.path = (*self.path, name)
         if not isinstance(metric, kind):
-            msg = f"metric '{name}' is a {type(metric).__name__}, not a {kind.__name__}"
-            raise TypeError(msg)
+            message = f"metric '{name}' is a {type(metric).__name__}, not a {kind.__name__}"
+            raise TypeError(message)
         return metric
 
     def snapshot(self) -> dict[str, Any]:
-        """All values by their dotted path below this group."""
+        """Return all values by their dotted path below this group."""
         return {".".join(path): metric.snapshot() for path, metric in self._walk()}
 
     def _walk(self) -> Iterator[tuple[tuple[str, ...], Metric]]:
@@ -156,7 +156,7 @@ class MetricGroup:
             yield from group._walk()
 
     def dump(self) -> Carried:
-        """The metrics that keep a value, to be carried to another process."""
+        """Return the metrics that keep a value, to move them to another process."""
         return {
             path: (type(metric), vars(metric))
             for path, metric in self._walk()
@@ -164,20 +164,20 @@ class MetricGroup:
         }
 
     def restore(self, carried: Carried) -> None:
-        """Go on with carried values, in the metric objects that were handed out already."""
+        """Set saved values, in the metric objects that already exist."""
         for path, (kind, values) in carried.items():
             group = self.group_at(path[:-1])
             vars(group._metric(path[-1], kind, kind)).update(values)
 
     def group_at(self, path: tuple[str, ...]) -> MetricGroup:
-        """The group at a path below this one."""
+        """Return the group at a path below this one."""
         group = self
         for name in path:
             group = group.add_group(name)
         return group
 
     def metric_at(self, path: tuple[str, ...]) -> Metric:
-        """The metric at a path below this group."""
+        """Return the metric at a path below this group."""
         return self.group_at(path[:-1])._metrics[path[-1]]
 
 

@@ -6,21 +6,21 @@ import json
 from collections.abc import Collection, Iterator
 from itertools import groupby
 
-from holdfast.graph.nodes import FunctionOperation
+from holdfast.graph.operations import FunctionOperation
 from holdfast.plan.model import ROWS_LEVEL, Exchange, Plan, PlannedOperator
-from holdfast.printable import printable
+from holdfast.printable import counted, printable
 
 
 def explain(plan: Plan, engine: str) -> str:
-    """Levels, chains, exchanges, parallelism and uids, as indented text.
+    """Return levels, chains, exchanges, parallelism and uids as indented text.
 
-    ``engine``: what is known of the engine that it runs on.
+    ``engine``: a note about the engine.
     """
     return "\n".join(map(printable, _lines(plan, engine))) + "\n"
 
 
 def _lines(plan: Plan, engine: str) -> Iterator[str]:
-    levels, exchanges = _count(len(plan.levels), "level"), _count(len(plan.exchanges), "exchange")
+    levels, exchanges = counted(len(plan.levels), "level"), counted(len(plan.exchanges), "exchange")
     yield f"job '{plan.name}': {levels}, {exchanges}"
     yield f"engine: {engine}"
     if plan.rows_sources:
@@ -44,7 +44,7 @@ def _operator_lines(
 
 
 def draw(plan: Plan, op: PlannedOperator, among: Collection[int]) -> str:
-    """An operator with those that it calls: ``a -> b``, or ``a -> (b, c)`` at a branch."""
+    """Return an operator and the ones it calls: ``a -> b``, or ``a -> (b, c)`` at a branch."""
     after = [
         draw(plan, plan.operators[target], among)
         for target in dict.fromkeys(call.target for call in op.calls)
@@ -76,12 +76,8 @@ def _side(tag: str | None) -> str:
     return "" if tag is None else f" of side output '{tag}'"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def to_json(plan: Plan) -> str:
-    """The plan in the JSON form that Flink's ``get_execution_plan`` has."""
+    """Return the plan in the JSON form that Flink's ``get_execution_plan`` has."""
     by_pair: dict[tuple[int, int], Exchange] = {(ex.source, ex.target): ex for ex in plan.exchanges}
     nodes = [_json_node(op, by_pair) for op in plan.operators.values()]
     return json.dumps({"nodes": nodes}, indent=2)

@@ -8,27 +8,22 @@ from typing import Final
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.printable import printable
 
-__all__ = ["to_mermaid"]
-
-#: what has a meaning in a text of Mermaid, as the entities that it has for them
+#: characters with a meaning in Mermaid, and the entities for them
 _ENTITIES: Final = str.maketrans(
     {"#": "#35;", "&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;"}
 )
 
 
 def to_mermaid(plan: Plan) -> str:
-    """A flowchart: a box for each level, thin arrows for calls, thick ones for exchanges."""
+    """Return a flowchart: a box for each level, thin arrows for calls, thick ones for exchanges."""
     return "\n".join(_lines(plan)) + "\n"
 
 
 def _lines(plan: Plan) -> Iterator[str]:
     yield "flowchart LR"
-    if plan.rows_sources:
-        yield from _box("rows", "rows of Spark DataFrames", plan.rows_sources)
-    for level in plan.levels:
-        title = f"level {level.index}, parallelism {level.parallelism}"
-        operators = [plan.operators[number] for number in level.operators]
-        yield from _box(f"level{level.index}", title, operators)
+    first = -1 if plan.rows_sources else 0
+    for number, (title, operators) in enumerate(plan.titled_levels(), first):
+        yield from _box("rows" if number < 0 else f"level{number}", title, operators)
     for op in plan.operators.values():
         for call in op.calls:
             yield f"  n{op.id} -->{_label(call.tag)} n{call.target}"
@@ -46,7 +41,7 @@ def _box(name: str, title: str, operators: Iterable[PlannedOperator]) -> Iterato
 
 
 def _label(*parts: str | None) -> str:
-    """What is written on an arrow: the partitioning, the side output."""
+    """Return the label of an arrow: the partitioning, the side output."""
     text = ", ".join(part for part in parts if part is not None)
     return f"|{_quoted(text)}|" if text else ""
 

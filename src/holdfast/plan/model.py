@@ -1,4 +1,4 @@
-"""What a plan is made of. Frozen and picklable: the workers get the plan as it is.
+"""The parts of a plan. They are frozen and picklable, and are sent to the workers.
 
 Invariant: an operator's level is above the level of everything it reads through an exchange, and
 equal to the level of everything that calls it directly. Consequence: one Spark stage per level, in
@@ -7,18 +7,19 @@ order, runs every operator once per epoch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from holdfast.graph.nodes import Node, Partitioning, SourceOperation
+from holdfast.graph.nodes import Node, Partitioning
+from holdfast.graph.operations import SourceOperation
 
 #: The level of tasks that turn the rows of a Spark DataFrame into records; they keep no state.
 ROWS_LEVEL = -1
 
 
 class Call(NamedTuple):
-    """Records that pass by a direct call: to which operator, which input of it, which output."""
+    """Records that pass by a direct call: the operator, its input, and the output."""
 
     target: int
     input: int = 0
@@ -30,11 +31,11 @@ class Exchange:
     """Records that leave one level for another one, through Spark.
 
     Attributes:
-        id: its place in ``Plan.exchanges``.
+        id: its index in ``Plan.exchanges``.
         source: the operator that sends.
         target: the operator that receives.
-        input: which of its inputs.
-        tag: the side output that is sent, if it is one.
+        input: the index of the target's input.
+        tag: the side output that is sent, if any.
         timestamped: records travel with their timestamps.
     """
 
@@ -60,10 +61,10 @@ class PlannedOperator:
         node: what the user asked for.
         calls: operators of the same level that take its output by a direct call.
         exchanges: ids of the exchanges that take its output.
-        chain: the number of the chain that it stands in.
+        chain: the number of its chain.
         max_parallelism_given: whether the user chose it; if not, a restore may choose another.
         timestamped_inputs: by input: whether records of it may have timestamps.
-        side_types: the declared types of the side outputs that somebody reads, by tag.
+        side_types: the declared types of the side outputs that are read, by tag.
     """
 
     node: Node
@@ -80,12 +81,12 @@ class PlannedOperator:
 
     @property
     def id(self) -> int:
-        """The id of its node."""
+        """Return the id of its node."""
         return self.node.id
 
     @property
     def name(self) -> str:
-        """The name that users see."""
+        """Return the name that users see."""
         return self.node.name
 
 
@@ -106,7 +107,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What the environment says where a node says nothing."""
+    """The settings of the environment, for nodes without their own."""
 
     parallelism: int
     max_parallelism: int | None = None
@@ -118,7 +119,7 @@ class Plan:
     """The whole job, ready to run.
 
     Attributes:
-        defaults: what it was planned with; whoever plans the job again needs them.
+        defaults: the settings it was planned with, which are needed to plan it again.
     """
 
     name: str
@@ -129,25 +130,38 @@ class Plan:
 
     @property
     def rows_sources(self) -> tuple[PlannedOperator, ...]:
-        """The sources that read a Spark DataFrame."""
+        """Return the sources that read a Spark DataFrame."""
         return tuple(op for op in self.operators.values() if op.level == ROWS_LEVEL)
 
     @property
     def sources(self) -> tuple[PlannedOperator, ...]:
-        """The sources that a subtask reads by itself."""
+        """Return the sources that a subtask reads by itself."""
         return tuple(
             op
             for op in self.operators.values()
             if op.level != ROWS_LEVEL and isinstance(op.node.operation, SourceOperation)
         )
 
+    def titled_levels(self) -> Iterator[tuple[str, Sequence[PlannedOperator]]]:
+        """Yield the operators of each level with a title for people; first those that read rows."""
+        if self.rows_sources:
+            yield "rows of Spark DataFrames", self.rows_sources
+        for level in self.levels:
+            title = f"level {level.index}, parallelism {level.parallelism}"
+            yield title, [self.operators[number] for number in level.operators]
+
+    @property
+    def driver_level(self) -> int:
+        """Return the number after the last level: blocks sent there go to the driver."""
+        return len(self.levels)
+
     @property
     def widest_level(self) -> Level:
-        """The level of the most subtasks; the first of those."""
+        """Return the first of the levels with the most subtasks."""
         return max(self.levels, key=lambda level: level.parallelism)
 
     def targets(self, level: int) -> tuple[int, ...]:
-        """The levels that get blocks from a level: the next one always, so that nobody idles."""
+        """Return the levels that get blocks from a level; always the next one, so none idles."""
         found = {ex.target_level for ex in self.exchanges if ex.source_level == level}
         if level + 1 < len(self.levels):
             found.add(level + 1)

@@ -7,18 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import JobDefinitionError
-from holdfast.graph.nodes import (
-    Chaining,
-    Edge,
-    Forward,
-    FunctionOperation,
-    Hash,
-    Node,
-    Partitioning,
-    Rebalance,
+from holdfast.graph.nodes import Chaining, Edge, Forward, Hash, Node, Partitioning, Rebalance
+from holdfast.graph.operations import (
+    IntervalJoinOperation,
     SourceOperation,
-    Style,
     TimestampsOperation,
+    WindowingOperation,
 )
 from holdfast.graph.uids import assign_uids
 from holdfast.plan.model import (
@@ -55,13 +49,13 @@ def plan_again(
     max_parallelism: Mapping[int, int | None],
     defaults: Defaults | None = None,
 ) -> Plan:
-    """Plan the operators of a plan anew, with other numbers for some of them, by id.
+    """Plan the operators of a plan again, with another parallelism for some, by id.
 
-    A max parallelism of None is that of the defaults, or derived. Operators keep their uids. What
-    the program left open stays open, for the next time.
+    A max parallelism of None is that of the defaults, or derived. Operators keep their uids.
+    What the program has not set may change again the next time.
 
     Raises:
-        JobDefinitionError: when the job cannot run like that.
+        JobDefinitionError: when the job cannot run with that parallelism.
     """
     nodes = [
         replace(
@@ -99,7 +93,7 @@ class _Planner:
             self._check_timestamps(node)
 
     def _timestamped(self) -> set[int]:
-        """The nodes whose records may have timestamps."""
+        """Return the nodes whose records may have timestamps."""
         found: set[int] = set()
         for node in self.nodes.values():
             if _gives_timestamps(node) or any(edge.source in found for edge in node.inputs):
@@ -142,7 +136,7 @@ class _Planner:
         return Plan(name, operators, found, _make_levels(operators, found), self.defaults)
 
     def _side_types(self, node: Node) -> dict[str, Any]:
-        """The types of a node's side outputs; all who read one must agree."""
+        """Return the types of a node's side outputs; all readers of one must agree."""
         types: dict[str, Any] = {}
         for edge in (edge for other in self.nodes.values() for edge in other.inputs):
             if edge.source == node.id and edge.tag is not None:
@@ -181,7 +175,7 @@ class _Planner:
             )
 
     def _check_timestamps(self, node: Node) -> None:
-        if getattr(node.operation, "style", None) is not Style.INTERVAL_JOIN:
+        if not isinstance(node.operation, IntervalJoinOperation):
             return
         for edge in node.inputs:
             if edge.source not in self.timestamped:
@@ -192,10 +186,10 @@ class _Planner:
                 )
 
     def _is_local(self, edge: Edge, node: Node) -> bool:
-        """Whether records may pass by a direct call, if both ends are in one level."""
+        """Return whether records may pass by a direct call, if both ends are in one level."""
         ours, theirs = node.id, edge.source
         if isinstance(edge.partitioning, Hash):
-            # another max parallelism is another subtask for many keys
+            # with another max parallelism, many keys belong to another subtask
             same_groups = self.max_parallelism[ours] == self.max_parallelism[theirs]
             stays = edge.partitioning.kept and same_groups
         else:
@@ -217,7 +211,7 @@ class _Planner:
         return levels
 
     def _chains(self, levels: dict[int, int]) -> dict[int, int]:
-        """Number the chains: an operator joins the chain of its only input where it may."""
+        """Number the chains: an operator joins the chain of its only input if allowed."""
         chains: dict[int, int] = {}
         for node in self.nodes.values():
             joined = self._chain_to_join(node, levels, chains)
@@ -252,7 +246,7 @@ class _Planner:
         )
 
     def _partitioning(self, edge: Edge, node: Node) -> Partitioning:
-        """As asked for; forward between unequal parallelisms is a rebalance, as in Flink."""
+        """Return the partitioning; forward with unequal parallelism is a rebalance, as in Flink."""
         if isinstance(edge.partitioning, Forward) and not self._is_local(edge, node):
             return Rebalance()
         return edge.partitioning
@@ -260,15 +254,13 @@ class _Planner:
 
 def _gives_timestamps(node: Node) -> bool:
     operation = node.operation
-    if isinstance(operation, FunctionOperation):
-        return operation.style is Style.WINDOW
     if isinstance(operation, SourceOperation):
         return operation.strategy is not None or _reads_timestamps(node)
-    return isinstance(operation, TimestampsOperation)
+    return isinstance(operation, TimestampsOperation | WindowingOperation)
 
 
 def _reads_timestamps(node: Node) -> bool:
-    """Whether it is a source whose records come with timestamps."""
+    """Return whether it is a source whose records come with timestamps."""
     operation = node.operation
     return isinstance(operation, SourceOperation) and getattr(
         operation.source, "gives_timestamps", False
@@ -320,7 +312,7 @@ def _max_parallelism(node: Node, parallelism: int, defaults: Defaults) -> int:
 
 
 def _derived_max_parallelism(parallelism: int) -> int:
-    """Flink's rule: half as much again, rounded up to a power of two, 128 at least."""
+    """Apply Flink's rule: 1.5 times as much, rounded up to a power of two, at least 128."""
     wanted = parallelism + parallelism // 2
     power = 1 << (wanted - 1).bit_length()
     return min(max(DEFAULT_MAX_PARALLELISM, power), LARGEST_MAX_PARALLELISM)

@@ -1,6 +1,6 @@
-"""Plans as pictures that need nothing to be drawn: SVG.
+"""Plans as SVG pictures.
 
-Levels are bands from top to bottom. In a band, what is called stands to the right of what calls it;
+Levels are bands from top to bottom. In a band, a called operator is to the right of its caller;
 thin lines are calls. Thick lines are exchanges: each goes from below its source to a lane of its
 own beside the bands, and from there to its target, so that no line leads behind a box.
 """
@@ -14,8 +14,6 @@ from xml.sax import saxutils
 from holdfast.plan.model import Exchange, Plan, PlannedOperator
 from holdfast.printable import printable
 
-__all__ = ["to_svg"]
-
 #: lengths in pixels
 _CHARACTER: Final = 7
 _BOX: Final = 28
@@ -25,7 +23,7 @@ _MARGIN: Final = 14
 _TITLE: Final = 40
 _BETWEEN: Final = 12
 _LANE: Final = 9
-#: how far below its box an exchange turns, and how far above one its label stands
+#: how far below its box an exchange turns, and how far above a box its label is
 _TURN: Final = 5
 _ABOVE: Final = 4
 #: longer names are cut
@@ -72,7 +70,7 @@ class _Band(NamedTuple):
 
 
 def to_svg(plan: Plan) -> str:
-    """A picture: a band for each level, thin lines for calls, thick ones for exchanges."""
+    """Return a picture: a band for each level, thin lines for calls, thick ones for exchanges."""
     lanes = _lanes(plan.exchanges)
     left = _MARGIN + _LANE * (1 + max(lanes, default=-1))
     bands = list(_bands(plan, left))
@@ -98,23 +96,15 @@ def to_svg(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-# --- Where everything stands ---
+# --- Layout ---
 
 
 def _bands(plan: Plan, left: int) -> Iterator[_Band]:
     y = _MARGIN
-    for title, operators in _titled(plan):
+    for title, operators in plan.titled_levels():
         band = _band(title, left, y, operators)
         yield band
         y = band.bottom + _BETWEEN
-
-
-def _titled(plan: Plan) -> Iterator[tuple[str, Sequence[PlannedOperator]]]:
-    if plan.rows_sources:
-        yield "rows of Spark DataFrames", plan.rows_sources
-    for level in plan.levels:
-        title = f"level {level.index}, parallelism {level.parallelism}"
-        yield title, [plan.operators[number] for number in level.operators]
 
 
 def _band(title: str, left: int, y: int, operators: Sequence[PlannedOperator]) -> _Band:
@@ -134,10 +124,10 @@ def _band(title: str, left: int, y: int, operators: Sequence[PlannedOperator]) -
 
 
 def _places(operators: Sequence[PlannedOperator]) -> dict[int, tuple[int, int]]:
-    """The column and the row of each operator.
+    """Return the column and the row of each operator.
 
-    The first that an operator calls is on its row, and each further one begins a new row; so does
-    one that nobody calls.
+    The first operator that one calls is on its row, and each further one starts a new row; so does
+    one that is not called.
     """
     by_id = {op.id: op for op in operators}
     columns = dict.fromkeys(by_id, 0)
@@ -160,7 +150,7 @@ def _places(operators: Sequence[PlannedOperator]) -> dict[int, tuple[int, int]]:
 
 
 def _lanes(exchanges: Sequence[Exchange]) -> list[int]:
-    """A lane for each exchange, counted from the left; two that are beside each other have two."""
+    """Return a lane for each exchange, counted from the left; overlapping ones differ."""
     ends: list[int] = []
     lanes: dict[int, int] = {}
     for ex in sorted(exchanges, key=lambda ex: (ex.source_level, -ex.target_level)):
@@ -172,7 +162,7 @@ def _lanes(exchanges: Sequence[Exchange]) -> list[int]:
 
 
 def _turns(sources: Sequence[_Box]) -> dict[int, int]:
-    """Where the exchanges of an operator turn: those of another one on its row elsewhere."""
+    """Return where the exchanges of an operator turn; different for each operator of a row."""
     rows: dict[int, list[int]] = {}
     for source in sources:
         row = rows.setdefault(source.y, [])
@@ -190,7 +180,7 @@ def _width(text: str) -> int:
 
 
 def _escape(text: str) -> str:
-    """A text as XML has it, which has no room for control characters."""
+    """Escape a text for XML, without control characters."""
     return saxutils.escape(printable(text))
 
 
@@ -199,7 +189,7 @@ def _name(operator: PlannedOperator) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
-# --- How it is drawn ---
+# --- Drawing ---
 
 
 def _drawn_band(band: _Band, left: int, right: int) -> Iterator[str]:
@@ -239,7 +229,7 @@ def _exchange(source: _Box, target: _Box, lane: int, turn: int) -> str:
 
 
 def _arrivals(plan: Plan, boxes: dict[int, _Box]) -> Iterator[str]:
-    """How records come to an operator through exchanges, which is written above it."""
+    """Return the labels of the exchanges to an operator, which are written above it."""
     for number, box in boxes.items():
         arriving = [ex for ex in plan.exchanges if ex.target == number]
         if arriving:

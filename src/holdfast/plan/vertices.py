@@ -1,7 +1,7 @@
-"""A plan as Flink's job graph shows it: vertices, which have subtasks, and the edges between them.
+"""A plan as Flink's job graph: vertices, which have subtasks, and the edges between them.
 
-A vertex is a set of operators of one level that call each other. So whatever enters or leaves it
-goes through a source, an exchange or a sink, where it is counted without a cost per record.
+A vertex is a set of operators of one level that call each other. So every record that enters or
+leaves it passes a source, an exchange or a sink, where it is counted without a cost per record.
 """
 
 from __future__ import annotations
@@ -12,24 +12,28 @@ from typing import Final
 
 import msgspec
 
-from holdfast.graph.nodes import FunctionOperation, SourceOperation
+from holdfast.graph.operations import (
+    FunctionOperation,
+    ResultOperation,
+    SinkOperation,
+    SourceOperation,
+    WriterOperation,
+)
 from holdfast.plan.explain import draw
 from holdfast.plan.model import Plan, PlannedOperator
 
-__all__ = ["Input", "JobGraph", "Operator", "Vertex", "job_graph"]
-
-#: what an edge within a vertex is called
+#: the name of an edge within a vertex
 _FORWARD: Final = "FORWARD"
 
 
 class Input(msgspec.Struct, frozen=True):
-    """An edge, seen from its end.
+    """An edge, as an input of its target.
 
     Attributes:
         id: the vertex, or the operator, that it comes from.
-        strategy: how records find their subtask, in Flink's words.
+        strategy: how records are distributed, in Flink's words.
         exchange: its number in the plan; None for a direct call.
-        tag: the side output that it carries, if it is one.
+        tag: the side output that it carries, if any.
     """
 
     id: str
@@ -44,6 +48,7 @@ class Operator(msgspec.Struct, frozen=True):
     Attributes:
         number: its id in the plan.
         keyed: whether it has a key, and so may have keyed state.
+        sink: whether records leave the job here: to an outside system, or to the program.
     """
 
     uid: str
@@ -53,6 +58,7 @@ class Operator(msgspec.Struct, frozen=True):
     keyed: bool
     source: bool
     inputs: tuple[Input, ...]
+    sink: bool = False
 
 
 class Vertex(msgspec.Struct, frozen=True):
@@ -82,12 +88,12 @@ class JobGraph(msgspec.Struct, frozen=True):
     vertices: tuple[Vertex, ...]
 
     def vertex(self, vertex_id: str) -> Vertex | None:
-        """The vertex of that id."""
+        """Return the vertex of that id."""
         return next((vertex for vertex in self.vertices if vertex.id == vertex_id), None)
 
     @property
     def subtasks(self) -> int:
-        """How many subtasks there are of all vertices."""
+        """Return how many subtasks there are of all vertices."""
         return sum(vertex.parallelism for vertex in self.vertices)
 
 
@@ -99,7 +105,7 @@ def job_graph(plan: Plan) -> JobGraph:
 
 
 def _groups(plan: Plan) -> Iterator[list[PlannedOperator]]:
-    """The operators that are connected by calls; first those of the earliest levels."""
+    """Return the operators that are connected by calls; first those of the earliest levels."""
     neighbours: dict[int, set[int]] = {number: set() for number in plan.operators}
     for op in plan.operators.values():
         for call in op.calls:
@@ -140,7 +146,7 @@ def _vertex(plan: Plan, group: list[PlannedOperator], ids: dict[int, str]) -> Ve
         operators=tuple(_operator(plan, op) for op in group),
         heads=tuple(op.uid for op in heads),
         inputs=tuple(
-            Input(ids[ex.source], _strategy(str(ex.partitioning)), ex.id, ex.tag)
+            Input(ids[ex.source], str(ex.partitioning).upper(), ex.id, ex.tag)
             for ex in plan.exchanges
             if ex.target in members
         ),
@@ -150,7 +156,7 @@ def _vertex(plan: Plan, group: list[PlannedOperator], ids: dict[int, str]) -> Ve
 def _operator(plan: Plan, op: PlannedOperator) -> Operator:
     operation = op.node.operation
     by_exchange = [
-        Input(plan.operators[ex.source].uid, _strategy(str(ex.partitioning)), ex.id, ex.tag)
+        Input(plan.operators[ex.source].uid, str(ex.partitioning).upper(), ex.id, ex.tag)
         for ex in plan.exchanges
         if ex.target == op.id
     ]
@@ -168,8 +174,5 @@ def _operator(plan: Plan, op: PlannedOperator) -> Operator:
         keyed=isinstance(operation, FunctionOperation) and operation.key_selector is not None,
         source=isinstance(operation, SourceOperation),
         inputs=(*by_call, *by_exchange),
+        sink=isinstance(operation, SinkOperation | ResultOperation | WriterOperation),
     )
-
-
-def _strategy(partitioning: str) -> str:
-    return partitioning.upper()

@@ -1,4 +1,4 @@
-"""What can be done to a job, in Flink's way: a request is answered with an id to ask after it."""
+"""Asynchronous operations on a job, as in Flink: a request returns an id to poll for the result."""
 
 from __future__ import annotations
 
@@ -17,25 +17,17 @@ import msgspec
 from msgspec import UNSET, field
 
 from holdfast.common import CompletableFuture
-from holdfast.rest import action_shapes
-from holdfast.rest.errors import Answer
+from holdfast.rest.errors import Refusal
+from holdfast.rest.shapes import actions as action_shapes
 from holdfast.rest.site import ServedJob
 
-__all__ = [
-    "CheckpointRequest",
-    "Operations",
-    "SavepointRequest",
-    "StopRequest",
-    "confined",
-]
-
-#: how many requests are remembered
+#: how many requests are kept
 _REMEMBERED: Final = 1000
 _TRIGGER: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class SavepointRequest(msgspec.Struct, frozen=True):
-    """The body of ``POST /jobs/:id/savepoints``; the format is always the one that there is."""
+    """The body of ``POST /jobs/:id/savepoints``; the format is ignored, since there is only one."""
 
     cancel_job: bool = field(default=False, name="cancel-job")
     target_directory: str | None = field(default=None, name="target-directory")
@@ -53,7 +45,7 @@ class StopRequest(msgspec.Struct, frozen=True):
 
 
 class CheckpointRequest(msgspec.Struct, frozen=True):
-    """The body of ``POST /jobs/:id/checkpoints``; what is incremental is the backend's to say."""
+    """The body of ``POST /jobs/:id/checkpoints``; the type is ignored, the backend decides."""
 
     checkpoint_type: str | None = field(default=None, name="checkpointType")
     trigger_id: str | None = field(default=None, name="triggerId")
@@ -66,12 +58,12 @@ class _Operation(NamedTuple):
 
 
 class Operations:
-    """The requests of clients, by id, so that they can ask what became of them."""
+    """The requests of clients, by id, so that clients can poll for their results."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start without requests."""
         self._known: OrderedDict[str, _Operation] = OrderedDict()
-        #: requests whose outcome nobody has asked for yet
+        #: requests whose result no client has read yet
         self._untold: set[str] = set()
         self._lock = threading.Condition()
 
@@ -82,9 +74,9 @@ class Operations:
         wanted: str | None,
         ask: Callable[[], CompletableFuture[Any]],
     ) -> action_shapes.TriggerAnswer:
-        """Do something, unless a request of that id was there before; returns the id."""
+        """Start an operation, unless a request with that id exists; return the id."""
         if wanted is not None and not _TRIGGER.fullmatch(wanted):
-            raise Answer(400, f"triggerId must be 32 hexadecimal digits; got {wanted[:100]!r}")
+            raise Refusal(400, f"triggerId must be 32 hexadecimal digits; got {wanted[:100]!r}")
         trigger = wanted or uuid.uuid4().hex
         with self._lock:
             if trigger not in self._known:
@@ -95,14 +87,16 @@ class Operations:
         return action_shapes.TriggerAnswer(trigger)
 
     def result(self, job: ServedJob, kind: str, trigger: str) -> CompletableFuture[Any]:
-        """The future of a request.
+        """Return the future of a request.
 
         Raises:
-            Answer: when there is none of that id and kind.
+            Refusal: if there is none with that id and kind.
         """
         found = self._known.get(trigger)
         if found is None or (found.job, found.kind) != (job.history.id, kind):
-            raise Answer(404, f"there is no request of the id {trigger} for a {kind} of this job")
+            raise Refusal(
+                404, f"there is no request with the id {trigger} for a {kind} of this job"
+            )
         if found.future.done():
             with self._lock:
                 self._untold.discard(trigger)
@@ -110,12 +104,12 @@ class Operations:
         return found.future
 
     def wait_until_told(self, seconds: float) -> None:
-        """Wait until clients know what came of their requests, or give them up."""
+        """Wait until clients have read the results of their requests, or the time has passed."""
         with self._lock:
             self._lock.wait_for(lambda: not self._untold, seconds)
 
     def savepoint(self, job: ServedJob, trigger: str) -> action_shapes.SavepointOperation:
-        """What became of a savepoint."""
+        """Return the status of a savepoint."""
         status, path, cause = _state(self.result(job, "savepoint", trigger))
         done = None
         if status.id == "COMPLETED":
@@ -123,7 +117,7 @@ class Operations:
         return action_shapes.SavepointOperation(status, done)
 
     def checkpoint(self, job: ServedJob, trigger: str) -> action_shapes.CheckpointOperation:
-        """What became of a checkpoint."""
+        """Return the status of a checkpoint."""
         status, number, cause = _state(self.result(job, "checkpoint", trigger))
         done = None
         if status.id == "COMPLETED":
@@ -133,7 +127,7 @@ class Operations:
         return action_shapes.CheckpointOperation(status, done)
 
     def rescaling(self, job: ServedJob, trigger: str) -> action_shapes.RescalingOperation:
-        """What became of a change of parallelism."""
+        """Return the status of a change of parallelism."""
         status, _, cause = _state(self.result(job, "rescaling", trigger))
         done = None
         if status.id == "COMPLETED":
@@ -155,17 +149,17 @@ def _state(
 
 
 def confined(asked: str | None, job: ServedJob, anywhere: bool) -> str | None:
-    """Return the directory of a savepoint that a client asked for; None for the job's own.
+    """Return the directory of a savepoint that a client requested; None for the job's own.
 
-    A client may name directories below that of the job's savepoints; one that has proved to be the
-    job's own user may name any.
+    A client may use directories below that of the job's savepoints. A client authenticated as the
+    job's own user may use any directory.
 
     Raises:
-        Answer: when it is elsewhere, or there is none.
+        Refusal: if the directory is not allowed, or there is none.
     """
     base = job.savepoint_directory
     if asked is None and base is None:
-        raise Answer(
+        raise Refusal(
             400,
             "a savepoint needs a directory: set 'execution.checkpointing.savepoint-dir', or name "
             "one with 'holdfast savepoint'",
@@ -174,7 +168,7 @@ def confined(asked: str | None, job: ServedJob, anywhere: bool) -> str | None:
         return asked
     if base is None or not _is_below(asked, base):
         where = base or "the directory of 'execution.checkpointing.savepoint-dir', which is not set"
-        raise Answer(
+        raise Refusal(
             403,
             f"a savepoint may be written below {where}; got {asked[:200]!r}; leave the directory "
             "out, or use 'holdfast savepoint', which may name any",

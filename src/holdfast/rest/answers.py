@@ -1,8 +1,8 @@
-"""Answers of the last moment: what many clients ask of a job at once is made once.
+"""A short-lived cache of responses, since many clients request the same at the same time.
 
-All pages of a job hear at the same time that something has changed, and ask for the same. An answer
-that is made of nothing but the job's history is the same for all of them until the history changes.
-It is kept for half a second at most, because times that go on are in it too.
+All pages of a job are notified of a change at the same time, and request the same data. A response
+that depends only on the job's history is the same for all of them until the history changes. It is
+cached for half a second at most, because it also contains times that continue to run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.history.job import JobHistory
-
-__all__ = ["Answers"]
 
 _LASTING: Final = 0.5
 _MOST: Final = 100
@@ -29,15 +27,15 @@ class _Answer:
 
 
 class Answers:
-    """A short memory, for one thread. NB: who asks must have the right to; it does not look."""
+    """The cache, for one thread. NB: callers must check the rights of the client."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with none."""
+        """Start with an empty cache."""
         self._clock = clock
         self._known: dict[Hashable, _Answer] = {}
 
     def of(self, history: JobHistory, asked: Hashable, make: Callable[[], bytes]) -> bytes:
-        """Return the answer to what was asked, as it was made for another client, or made now."""
+        """Return the cached response to a request, or create it."""
         version, now = history.version, self._clock()
         known = self._known.get(asked)
         if (

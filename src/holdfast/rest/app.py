@@ -1,4 +1,4 @@
-"""The ASGI application: the table of endpoints, the live stream, the metrics and the page."""
+"""The ASGI application: the endpoints, the live stream, the metrics and the web UI."""
 
 from __future__ import annotations
 
@@ -18,28 +18,26 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from holdfast.common.options.rest import RestOptions
 from holdfast.errors import HoldfastError
 from holdfast.printable import get_logger
+from holdfast.rest.access.guard import Guard, Rights
+from holdfast.rest.access.limits import Limits
+from holdfast.rest.access.notices import Notice, described
 from holdfast.rest.actions import Operations
 from holdfast.rest.answers import Answers
-from holdfast.rest.api import ENDPOINTS, Call, Endpoint, Parameter, matches
-from holdfast.rest.errors import Answer
-from holdfast.rest.guard import Guard, Rights
-from holdfast.rest.limits import Limits
+from holdfast.rest.api import ENDPOINTS, Endpoint, EndpointCall, Parameter, matches
+from holdfast.rest.errors import Refusal
 from holdfast.rest.live import Live
 from holdfast.rest.metrics import EXPOSITION, exposition
-from holdfast.rest.notices import Notice, described
 from holdfast.rest.openapi import description
-from holdfast.rest.options import RestOptions
 from holdfast.rest.site import Site
-
-__all__ = ["make_app"]
 
 _PAGE: Final = Path(__file__).with_name("page")
 _JSON: Final = "application/json"
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 _NO_TOKEN: Final = (
-    "a token is needed: send 'Authorization: Bearer TOKEN' with the token of 'rest.token' or "
+    "a token is required: send 'Authorization: Bearer TOKEN' with the token of 'rest.token' or "
     "'rest.read-token'; without tokens in its settings, a server answers only the user that runs it"
 )
 _logger = get_logger(__name__)
@@ -50,7 +48,7 @@ def make_app(
 ) -> Starlette:
     """Return the application of a server.
 
-    ``owner_token``: who has it is the user that the jobs belong to.
+    ``owner_token`` authenticates the user that the jobs belong to.
     """
     server = _Server(site, options, limits or Limits())
     failed = Notice(_logger, "the REST request %s %s failed: %s")
@@ -93,7 +91,7 @@ class _Server:
 
     async def _call(self, endpoint: Endpoint, request: Request) -> Response:
         rights = _rights(request, endpoint.acts)
-        call = Call(
+        call = EndpointCall(
             self._site,
             self.operations,
             _path(request),
@@ -103,7 +101,7 @@ class _Server:
         )
         return Response(await self._data(endpoint, call), endpoint.status, media_type=_JSON)
 
-    async def _data(self, endpoint: Endpoint, call: Call) -> bytes:
+    async def _data(self, endpoint: Endpoint, call: EndpointCall) -> bytes:
         def made() -> bytes:
             return _encode(endpoint.handle(call))
 
@@ -113,21 +111,21 @@ class _Server:
         return await run_in_threadpool(made) if endpoint.slow or endpoint.acts else made()
 
     async def _body(self, kind: Any, request: Request) -> Any:
-        """Read what was sent, within bounds; nothing counts as an empty object."""
+        """Read the body, up to a limit; an empty body counts as an empty object."""
         data = bytearray()
         try:
             async for chunk in request.stream():
                 data += chunk
                 if len(data) > self._options.body:
-                    raise Answer(413, f"the request is larger than {self._options.body} bytes")
+                    raise Refusal(413, f"the request is larger than {self._options.body} bytes")
         except ClientDisconnect:
-            raise Answer(400, "the request has no end") from None
+            raise Refusal(400, "the request is incomplete") from None
         if data and request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
-            raise Answer(415, f"the request must have the content type {_JSON}")
+            raise Refusal(415, f"the request must have the content type {_JSON}")
         try:
             return msgspec.json.decode(bytes(data or b"{}"), type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise Answer(400, f"the request cannot be read: {error}") from None
+            raise Refusal(400, f"the request cannot be read: {error}") from None
 
     async def _openapi(self, request: Request) -> Response:
         return Response(_encode(description()), media_type=_JSON)
@@ -145,7 +143,7 @@ class _Server:
 
     async def _open_stream(self, request: Request) -> Response:
         _rights(request, acts=False)
-        job = Call(self._site, self.operations, _path(request), {}, None, False).job
+        job = EndpointCall(self._site, self.operations, _path(request), {}, None, False).job
         events = _converted(
             Parameter("events", {"type": "integer", "minimum": 1, "maximum": 1000}),
             request.query_params.get("events"),
@@ -154,7 +152,7 @@ class _Server:
 
 
 class _Stream(StreamingResponse):
-    """The events of a job, if there is a place for one more stream."""
+    """The events of a job, unless there are too many streams."""
 
     def __init__(self, live: Live, events: AsyncIterator[bytes]) -> None:
         headers = {"cache-control": "no-store"}
@@ -165,12 +163,12 @@ class _Stream(StreamingResponse):
         try:
             with self._live.place():
                 await super().__call__(scope, receive, send)
-        except Answer as refusal:
+        except Refusal as refusal:
             await _errors(refusal.status, refusal.message)(scope, receive, send)
 
 
 class _Page(StaticFiles):
-    """The files of the page; browsers ask each time whether theirs is still the one."""
+    """The files of the web UI; browsers must revalidate their copies each time."""
 
     def file_response(self, *args: Any, **more: Any) -> Response:
         response = super().file_response(*args, **more)
@@ -179,10 +177,10 @@ class _Page(StaticFiles):
 
 
 async def _told(answer: Awaitable[Response]) -> Response:
-    """What goes wrong is told as Flink does, by its kind."""
+    """Return the response; convert errors to responses as Flink does."""
     try:
         return await answer
-    except Answer as refusal:
+    except Refusal as refusal:
         return _errors(refusal.status, refusal.message)
     except HoldfastError as error:
         return _errors(409, str(error))
@@ -194,19 +192,19 @@ def _errors(status: int, message: str) -> Response:
 
 
 def _rights(request: Request, acts: bool) -> Rights:
-    """Return the rights of a client that may read, and act if the request does."""
+    """Return the rights of a client; raise a Refusal if they are not sufficient."""
     rights: Rights = request.state.rights
     if not rights.read:
-        raise Answer(401, _NO_TOKEN)
+        raise Refusal(401, _NO_TOKEN)
     if acts and not rights.act:
-        raise Answer(403, "this token is for read access only; send the token of 'rest.token'")
+        raise Refusal(403, "this token is for read access only; send the token of 'rest.token'")
     return rights
 
 
 def _path(request: Request) -> dict[str, str]:
     for name, text in request.path_params.items():
         if not matches(name, text):
-            raise Answer(404, f"{text[:100]!r} is no {name.replace('_', ' ')}")
+            raise Refusal(404, f"{text[:100]!r} is not a {name.replace('_', ' ')}")
     return dict(request.path_params)
 
 
@@ -217,12 +215,12 @@ def _query(endpoint: Endpoint, request: Request) -> dict[str, Any]:
         if text is not None:
             found[parameter.name] = _converted(parameter, text)
         elif parameter.required:
-            raise Answer(400, f"the parameter {parameter.name!r} is missing")
+            raise Refusal(400, f"the parameter {parameter.name!r} is missing")
     return found
 
 
 def _converted(parameter: Parameter, text: str | None) -> Any:
-    """A parameter as its schema says: a number within bounds, one of a few words, or any text."""
+    """Return a parameter converted by its schema: a number in a range, or a text."""
     schema = parameter.schema
     if text is None:
         return None
@@ -231,14 +229,14 @@ def _converted(parameter: Parameter, text: str | None) -> Any:
         digits = text.removeprefix("-")
         number = int(text) if digits.isascii() and digits.isdigit() and len(text) < 20 else None
         if number is None or not least <= number <= most:
-            raise Answer(
+            raise Refusal(
                 400,
                 f"{parameter.name!r} must be a number from {least} to {most}; got {text[:50]!r}",
             )
         return number
     if text not in schema.get("enum", [text]) or len(text) > schema.get("maxLength", 1000):
         allowed = schema.get("enum", f"at most {schema.get('maxLength', 1000)} characters")
-        raise Answer(400, f"{parameter.name!r} must be {allowed}; got {text[:50]!r}")
+        raise Refusal(400, f"{parameter.name!r} must be {allowed}; got {text[:50]!r}")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Talks to the servers of jobs: what the command line does to running jobs goes through here."""
+"""The client of REST servers, which the command line uses to control running jobs."""
 
 from __future__ import annotations
 
@@ -11,31 +11,29 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from holdfast.errors import HoldfastError
-from holdfast.rest.registry import Entry, registered
-
-__all__ = ["Client", "JobHandle", "RestError", "find_job", "jobs_of", "servers"]
+from holdfast.rest.registry import registered
 
 _TIMEOUT: Final = 30.0
 _POLL: Final = 0.2
 
 
 class RestError(HoldfastError):
-    """A server did not do what it was asked, or is not there."""
+    """A server returned an error, or is not reachable."""
 
 
 class Client:
-    """A server."""
+    """A client of one server."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        """Remember where it is."""
+        """Set the address and the token."""
         self.url = url.rstrip("/")
         self._token = token
 
     def ask(self, path: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> Any:
-        """Send a request and return what is answered.
+        """Send a request and return the response.
 
         Raises:
-            RestError: with what the server said, or that it is not there.
+            RestError: with the server's message, or if it is not reachable.
         """
         headers = {"content-type": "application/json"}
         if self._token:
@@ -64,11 +62,11 @@ class JobHandle:
     """A job of a server.
 
     Attributes:
-        summary: what ``/jobs/overview`` says of it.
+        summary: its entry in ``/jobs/overview``.
     """
 
     def __init__(self, client: Client, summary: Mapping[str, Any]) -> None:
-        """Made by `jobs_of`."""
+        """Use `jobs_of`."""
         self.client = client
         self.summary = summary
         self.id: str = summary["jid"]
@@ -76,7 +74,7 @@ class JobHandle:
 
     @property
     def page(self) -> str:
-        """Where a person looks at it."""
+        """Return the address of its page in the web UI."""
         return f"{self.client.url}/#/jobs/{self.id}"
 
     def ask(
@@ -92,10 +90,10 @@ class JobHandle:
         body: Mapping[str, Any] | None = None,
         method: str = "POST",
     ) -> Mapping[str, Any]:
-        """Ask for something that takes a while, wait for it, and return what came of it.
+        """Start an asynchronous operation, wait for it, and return its result.
 
         Raises:
-            RestError: when it failed.
+            RestError: if it failed.
         """
         trigger = self.ask(path, method, body)["request-id"]
         while True:
@@ -113,18 +111,14 @@ def _result(operation: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def servers(url: str | None = None, token: str | None = None) -> list[Client]:
-    """Return the servers of this user's jobs, or the one that is named."""
+    """Return the servers of this user's jobs, or the one at ``url``."""
     if url is not None:
         return [Client(url, token)]
-    return [_client(entry) for entry in registered()]
-
-
-def _client(entry: Entry) -> Client:
-    return Client(entry.url, entry.token)
+    return [Client(entry.url, entry.token) for entry in registered()]
 
 
 def jobs_of(clients: list[Client], named: bool = False) -> list[JobHandle]:
-    """Return the jobs of all servers; one that has just ended has none, unless it was ``named``."""
+    """Return the jobs of all servers; skip servers that have ended, unless ``named``."""
     found: list[JobHandle] = []
     for client in clients:
         try:
@@ -138,10 +132,10 @@ def jobs_of(clients: list[Client], named: bool = False) -> list[JobHandle]:
 
 
 def find_job(jobs: list[JobHandle], wanted: str) -> JobHandle:
-    """Return the job of an id or a name, or of the beginning of one if only one job has it.
+    """Return the job with an id or a name, or with a unique prefix of one.
 
     Raises:
-        RestError: when there is none, or there are several.
+        RestError: if there is none, or there are several.
     """
     for fits in (
         lambda job: wanted in (job.id, job.name),
@@ -154,8 +148,8 @@ def find_job(jobs: list[JobHandle], wanted: str) -> JobHandle:
             return chosen[0]
         if chosen:
             listed = ", ".join(f"{job.id} ({job.name})" for job in chosen)
-            message = f"'{wanted}' fits {len(chosen)} jobs: {listed}; give more of an id"
+            message = f"'{wanted}' matches {len(chosen)} jobs: {listed}; use a longer part of an id"
             raise RestError(message)
     listed = ", ".join(f"{job.id} ({job.name})" for job in jobs)
     hint = f"there are {listed}" if jobs else "no job of this user runs on this machine"
-    raise RestError(f"no job has an id or a name that begins with '{wanted}'; {hint}")
+    raise RestError(f"no job has an id or a name that starts with '{wanted}'; {hint}")

@@ -1,15 +1,13 @@
-"""What the API answers when it does not do what it was asked."""
+"""The errors of the API."""
 
 from __future__ import annotations
 
-__all__ = ["Answer"]
 
-
-class Answer(Exception):
-    """Ends a request with a status and a message; no failure of the server."""
+class Refusal(Exception):
+    """A request is rejected with a status and a message; it is not a failure of the server."""
 
     def __init__(self, status: int, message: str) -> None:
-        """Say what is wrong."""
+        """Set the status and the message."""
         super().__init__(message)
         self.status = status
         self.message = message

@@ -1,18 +1,19 @@
-"""What a page needs to stay up to date without reloading: ``GET /jobs/:id/live``.
+"""The live updates of a page: ``GET /jobs/:id/live``.
 
-A stream of server-sent events, at most one a second, and one when something has changed or ten
-seconds have passed. The data of each is a JSON object:
+A stream of server-sent events: at most one per second, when something has changed or ten seconds
+have passed. The data of each event is a JSON object:
 
-    version      counts what has happened to the job
-    job          as GET /jobs/:id answers
-    epochs       those of the last seconds, as GET /jobs/:id/epochs has them; a page that knows an
-                 epoch already passes over it
+    version      counts the changes of the job
+    job          the response of GET /jobs/:id
+    epochs       those of the last seconds, as in GET /jobs/:id/epochs; a page ignores epochs that
+                 it has already
     checkpoints  the counts of GET /jobs/:id/checkpoints
-    changed      for "checkpoints", "exceptions", "attempts", "plan" and "rescales": the version of
-                 the last change; a page asks for these again when the number is another one
+    changed      for "checkpoints", "exceptions", "attempts", "plan", "rescales" and "series": the
+                 version of the last change, for "logs" the number of lines; a page requests these
+                 again when the number has changed
 
-All clients of a job get the same bytes, which are made once. A browser's ``EventSource`` sends no
-token; with one, a page reads the stream of ``fetch``. With ``?events=N`` the stream ends after N.
+All clients of a job get the same bytes, which are created once. A browser's ``EventSource`` cannot
+send a token; a page with a token uses ``fetch``. With ``?events=N`` the stream ends after N events.
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.history.job import JobHistory
-from holdfast.rest import checkpoint_views, views
-from holdfast.rest.errors import Answer
+from holdfast.rest.errors import Refusal
 from holdfast.rest.site import ServedJob
-
-__all__ = ["Live"]
+from holdfast.rest.views import checkpoints as checkpoint_views
+from holdfast.rest.views import jobs as views
 
 _PAUSE: Final = 1.0
 _AT_LEAST_EVERY: Final = 10
@@ -43,6 +43,7 @@ _KINDS: Final = {
     "attempts": ("AttemptBegan", "StateLoaded"),
     "plan": ("PlanMade",),
     "rescales": ("RescaleSeen",),
+    "series": ("PointSeen",),
 }
 
 
@@ -50,7 +51,7 @@ class Live:
     """The streams of all jobs."""
 
     def __init__(self, most: int) -> None:
-        """Start with no streams; at most so many are open at a time."""
+        """Start with no streams; at most ``most`` are open at a time."""
         self._most = most
         self._open = 0
         self._ending: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
@@ -58,17 +59,17 @@ class Live:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """Hold the place of a stream while it is open.
+        """Count a stream while it is open.
 
         Raises:
-            Answer: when there is none left.
+            Refusal: if the limit is reached.
         """
         if self._open >= self._most:
             message = (
-                f"{self._most} clients follow jobs live already, which is the limit; close another "
-                "page, or ask for /jobs/:jobid from time to time"
+                f"{self._most} clients receive live updates, which is the limit; close another "
+                "page, or poll /jobs/:jobid"
             )
-            raise Answer(503, message)
+            raise Refusal(503, message)
         self._open += 1
         try:
             yield
@@ -76,7 +77,7 @@ class Live:
             self._open -= 1
 
     async def stream(self, job: ServedJob, events: int | None) -> AsyncIterator[bytes]:
-        """Yield an event when something has changed, and once in a while if nothing has."""
+        """Yield an event when something has changed, and at intervals if nothing has."""
         if self._ending is None:
             self._ending = asyncio.get_running_loop(), asyncio.Event()
         _, ending = self._ending
@@ -92,17 +93,19 @@ class Live:
                 quiet += 1
 
     def close(self) -> None:
-        """End all streams, each with what is new; from any thread."""
+        """End all streams, each with a last event; can be called from any thread."""
         if self._ending is not None:
             loop, ending = self._ending
             loop.call_soon_threadsafe(ending.set)
 
     def _event(self, job: ServedJob, version: int, anew: bool) -> bytes:
-        """The event of now; what was made for another client within the last pause will do."""
+        """Return the current event; one that was just created for another client is reused."""
         made = self._made.get(job.history.id)
         now = time.monotonic()
         if made is None or (made[0] != version and (anew or now - made[1] > _PAUSE / 2)):
-            data = msgspec.json.encode(job.history.look(live_state))
+            state = job.history.look(live_state)
+            state["changed"]["logs"] = 0 if job.logs is None else job.logs.total
+            data = msgspec.json.encode(state)
             made = version, now, b"event: job\ndata: " + data + b"\n\n"
             if len(self._made) > _REMEMBERED:  # of jobs that have long ended
                 self._made.clear()
@@ -111,7 +114,7 @@ class Live:
 
 
 def live_state(history: JobHistory) -> dict[str, Any]:
-    """What changes all the time."""
+    """Return the data of an event."""
     latest = history.epochs[-1].started if history.epochs else 0
     recent = [one for one in history.epochs if one.started >= latest - _RECENT_MS][-_EPOCHS:]
     since = recent[0].epoch - 1 if recent else -1

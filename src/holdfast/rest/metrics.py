@@ -1,7 +1,7 @@
 """The metrics of jobs, under Flink's names, for the API and for Prometheus.
 
-A metric has a scope, as in Flink: that of the job, of a task (a vertex), or of an operator, which
-is where a user's own metrics are. What Flink has no name for is under ``holdfast_job``.
+A metric has a scope, as in Flink: the job, a task (a vertex), or an operator, which has the user's
+own metrics. Metrics that Flink does not have are under ``holdfast_job``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Any, Final, NamedTuple
 from holdfast.history.events import CheckpointSeen, SubtaskCheckpoint, SubtaskFigures
 from holdfast.history.job import ENDED, JobHistory
 from holdfast.plan.vertices import Vertex
-from holdfast.rest import shapes
-from holdfast.rest.views import now_ms
+from holdfast.rest.shapes import jobs as shapes
+from holdfast.rest.views.jobs import now_ms
 
-__all__ = ["EXPOSITION", "exposition", "job_metrics", "samples", "vertex_metrics"]
-
-#: the content type of what Prometheus reads
+#: the content type for Prometheus
 EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 _JOB: Final = "flink_jobmanager_job"
 _TASK: Final = "flink_taskmanager_job_task"
@@ -30,7 +28,7 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
 class Sample(NamedTuple):
-    """A number of a metric."""
+    """A value of a metric."""
 
     scope: str
     name: str
@@ -39,7 +37,7 @@ class Sample(NamedTuple):
 
 
 def samples(history: JobHistory) -> Iterator[Sample]:
-    """All metrics of a job."""
+    """Yield all metrics of a job."""
     job = {"job_id": history.id, "job_name": history.name}
     for name, value in _of_job(history):
         yield Sample(_JOB, name, job, value)
@@ -113,6 +111,9 @@ def _of_subtask(
     yield "numBytesOut", figures.bytes_out
     yield "numRecordsInPerSecond", figures.in_now
     yield "numRecordsOutPerSecond", figures.out_now
+    if figures.written:
+        yield "numRecordsSend", sum(figures.written.values())
+        yield "numRecordsSendPerSecond", figures.written_now
     yield "busyTimeMsPerSecond", figures.busy_now
     yield "idleTimeMsPerSecond", figures.idle_now
     yield "backPressuredTimeMsPerSecond", figures.blocked_now
@@ -135,7 +136,7 @@ def _of_operators(history: JobHistory, vertex: Vertex, task: Mapping[str, str]) 
 
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Users' metrics, as far as they are numbers; a distribution is several."""
+    """Yield users' metrics that are numbers; a distribution has several."""
     for name, value in values.items():
         if isinstance(value, dict):
             yield from _numbers({f"{name}_{part}": number for part, number in value.items()})
@@ -144,12 +145,12 @@ def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def job_metrics(history: JobHistory, wanted: str | None) -> list[shapes.Metric]:
-    """The metrics of the job itself: their names, or the values of those that are wanted."""
+    """Return the metrics of the job itself: their names, or the values of those in ``wanted``."""
     return _told(_of_job(history), wanted)
 
 
 def vertex_metrics(history: JobHistory, vertex: Vertex, wanted: str | None) -> list[shapes.Metric]:
-    """Those of a vertex, each with its subtask before it, and users' with their operator."""
+    """Return the metrics of a vertex, named by subtask, and users' also by operator."""
     latest = _latest(history)
     parts = [] if latest is None else latest.subtasks.get(vertex.id, [])
     found = [
@@ -173,7 +174,7 @@ def _told(found: Iterable[tuple[str, float]], wanted: str | None) -> list[shapes
 
 
 def exposition(histories: Iterable[JobHistory]) -> bytes:
-    """All metrics of all jobs, as Prometheus reads them."""
+    """Return all metrics of all jobs, in the format of Prometheus."""
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
@@ -184,7 +185,7 @@ def exposition(histories: Iterable[JobHistory]) -> bytes:
         for sample in history.look(lambda told: list(samples(told))):
             name = f"{sample.scope}_{_UNFIT.sub('_', sample.name)}"
             place = name, tuple(sorted(sample.labels.items()))
-            if place in seen:  # two names of a user's may become one
+            if place in seen:  # two names of a user may become the same
                 continue
             seen.add(place)
             family = families.setdefault(name, GaugeMetricFamily(name, sample.name))

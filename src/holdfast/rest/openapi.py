@@ -1,4 +1,4 @@
-"""The OpenAPI description of the endpoints, made from their table."""
+"""The OpenAPI description of the endpoints, generated from their table."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any, Final
 import msgspec
 
 import holdfast
-from holdfast.rest import shapes
 from holdfast.rest.api import ENDPOINTS, PATTERNS, Endpoint
-
-__all__ = ["description"]
+from holdfast.rest.shapes import jobs as shapes
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _PROBLEMS: Final = {
-    400: "What was sent is not what it must be.",
-    401: "A token is needed, or another one.",
-    403: "The token does not allow this, or the request came from elsewhere.",
+    400: "The request is invalid.",
+    401: "A token is required, or the token is wrong.",
+    403: "The token does not allow this, or the request came from another site.",
     404: "There is no such job, vertex, checkpoint or request.",
     413: "The request is too large.",
     415: "The request must be JSON.",
-    421: "The server has not this name.",
+    421: "The server does not have this host name.",
     429: "There are too many requests.",
 }
 
 
 @cache
 def description() -> dict[str, Any]:
-    """Return the description; version 3.1."""
-    types = [*dict.fromkeys([shapes.Errors, *map(_answer, ENDPOINTS), *_bodies()])]
+    """Return the description, in OpenAPI 3.1."""
+    bodies = (endpoint.body for endpoint in ENDPOINTS if endpoint.body is not None)
+    answers = (endpoint.answer for endpoint in ENDPOINTS)
+    types = [*dict.fromkeys([shapes.Errors, *answers, *bodies])]
     _, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
@@ -47,14 +47,6 @@ def description() -> dict[str, Any]:
     }
 
 
-def _answer(endpoint: Endpoint) -> Any:
-    return endpoint.answer
-
-
-def _bodies() -> list[Any]:
-    return [endpoint.body for endpoint in ENDPOINTS if endpoint.body is not None]
-
-
 def _schema(kind: Any) -> dict[str, Any]:
     (schema,), _ = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
     return schema
@@ -65,7 +57,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     answers: dict[str, Any] = {
         str(status): _content(text, shapes.Errors) for status, text in sorted(problems.items())
     }
-    answers[str(endpoint.status)] = _content("It is done.", endpoint.answer)
+    answers[str(endpoint.status)] = _content("Success.", endpoint.answer)
     operation: dict[str, Any] = {
         "operationId": _name(endpoint),
         "summary": endpoint.summary,

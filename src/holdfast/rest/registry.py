@@ -1,11 +1,11 @@
-"""How the command line finds this user's running jobs: a small file for each server.
+"""The registry in which the command line finds this user's running jobs: a file per server.
 
     <user's directory>/holdfast-server-<random>/server.json   {"url": ..., "token": ..., ...}
 
-Nobody else can look into the user's directory. A server's directory belongs to its process; see
+No other user can read the user's directory. A server's directory belongs to its process; see
 `holdfast.common.leftovers`.
 
-The token in it proves to the server that who asks is the user that its jobs belong to.
+The token in the file authenticates a client as the user that the server's jobs belong to.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ import msgspec
 from holdfast.common.leftovers import OwnDirectory, sweep
 from holdfast.common.private import open_private, read_private, user_directory
 
-__all__ = ["Entry", "Registration", "registered"]
-
 _KIND: Final = "server"
 _FILE: Final = "server.json"
 _LARGEST: Final = 1 << 16
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Where a server is, and the token of its owner."""
+    """The address of a server, and the token of its owner."""
 
     url: str
     token: str
@@ -38,11 +36,11 @@ class Registration:
     """The file of a server of this process."""
 
     def __init__(self, url: str, token: str) -> None:
-        """Write it; nobody else may read it.
+        """Write it; other users cannot read it.
 
         Raises:
-            NotPrivateError: when there is no place that other users cannot change.
-            OSError: when it cannot be written.
+            NotPrivateError: if there is no place that other users cannot change.
+            OSError: if it cannot be written.
         """
         self._directory = OwnDirectory(user_directory(), _KIND)
         draft = self._directory.path / f".{_FILE}"
@@ -51,12 +49,12 @@ class Registration:
         draft.rename(self._directory.path / _FILE)
 
     def remove(self) -> None:
-        """The server ends."""
+        """Remove the file, when the server ends."""
         self._directory.remove()
 
 
 def registered() -> list[Entry]:
-    """Return the servers that live; files of others are removed."""
+    """Return the running servers; remove files of servers that have ended."""
     place, found = user_directory(), []
     sweep(place)
     for path in sorted(place.glob(f"holdfast-{_KIND}-*/{_FILE}")):

@@ -1,8 +1,8 @@
 """A server in a thread of the driver.
 
-The socket is bound at once, so that a port that is taken is told before the job runs, and so that
-clients can connect. The server behind it, with the framework it needs, is made when the first of
-them does: a job that nobody looks at does not pay for it.
+The socket is bound immediately, so that a port in use is reported before the job runs, and so that
+clients can connect. The server, with the framework it needs, is created when the first client
+connects, so that a job without clients does not need it.
 
 All jobs of a process with the same settings share a server, which ends with the last of them.
 """
@@ -20,11 +20,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from holdfast.common.options.rest import RestOptions
 from holdfast.errors import JobDefinitionError
 from holdfast.printable import get_logger
-from holdfast.rest.limits import Limits
-from holdfast.rest.notices import Notice, described
-from holdfast.rest.options import RestOptions
+from holdfast.rest.access.limits import Limits
+from holdfast.rest.access.notices import Notice, described
 from holdfast.rest.registry import Registration
 from holdfast.rest.site import LiveJobs, ServedJob, Site
 
@@ -32,12 +32,10 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.applications import Starlette
 
-__all__ = ["RestServer", "serve"]
-
 _BACKLOG: Final = 128
-#: how long the end of a job waits for answers that are being sent, in seconds
+#: how long the end of a job waits for responses that are being sent, in seconds
 _GRACE: Final = 2
-#: how long it waits for clients to ask what came of their requests
+#: how long it waits for clients to read the results of their requests, in seconds
 _PATIENCE: Final = 2.0
 #: pause after the server has failed, in seconds
 _PAUSE: Final = 1.0
@@ -49,12 +47,12 @@ class RestServer:
     """A socket, and a thread that serves a site on it.
 
     Attributes:
-        url: where it is.
-        token: proves that who has it is the user that this process belongs to.
+        url: its address.
+        token: authenticates a client as the user that this process belongs to.
     """
 
     def __init__(self, site: Site, options: RestOptions, limits: Limits | None = None) -> None:
-        """Bind the socket; nothing is answered before `start`.
+        """Bind the socket; no request is answered before `start`.
 
         Raises:
             JobDefinitionError: when the port that the settings name is taken.
@@ -74,7 +72,7 @@ class RestServer:
         self._thread = threading.Thread(target=self._run, name="holdfast-rest", daemon=True)
 
     def start(self) -> None:
-        """Wait for clients, in a thread; if there are running jobs, let the command line know."""
+        """Wait for clients in a thread; register running jobs for the command line."""
         if self._site.acts:
             try:
                 self._registration = Registration(self.url, self.token)
@@ -83,7 +81,7 @@ class RestServer:
         self._thread.start()
 
     def close(self, patience: float = 0.0) -> None:
-        """End; clients have so many seconds to ask what came of their requests."""
+        """Stop the server; clients have ``patience`` seconds to read results of their requests."""
         if self._registration is not None:
             self._registration.remove()
         os.write(self._woken, b"x")
@@ -110,7 +108,7 @@ class RestServer:
                 return
 
     def _wait_for_client(self) -> bool:
-        """Wait until somebody connects; False if the server is to end."""
+        """Wait until a client connects; return False if the server is closing."""
         # NB: no select(), which cannot wait for descriptors above 1023
         ready = select.poll()
         ready.register(self._socket.fileno(), select.POLLIN)
@@ -119,7 +117,7 @@ class RestServer:
         return not self._is_closing(0)
 
     def _is_closing(self, seconds: float) -> bool:
-        """Return whether the server is to end; waits so long for that."""
+        """Return whether the server is closing; wait up to ``seconds`` for it."""
         told = select.poll()
         told.register(self._wake, select.POLLIN)
         return bool(told.poll(seconds * 1000))
@@ -127,7 +125,7 @@ class RestServer:
     def _serve(self) -> None:
         import uvicorn
 
-        from holdfast.rest.accepting import Server
+        from holdfast.rest.access.accepting import Server
         from holdfast.rest.app import make_app
 
         self._app = make_app(self._site, self._options, self.token, self._limits)
@@ -185,8 +183,10 @@ _lock = threading.Lock()
 _shared: dict[RestOptions, _Shared] = {}
 
 
-def serve(job: ServedJob, options: RestOptions) -> Callable[[], None]:
-    """Show a job; returns what to call when it has ended.
+def serve(
+    job: ServedJob, options: RestOptions, report: Callable[[str], object]
+) -> Callable[[], None]:
+    """Show a job, and report the address of the server; return a function for the job's end.
 
     Raises:
         JobDefinitionError: when the port that the settings name is taken.
@@ -200,8 +200,7 @@ def serve(job: ServedJob, options: RestOptions) -> Callable[[], None]:
             shared.server.start()
         shared.jobs.add(job)
         shared.users += 1
-    history = job.history
-    _logger.info("job '%s' is at %s/#/jobs/%s", history.name, shared.server.url, history.id)
+    report(shared.server.url)
     return lambda: _leave(job, options, shared)
 
 

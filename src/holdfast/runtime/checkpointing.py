@@ -1,10 +1,9 @@
-"""A function's part in checkpoints: its state at the start, at a barrier, and what it is told."""
+"""A function's part in checkpoints: initializing state, snapshots at barriers, notifications."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from holdfast.datastream.function_base import innermost
 from holdfast.datastream.functions import (
     BaseBroadcastProcessFunction,
     CheckpointedFunction,
@@ -14,10 +13,11 @@ from holdfast.datastream.functions import (
     KeyedStateStore,
     ListCheckpointed,
 )
+from holdfast.datastream.functions.base import innermost
 from holdfast.datastream.state import ListStateDescriptor, OperatorStateStore
-from holdfast.state.operator_state import OperatorStates
+from holdfast.state.live.operator_state import OperatorStates
 
-#: the blob that holds an operator's state in one subtask
+#: the blob with an operator's state in one subtask
 OPERATOR_STATE = "operator-state"
 
 _LIST = ListStateDescriptor("list-checkpointed")
@@ -42,7 +42,7 @@ class SnapshotContext(FunctionSnapshotContext):
 
 
 class InitializationContext(FunctionInitializationContext):
-    """The beginning of an attempt, as one function sees it."""
+    """The start of an attempt, as one function sees it."""
 
     def __init__(self, restored: bool, states: OperatorStates, keyed: KeyedStateStore) -> None:
         self._restored = restored
@@ -63,7 +63,7 @@ class InitializationContext(FunctionInitializationContext):
 
 
 def takes_part(function: Any) -> bool:
-    """Whether a function has operator state."""
+    """Return whether a function has operator state."""
     kinds = CheckpointedFunction | ListCheckpointed | BaseBroadcastProcessFunction
     return any(isinstance(inner, kinds) for inner in innermost(function))
 
@@ -71,7 +71,7 @@ def takes_part(function: Any) -> bool:
 def initialize(
     function: Any, restored: bool, states: OperatorStates, keyed: KeyedStateStore
 ) -> None:
-    """Call what the function has for the beginning of an attempt."""
+    """Call the function's method for the start of an attempt."""
     for inner in innermost(function):
         if isinstance(inner, CheckpointedFunction):
             inner.initialize_state(InitializationContext(restored, states, keyed))
@@ -80,7 +80,7 @@ def initialize(
 
 
 def snapshot(function: Any, checkpoint: int, timestamp: int, states: OperatorStates) -> None:
-    """Call what the function has for a barrier (step 5)."""
+    """Call the function's method for a barrier (step 5)."""
     for inner in innermost(function):
         if isinstance(inner, CheckpointedFunction):
             inner.snapshot_state(SnapshotContext(checkpoint, timestamp, states))
@@ -90,7 +90,7 @@ def snapshot(function: Any, checkpoint: int, timestamp: int, states: OperatorSta
 
 
 def notify(function: Any, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
-    """Tell a listener of the checkpoints that ended, in the order of their ids (step 3)."""
+    """Notify listeners of the checkpoints that ended, in the order of their ids (step 3)."""
     listeners = [f for f in innermost(function) if isinstance(f, CheckpointListener)]
     for checkpoint in sorted({*completed, *aborted}):
         for listener in listeners:

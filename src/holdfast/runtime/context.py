@@ -1,69 +1,26 @@
-"""The runtime context that ``open`` is given."""
+"""The runtime context that is passed to ``open``."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.datastream.function_base import KeyedStateStore, RuntimeContext
+from holdfast.datastream.functions.base import RuntimeContext
 from holdfast.errors import JobDefinitionError
 from holdfast.metrics import MetricGroup
 from holdfast.plan.model import PlannedOperator
-from holdfast.state.operator_state import OperatorStates
+from holdfast.state.live.operator_state import OperatorStates
 
 if TYPE_CHECKING:
-    from holdfast.datastream.state import (
-        AggregatingState,
-        AggregatingStateDescriptor,
-        FoldingState,
-        FoldingStateDescriptor,
-        ListState,
-        ListStateDescriptor,
-        MapState,
-        MapStateDescriptor,
-        ReducingState,
-        ReducingStateDescriptor,
-        StateDescriptor,
-        ValueState,
-        ValueStateDescriptor,
-    )
+    from holdfast.datastream.state import StateDescriptor
     from holdfast.state.backend import KeyedStateBackend
-    from holdfast.state.mutations import MutationWatch
-    from holdfast.state.views import KeyContext
+    from holdfast.state.live.mutations import MutationWatch
+    from holdfast.state.live.views import KeyContext
 
 Clock = Callable[[], int]
 
 
-class StatesByDescriptor(KeyedStateStore):
-    """A store that finds every kind of state in the same way: by its descriptor."""
-
-    @abstractmethod
-    def _state(self, descriptor: StateDescriptor) -> Any:
-        """The state of the descriptor's kind."""
-
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_aggregating_state(
-        self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState[Any, Any]:
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
-
-    def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState[Any, Any]:
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
-
-
-class OperatorContext(StatesByDescriptor, RuntimeContext):
+class OperatorContext(RuntimeContext):
     """The runtime context of one operator in one subtask."""
 
     def __init__(
@@ -78,7 +35,7 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
         watch: MutationWatch | None = None,
         stays: bool = False,
     ) -> None:
-        """Tie the context to its operator and to the state of its subtask."""
+        """Bind the context to its operator and to the state of its subtask."""
         self._operator = operator
         self._subtask = subtask
         self._attempt = attempt
@@ -90,7 +47,7 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
         self._metrics = MetricGroup()
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
         self._opening = False
-        #: whether the job takes checkpoints, as far as the loop of a source is told
+        #: whether the job takes checkpoints; set for the loop of a source
         self.checkpointing = False
         self.operator_states = OperatorStates(operator.name, watch=watch)
 
@@ -128,32 +85,32 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
         return self.checkpointing
 
     def opening(self, is_opening: bool) -> None:
-        """Within ``open`` every descriptor is a new state, so one name twice is a mistake."""
+        """Set whether ``open`` runs, in which each descriptor is a new state with its own name."""
         self._opening = is_opening
 
     def state_named(self, name: str) -> Any:
-        """The handle of a keyed state that the function has asked for."""
+        """Return the handle of a keyed state that the function has requested."""
         return self._states[name][1]
 
     def state_of_all_keys(self, descriptor: StateDescriptor) -> tuple[Any, list[Any]]:
-        """A keyed state, and the keys of this subtask that have it."""
+        """Return a keyed state, and the keys of this subtask that have a value in it."""
         state = self._state(descriptor)
         entries = self._backend.entries(self._operator.uid, descriptor.get_name())
         return state, [key for key, _, _ in entries]
 
     def reference(self, handle: object) -> tuple[str, StateDescriptor]:
-        """How a handle in a field is found again in another process."""
+        """Return a reference by which a handle in a field is found in another process."""
         for descriptor, known in self._states.values():
             if known is handle:
                 return ("keyed", descriptor)
         found = self.operator_states.reference(handle)
         if found is None:
-            msg = f"operator '{self._operator.name}' holds a state of another operator"
-            raise JobDefinitionError(msg)
+            message = f"operator '{self._operator.name}' holds a state of another operator"
+            raise JobDefinitionError(message)
         return found
 
     def by_reference(self, kind: str, descriptor: StateDescriptor) -> Any:
-        """The handle that a reference stands for."""
+        """Return the handle for a reference."""
         if kind == "keyed":
             known = self._states.get(descriptor.get_name())
             return known[1] if known else self._state(descriptor)
@@ -163,7 +120,7 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
         name = descriptor.get_name()
         if self._key_context is None:
             raise JobDefinitionError(
-                f"operator '{self._operator.name}' asks for the keyed state '{name}', but its "
+                f"operator '{self._operator.name}' requests the keyed state '{name}', but its "
                 "input is not a keyed stream; call key_by(...) before it"
             )
         known = self._states.get(name)
@@ -175,11 +132,11 @@ class OperatorContext(StatesByDescriptor, RuntimeContext):
         return handle
 
     def _check_again(self, known: StateDescriptor, descriptor: StateDescriptor) -> None:
-        """A function may look a state up again; it may not give one name to two states."""
+        """Allow the lookup of a known state, but not two states with the same name."""
         if known is descriptor or (known == descriptor and not self._opening):
             return
         raise JobDefinitionError(
-            f"operator '{self._operator.name}' has two states of the name "
+            f"operator '{self._operator.name}' has two states with the name "
             f"'{descriptor.get_name()}': {known!r} and {descriptor!r}; "
-            "the name identifies a state: give each its own"
+            "the name identifies a state: give each its own name"
         )

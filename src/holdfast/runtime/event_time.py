@@ -1,8 +1,8 @@
-"""Time of one operator in one subtask: its watermark, its timers, and the generator of watermarks.
+"""Time of one operator in one subtask: its watermark, its timers, and its watermark generator.
 
-Watermarks move at the end of an epoch, after its records, from operator to operator in the order of
-the stream. An operator's watermark is the minimum over its inputs that are not idle, and never goes
-back. What its timers emit when it moves reaches the operators behind it before theirs moves.
+Watermarks advance at the end of an epoch, after its records, from operator to operator in the order
+of the stream. An operator's watermark is the minimum over its inputs that are not idle, and never
+decreases. Results of its timers reach the downstream operators before their watermarks advance.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from holdfast.common.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.timerservice import TimerService
 from holdfast.errors import JobDefinitionError
-from holdfast.runtime.timers import Timer, TimerQueue
+from holdfast.runtime.timer_queue import Timer, TimerQueue
 
-#: the blob in which an operator's time is saved
+#: the blob with the time of an operator
 TIME = "time"
 
 Clock = Callable[[], int]
-#: called for a timer that is due; gives results, each with its timestamp
+#: called for a timer that is due; returns results, each with its timestamp
 OnTimer = Callable[[Timer, TimeDomain], Iterable[tuple[Any, int | None]]]
 
 
 class Watermark(NamedTuple):
-    """How far time is, on one way into or out of an operator."""
+    """The watermark of one input or output of an operator."""
 
     time: int = MIN_LONG_VALUE
     idle: bool = False
 
 
-#: nothing more will come
+#: the watermark after the last record
 END = Watermark(MAX_LONG_VALUE)
 
 
 def combine(inputs: Iterable[Watermark], before: Watermark) -> Watermark:
-    """The watermark of an operator with these inputs, which stood at ``before``.
+    """Return the watermark of an operator with these inputs, whose watermark was ``before``.
 
-    Idle inputs hold nobody up; if all are, time stands still and the operator is idle, too.
+    Idle inputs are ignored. If all are idle, the watermark stays, and the operator is idle too.
     """
     live = [watermark.time for watermark in inputs if not watermark.idle]
     if not live:
@@ -56,10 +56,10 @@ def combine(inputs: Iterable[Watermark], before: Watermark) -> Watermark:
 
 
 def _saved(time: Any, idle: Any) -> Watermark:
-    """A watermark that was read from somewhere."""
+    """Return a watermark from saved values."""
     if not isinstance(time, int) or not isinstance(idle, bool):
-        msg = f"({time!r}, {idle!r}) is no watermark"
-        raise TypeError(msg)
+        message = f"({time!r}, {idle!r}) is not a watermark"
+        raise TypeError(message)
     return Watermark(time, idle)
 
 
@@ -67,52 +67,52 @@ class OperatorTime:
     """The watermark and the timers of one operator.
 
     Attributes:
-        watermark: as of the end of the last epoch.
+        watermark: the watermark at the end of the last epoch.
         queues: the timers, on a keyed stream.
-        lag: how long after its time a timer of processing time is due.
+        lag: how long after its time a processing-time timer is due.
     """
 
     def __init__(self, clock: Clock, queues: tuple[TimerQueue, ...] = ()) -> None:
-        """Begin before all time."""
+        """Start with the minimum watermark."""
         self.clock = clock
         self.watermark = Watermark()
         self.queues = {queue.domain: queue for queue in queues}
         self.lag = 0
 
     def due(self, domain: TimeDomain) -> Iterator[Timer]:
-        """Take out the timers that are due."""
+        """Yield and remove the timers that are due."""
         if domain is TimeDomain.EVENT_TIME:
             return self.queues[domain].due(self.watermark.time)
         return self.queues[domain].due(self.clock() - self.lag)
 
     def next_due(self) -> int | None:
-        """Return when the next timer of processing time is due; None if there is none."""
+        """Return when the next processing-time timer is due; None if there is none."""
         queue = self.queues.get(TimeDomain.PROCESSING_TIME)
         first = None if queue is None else queue.first
         return None if first is None else first + self.lag
 
     def dump(self) -> bytes:
-        """What is saved with the state."""
+        """Return what is saved with the state."""
         return pickle.dumps(tuple(self.watermark), 5)
 
     def load(self, data: bytes | None) -> None:
-        """Go to what was saved."""
+        """Restore what was saved."""
         self.watermark = Watermark() if data is None else _saved(*pickle.loads(data))
 
     def take_over(self, saved: Iterable[bytes]) -> None:
-        """Begin where the last of several subtasks stood."""
+        """Start at the minimum of the watermarks of several subtasks."""
         times = [_saved(*pickle.loads(data)[:2]) for data in saved]
         if times:
             self.watermark = Watermark(min(watermark.time for watermark in times))
 
 
 class _Track:
-    """How far time is in one split of a source: its generator, and what that said."""
+    """The time of one split of a source: its watermark generator and the output of that."""
 
     def __init__(self, generator: WatermarkGenerator, output: CurrentWatermark) -> None:
         self.generator = generator
         self.output = output
-        #: whether only records matter to it whose timestamps are the largest so far
+        #: whether the generator needs to see only records with the largest timestamp so far
         self.only_largest = type(generator) is BoundedOutOfOrdernessWatermarks
         self.largest = MIN_LONG_VALUE if self.only_largest else MIN_LONG_VALUE - 1
 
@@ -125,19 +125,19 @@ class _Track:
         return self.watermark
 
     def hold(self) -> None:
-        """Note that the split is left out, so that it does not become idle by that."""
+        """Record that the split is paused, so that it does not become idle because of that."""
         if isinstance(self.generator, WatermarksWithIdleness):
             self.generator.hold()
 
     def dump(self) -> tuple[int, bool, bytes]:
-        """The generator is in an envelope: who needs the watermark must not need its class."""
+        """Return the state; the pickled generator is separate: not every reader needs its class."""
         return self.output.watermark, self.output.is_idle, self._packed()
 
     def _packed(self) -> bytes:
         try:
             return pickle.dumps(self.generator, 5)
         except (pickle.PicklingError, AttributeError, TypeError):
-            # its class lives in the main program, or in a function
+            # its class is defined in the main program, or in a function
             return dumps(self.generator)
 
 
@@ -146,18 +146,19 @@ _WHOLE = None
 
 
 class StampingTime(OperatorTime):
-    """The time of an operator that assigns timestamps and makes watermarks.
+    """The time of an operator that assigns timestamps and generates watermarks.
 
-    The records of a source may come from splits, partitions say, each with its own order. Each
-    has a generator of its own then, and time is where the slowest of them is that is not idle.
+    The records of a source may come from splits, such as partitions, each with its own order. Then
+    each split has its own generator, and the watermark is the minimum over the splits that are not
+    idle.
 
     Attributes:
-        extract: finds the timestamp of a record, given the one that it had; None keeps that one.
-        largest: the generator need not see a record whose timestamp is no larger than this.
+        extract: returns the timestamp of a record, given its previous one; None keeps that one.
+        largest: the generator need not see a record whose timestamp is not larger than this.
     """
 
     def __init__(self, clock: Clock, strategy: WatermarkStrategy) -> None:
-        """Make the generator of this subtask."""
+        """Create the generator of this subtask."""
         super().__init__(clock)
         self._strategy = strategy
         assigner = strategy.timestamp_assigner
@@ -176,20 +177,20 @@ class StampingTime(OperatorTime):
         return _Track(self._strategy.create_generator(self.clock), CurrentWatermark(given))
 
     def turn_to(self, split: Hashable) -> None:
-        """The next records are of this split."""
+        """Switch to a split: the next records belong to it."""
         if split not in self._tracks:
             self._tracks[split] = self._new_track()
         self._track.largest = self.largest
         self._use(self._tracks[split])
 
     def keep_splits(self, splits: Collection[Hashable]) -> None:
-        """These are the splits that there are: time waits for each of them, and for no other."""
+        """Set the splits that exist: the watermark waits for each of them, and for no other."""
         for split in splits:
             self.turn_to(split)
         self._tracks = {split: self._tracks[split] for split in splits}
 
     def saw(self, record: Any, timestamp: int | None) -> None:
-        """Show the generator a record; its timestamp is larger than ``largest``, or None."""
+        """Pass a record to the generator; its timestamp is larger than ``largest``, or None."""
         event = NO_TIMESTAMP if timestamp is None else timestamp
         track = self._track
         if track.only_largest and event > self.largest:
@@ -198,21 +199,21 @@ class StampingTime(OperatorTime):
 
     @staticmethod
     def refuse(timestamp: Any) -> NoReturn:
-        """Tell that a timestamp assigner did not return one."""
-        msg = (
+        """Raise an error because a timestamp assigner did not return a timestamp."""
+        message = (
             "a timestamp assigner must return milliseconds as an int; got "
             f"{timestamp!r} ({type(timestamp).__name__})"
         )
-        raise TypeError(msg)
+        raise TypeError(message)
 
     def generate(self) -> Watermark:
-        """The watermark at the end of an epoch; without any split there is nothing to wait for."""
+        """Return the watermark at the end of an epoch; without splits the operator is idle."""
         return combine([track.generate() for track in self._tracks.values()], self.watermark)
 
     def hold(self, ceiling: int) -> tuple[bool, list[Hashable]]:
-        """Hold what is past a ceiling: it keeps its watermark, and does not become idle.
+        """Hold back splits that are past a ceiling: they keep their watermark and stay non-idle.
 
-        Returns whether nothing is to be read, and which splits are not.
+        Return whether nothing may be read, and which splits may not be read.
         """
         marks = {split: track.watermark for split, track in self._tracks.items()}
         ahead = combine(marks.values(), self.watermark).time > ceiling
@@ -222,7 +223,7 @@ class StampingTime(OperatorTime):
         return ahead, held
 
     def dump(self) -> bytes:
-        """The watermark, and of each split the last one that its generator gave, and the generator.
+        """Return the watermark, and for each split its generator and the last output of that.
 
         While the input is idle, the generator may be ahead of the watermark.
         """
@@ -230,7 +231,6 @@ class StampingTime(OperatorTime):
         return pickle.dumps((*self.watermark, tracks), 5)
 
     def load(self, data: bytes | None) -> None:
-        """Go to what was saved."""
         self._begin()
         if data is None:
             self.watermark = Watermark()
@@ -248,9 +248,9 @@ class StampingTime(OperatorTime):
         return _Track(generator, CurrentWatermark(*_saved(given, idle)))
 
     def take_over(self, saved: Iterable[bytes]) -> None:
-        """Begin where the last of several subtasks stood, with generators of its own.
+        """Start at the minimum of the watermarks of several subtasks, with new generators.
 
-        Those of before may be ones that the job has no more, or there may have been none.
+        The old generators may be of a strategy that the job no longer has, or may not exist.
         """
         parts = [pickle.loads(data) for data in saved]
         super().take_over(pickle.dumps(part[:2], 5) for part in parts)
@@ -263,10 +263,10 @@ class StampingTime(OperatorTime):
 
 
 class Timekeeping(TimerService):
-    """The timer service that functions are given."""
+    """The timer service that functions use."""
 
     def __init__(self, time: OperatorTime, operator: str) -> None:
-        """Ask this time, and set timers there."""
+        """Read this time, and register timers there."""
         self._time = time
         self._operator = operator
 
@@ -290,8 +290,8 @@ class Timekeeping(TimerService):
 
     def _queue(self, domain: TimeDomain, timestamp: Any) -> TimerQueue:
         if timestamp.__class__ is not int:
-            msg = f"a timer needs a time in milliseconds, an int; got {timestamp!r}"
-            raise TypeError(msg)
+            message = f"a timer needs a time in milliseconds, an int; got {timestamp!r}"
+            raise TypeError(message)
         queue = self._time.queues.get(domain)
         if queue is None:
             raise JobDefinitionError(

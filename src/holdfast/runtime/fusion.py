@@ -1,8 +1,9 @@
-"""Composes the operators of a chain into one function: nested calls, written out.
+"""Compiles the operators of a chain into one Python function.
 
-``a -> b -> c`` as nested calls costs a Python call per operator and record on top of the user's own
-functions, a tenth of all the time there is. So the chain is written as a piece of source code
-in which each operator stands where its call would be, and compiled once per process:
+With ``a -> b -> c`` as nested calls, each operator would cost a Python call per record in addition
+to the user's own function, which is a tenth of the total time. So source code is generated for the
+chain, in which the code of each operator stands in place of its call. It is compiled once per
+process:
 
     def run(records):
         at = 0
@@ -13,12 +14,11 @@ in which each operator stands where its call would be, and compiled once per pro
                 at = 2
                 if filter_2(r1):
                     ...
-        except HoldfastError: raise
         except Exception as error: fail(at, locals(), error)
 
-A record goes all the way before the next one begins, as with nested calls. ``at`` says whose
-function was called when an exception comes or a line is logged, and the local variables what it was
-called with.
+A record passes through all operators before the next one is read, as with nested calls. When an
+exception is raised or a line is logged, ``at`` identifies the function that was called, and the
+local variables contain its arguments.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType
@@ -33,82 +34,92 @@ from typing import Any, NamedTuple, NoReturn
 
 from holdfast.common.watermark_strategy import NO_TIMESTAMP
 from holdfast.datastream.output_tag import OutputTag
-from holdfast.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
-from holdfast.errors import HoldfastError
-from holdfast.graph.nodes import Hash, Style
+from holdfast.errors import HoldfastError, JobDefinitionError
+from holdfast.graph.nodes import Hash
 from holdfast.plan.model import Call
 from holdfast.runtime.event_time import StampingTime
-from holdfast.runtime.failures import FailureReporter
-from holdfast.runtime.logs import WHOSE
+from holdfast.runtime.failures import FailureReporter, is_iterable, not_iterable
 from holdfast.runtime.routing import TOGETHER, Emit, Router
+from holdfast.runtime.worker.logs import WHOSE
 
 Run = Callable[[Iterable[Any]], None]
 
-#: Tracebacks begin after the frames of files in this folder.
+#: Tracebacks start after the frames of files in this folder.
 _FILE = str(Path(__file__).with_name("<chain>"))
-#: Python nests no more than twenty loops; an operator further down is called.
+#: Python allows at most twenty nested loops; operators below this depth are called instead.
 _DEEPEST = 12
 
-#: by style, for each input: how its records are given to the function, and to which method
-_METHODS: Mapping[Style, tuple[tuple[Style, str], ...]] = {
-    Style.MAP: ((Style.MAP, "map"),),
-    Style.FLAT_MAP: ((Style.FLAT_MAP, "flat_map"),),
-    Style.FILTER: ((Style.FILTER, "filter"),),
-    Style.PROCESS: ((Style.PROCESS, "process_element"),),
-    Style.SINK: ((Style.SINK, "invoke"),),
-    Style.CO_MAP: ((Style.CO_MAP, "map1"), (Style.CO_MAP, "map2")),
-    Style.CO_FLAT_MAP: ((Style.FLAT_MAP, "flat_map1"), (Style.FLAT_MAP, "flat_map2")),
-    Style.CO_PROCESS: ((Style.PROCESS, "process_element1"), (Style.PROCESS, "process_element2")),
-    Style.BROADCAST: (
-        (Style.PROCESS, "process_element"),
-        (Style.PROCESS, "process_broadcast_element"),
-    ),
-    Style.ASYNC: ((Style.ASYNC, "async_invoke"),),
-    Style.INTERVAL_JOIN: ((Style.WINDOW, "process_element"), (Style.WINDOW, "process_element")),
-}
 
+class Calling(Enum):
+    """How the generated code calls a function with a record, and what the function returns."""
 
-def methods_of(function: Any, style: Style) -> tuple[tuple[Style, Callable[..., Any]], ...]:
-    """The methods that a style calls on a function object, by input; a plain callable is itself."""
-    if isinstance(function, TwoPhaseCommitSinkFunction):
-        return ((style, function.accept),)
-    return tuple((how, getattr(function, name, function)) for how, name in _METHODS[style])
+    ONE = "one"
+    #: a result, or None for no result
+    MAYBE = "maybe"
+    FILTER = "filter"
+    MANY = "many"
+    #: as MANY, with a context
+    PROCESS = "process"
+    #: as MANY, with the timestamp; each result has a timestamp too
+    STAMPED = "stamped"
+    #: nothing, with a context
+    SINK = "sink"
+    #: nothing yet, with the timestamp
+    ASYNC = "async"
+
+    @property
+    def has_context(self) -> bool:
+        """Return whether the function can read the timestamp from a context."""
+        return self in (Calling.PROCESS, Calling.SINK)
 
 
 @dataclass
 class Port:
-    """One input of an operator, as the code needs it.
+    """One input of an operator, for code generation.
 
     Attributes:
-        style: how ``call`` is called; None for an operator whose records just pass on.
-        context: the second argument of the styles that have one.
-        selector: finds the key, on a keyed stream.
-        timestamped: whether the context is told the timestamp of each record.
+        calling: how ``call`` is called; None for an operator that only forwards records.
+        context: the second argument, if there is one.
+        selector: returns the key, on a keyed stream.
+        timestamped: whether the timestamp of each record is set in the context.
     """
 
-    style: Style | None = None
+    calling: Calling | None = None
     call: Callable[..., Any] | None = None
     context: Any = None
     selector: Callable[[Any], Any] | None = None
     timestamped: bool = False
 
 
+@dataclass(slots=True)
+class SinkCount:
+    """How many records a sink has accepted since its last report."""
+
+    records: int = 0
+
+    def drain(self) -> int:
+        """Return the number, and start again at zero."""
+        records, self.records = self.records, 0
+        return records
+
+
 @dataclass
-class Step:
-    """One operator, as the code needs it.
+class FusedStep:
+    """One operator, for code generation.
 
     Attributes:
         report: describes its failures.
         ports: its inputs.
-        key_context: where to put the key, on a keyed stream.
-        stamping: gives records another timestamp, and sees them for the watermark.
-        coerce: gives results their declared shape.
-        take: takes the records of an operator that has no others after it.
-        calls: the operators after it.
-        routers: the exchanges after it.
+        key_context: where the key is set, on a keyed stream.
+        stamping: assigns a new timestamp to records, and generates watermarks.
+        coerce: converts results to their declared type.
+        take: takes the records of an operator without downstream operators.
+        sink: counts the records that a sink has accepted, if the operator is one.
+        calls: the downstream operators in the chain.
+        routers: the downstream exchanges.
         has_sides: whether a result may be a pair of an ``OutputTag`` and a record.
-        side_coerce: gives records of side outputs their declared shape, by tag.
-        check: is called when the operator is done with a record.
+        side_coerce: converts records of side outputs to their declared type, by tag.
+        check: called when the operator has processed a record.
     """
 
     report: FailureReporter
@@ -117,6 +128,7 @@ class Step:
     stamping: StampingTime | None = None
     coerce: Callable[[Any], Any] | None = None
     take: Emit | None = None
+    sink: SinkCount | None = None
     calls: tuple[Call, ...] = ()
     routers: tuple[Router, ...] = ()
     has_sides: bool = False
@@ -125,11 +137,11 @@ class Step:
 
 
 class Fused(NamedTuple):
-    """The functions of a chain.
+    """The compiled functions of a chain.
 
     Attributes:
-        inputs: take records, by operator and input; if the input has timestamps, pairs of both.
-        outputs: take results of an operator that it has outside of a call, with timestamps.
+        inputs: process records, by operator and input; pairs with timestamps if the input has them.
+        outputs: forward results that an operator produces outside of a call, with timestamps.
     """
 
     inputs: dict[tuple[int, int], Run]
@@ -137,12 +149,14 @@ class Fused(NamedTuple):
 
 
 def fuse(
-    steps: Mapping[int, Step], entries: Mapping[tuple[int, int], bool], outputs: Iterable[int] = ()
+    steps: Mapping[int, FusedStep],
+    entries: Mapping[tuple[int, int], bool],
+    outputs: Iterable[int] = (),
 ) -> Fused:
     """Compile the operators of a chain.
 
-    ``entries`` are the operators and inputs that records come to, each with whether these come
-    with timestamps; ``outputs`` the operators that have results outside of a call.
+    ``entries``: the operators and inputs that receive records, each with whether the records have
+    timestamps. ``outputs``: the operators that produce results outside of a call.
     """
     writer = _Writer(steps)
     for (number, port), paired in entries.items():
@@ -152,31 +166,31 @@ def fuse(
     return writer.compile()
 
 
-#: The name of a timestamp that no record has.
+#: The expression for the timestamp of records that have none.
 _NO_STAMP = "None"
 
 
 class _Writer:
-    """Writes the functions of a chain, and collects what they refer to."""
+    """Generates the functions of a chain, and collects the objects that they refer to."""
 
-    def __init__(self, steps: Mapping[int, Step]) -> None:
+    def __init__(self, steps: Mapping[int, FusedStep]) -> None:
         self._steps = steps
         self._callers = Counter(
             (call.target, call.input) for step in steps.values() for call in step.calls
         )
         self._lines: list[str] = []
         self._names: dict[str, Any] = {
-            "HoldfastError": HoldfastError,
             "OutputTag": OutputTag,
             "fail": self._fail,
             WHOSE: lambda at: self._places[at][0],
         }
-        #: by the value of ``at``: who is at work, on which variable
-        self._places: list[tuple[FailureReporter, str]] = []
+        #: by the value of ``at``: the operator that is called, and the variable with its record
+        #: and the function that gives any number of results, if it is one
+        self._places: list[tuple[FailureReporter, str, Any]] = []
         self._runs: list[tuple[int, int]] = []
         self._outs: list[int] = []
         self._apart: list[tuple[int, int]] = []
-        #: operators with side outputs, and the tags that somebody reads
+        #: operators with side outputs, and the tags that are read
         self._sides: dict[int, list[str]] = {}
         self._depth = 0
         self._stamps = 0
@@ -191,7 +205,7 @@ class _Writer:
     def write_output(self, number: int) -> None:
         self._outs.append(number)
         self._begin(f"out_{number}(records)")
-        self._depth = _DEEPEST  # what follows is written elsewhere already
+        self._depth = _DEEPEST  # the code of downstream operators exists already
         self._line(2, "for r0, t0 in records:")
         step = self._steps[number]
         self._main_or_side(step, number, 0, "t0", 3)
@@ -222,7 +236,7 @@ class _Writer:
         self._end()
 
     def _write_sides(self, number: int) -> None:
-        """A function for each side output of an operator that somebody reads."""
+        """Write a function for each side output of an operator that is read."""
         step = self._steps[number]
         for index, tag in enumerate(self._sides[number]):
             self._begin(f"side_{number}_{index}(r0, t0)")
@@ -241,11 +255,10 @@ class _Writer:
         self._line(1, "try:")
 
     def _end(self) -> None:
-        self._line(1, "except HoldfastError: raise")
         self._line(1, "except Exception as error: fail(at, locals(), error)")
 
     def _operator(self, number: int, port: int, var: int, stamp: str, indent: int) -> None:
-        """The code that gives the variable ``r<var>`` to an operator."""
+        """Write the code that passes the variable ``r<var>`` to an operator."""
         step = self._steps[number]
         entry = step.ports[port]
         record = f"r{var}"
@@ -254,22 +267,22 @@ class _Writer:
         elif step.stamping is not None:
             self._at(indent, step.report, record)
             self._coerced(step, var, self._stamp(step.stamping, record, stamp, indent), indent)
-        elif entry.style is None:
+        elif entry.calling is None:
             self._coerced(step, var, stamp, indent)
         else:
-            self._at(indent, step.report, record)
+            self._at(indent, step.report, record, entry.call)
             if entry.selector is not None:
                 context = self._name("context", step.key_context)
                 key = f"{self._name('selector', entry.selector)}({record})"
                 self._line(indent, f"{context}.key = {key}")
             if entry.timestamped:
                 self._line(indent, f"{self._name('context', entry.context)}.stamp = {stamp}")
-            self._styled(number, entry, var, stamp, indent)
+            self._call(number, entry, var, stamp, indent)
             if step.check is not None:
                 self._line(indent, f"{self._name('check', step.check)}()")
 
     def _stamp(self, time: StampingTime, record: str, stamp: str, indent: int) -> str:
-        """Give a record a timestamp, let the generator of watermarks see it; returns its name."""
+        """Write the code that assigns a timestamp and updates the generator; return its name."""
         stamping = self._name("stamping", time)
         if time.extract is None:
             self._line(indent, f"if {stamp} is None or {stamp} > {stamping}.largest:")
@@ -285,34 +298,36 @@ class _Writer:
         self._line(indent, f"if {new} > {stamping}.largest: {stamping}.saw({record}, {new})")
         return new
 
-    def _styled(self, number: int, entry: Port, var: int, stamp: str, indent: int) -> None:
+    def _call(self, number: int, entry: Port, var: int, stamp: str, indent: int) -> None:
         step = self._steps[number]
         call, record, result = self._name("call", entry.call), f"r{var}", f"r{var + 1}"
-        if entry.style is Style.MAP:
+        if entry.calling is Calling.ONE:
             self._line(indent, f"{result} = {call}({record})")
             self._coerced(step, var + 1, stamp, indent)
-        elif entry.style is Style.CO_MAP:
+        elif entry.calling is Calling.MAYBE:
             self._line(indent, f"{result} = {call}({record})")
             self._line(indent, f"if {result} is not None:")
             self._coerced(step, var + 1, stamp, indent + 1)
-        elif entry.style is Style.FILTER:
+        elif entry.calling is Calling.FILTER:
             self._line(indent, f"if {call}({record}):")
             self._coerced(step, var, stamp, indent + 1)
-        elif entry.style is Style.SINK:
+        elif entry.calling is Calling.SINK:
             self._line(indent, f"{call}({record}, {self._name('context', entry.context)})")
-        elif entry.style is Style.ASYNC:
+            if step.sink is not None:
+                self._line(indent, f"{self._name('sink', step.sink)}.records += 1")
+        elif entry.calling is Calling.ASYNC:
             self._line(indent, f"{call}({record}, {stamp})")
         else:
             self._many(number, entry, var, stamp, indent)
 
     def _many(self, number: int, entry: Port, var: int, stamp: str, indent: int) -> None:
-        """A function with any number of results, which may run on between them."""
+        """Write the call of a function with any number of results, which may be a generator."""
         step = self._steps[number]
         record, results, result = f"r{var}", f"many{var}", f"r{var + 1}"
         second = ""
-        if entry.style is Style.PROCESS:
+        if entry.calling is Calling.PROCESS:
             second = f", {self._name('context', entry.context)}"
-        elif entry.style is Style.WINDOW:
+        elif entry.calling is Calling.STAMPED:
             second = f", {stamp}"
             self._stamps += 1
             stamp = f"t{self._stamps}"
@@ -324,10 +339,12 @@ class _Writer:
         self._depth += 1
         self._main_or_side(step, number, var + 1, stamp, indent + 2)
         self._depth -= 1
-        self._at(indent + 2, step.report, record)
+        self._at(indent + 2, step.report, record, entry.call)
 
-    def _main_or_side(self, step: Step, number: int, var: int, stamp: str, indent: int) -> None:
-        """A result goes on, unless it is a pair of an ``OutputTag`` and a record."""
+    def _main_or_side(
+        self, step: FusedStep, number: int, var: int, stamp: str, indent: int
+    ) -> None:
+        """Write the code for a result: a record, or a pair of an ``OutputTag`` and a record."""
         if step.has_sides:
             result = f"r{var}"
             sides = self._side_functions(step, number)
@@ -341,7 +358,7 @@ class _Writer:
             self._line(indent + 1, "continue")
         self._coerced(step, var, stamp, indent)
 
-    def _side_functions(self, step: Step, number: int) -> str:
+    def _side_functions(self, step: FusedStep, number: int) -> str:
         name = f"sides_{number}"
         if number not in self._sides:
             tags = [call.tag for call in step.calls] + [r.exchange.tag for r in step.routers]
@@ -349,7 +366,7 @@ class _Writer:
             self._names[name] = {}
         return name
 
-    def _coerced(self, step: Step, var: int, stamp: str, indent: int) -> None:
+    def _coerced(self, step: FusedStep, var: int, stamp: str, indent: int) -> None:
         if step.coerce is not None:
             self._at(indent, step.report, f"r{var}")
             self._line(indent, f"r{var + 1} = {self._name('coerce', step.coerce)}(r{var})")
@@ -357,7 +374,7 @@ class _Writer:
         self._outputs(step, var, stamp, indent)
 
     def _outputs(
-        self, step: Step, var: int, stamp: str, indent: int, tag: str | None = None
+        self, step: FusedStep, var: int, stamp: str, indent: int, tag: str | None = None
     ) -> None:
         calls = [call for call in step.calls if call.tag == tag]
         routers = [router for router in step.routers if router.exchange.tag == tag]
@@ -378,7 +395,7 @@ class _Writer:
         self._line(indent, f"apart_{place[0]}_{place[1]}(r{var}, {stamp})")
 
     def _route(self, router: Router, var: int, stamp: str, indent: int) -> None:
-        """By key it is written out; other partitionings are called."""
+        """Write the code for an exchange: inline for a hash partitioning, else a call."""
         record, partitioning = f"r{var}", router.exchange.partitioning
         item = f"({record}, {stamp})" if router.exchange.timestamped else record
         if not isinstance(partitioning, Hash):
@@ -392,14 +409,19 @@ class _Writer:
         self._line(indent, f"if len({waiting}) >= {TOGETHER}:")
         self._line(indent + 1, f"{self._name('distribute', router.distribute)}()")
 
-    def _at(self, indent: int, report: FailureReporter, var: str) -> None:
-        place = (report, var)
+    def _at(self, indent: int, report: FailureReporter, var: str, call: Any = None) -> None:
+        place = (report, var, call)
         if place not in self._places:
             self._places.append(place)
         self._line(indent, f"at = {self._places.index(place)}")
 
     def _fail(self, at: int, variables: Mapping[str, Any], error: Exception) -> NoReturn:
-        report, var = self._places[at]
+        if isinstance(error, HoldfastError) and not isinstance(error, JobDefinitionError):
+            raise error  # it is complete, or describes a failure already
+        report, var, call = self._places[at]
+        results = variables.get(f"many{var[1:]}")
+        if isinstance(error, TypeError) and results is not None and not is_iterable(results):
+            error = not_iterable(call, results)
         report.at(variables.get(var), error)
 
     def _name(self, prefix: str, value: Any) -> str:
@@ -416,5 +438,5 @@ class _Writer:
 
 @lru_cache(maxsize=256)
 def _compiled(text: str) -> CodeType:
-    """Subtasks of one level have the same code; a process makes many of them."""
+    """Compile code once per process: subtasks of the same level have the same code."""
     return compile(text, _FILE, "exec")

@@ -1,8 +1,8 @@
-"""What functions are given with each record, and with each timer that is due."""
+"""The contexts that functions get with each record, and with each timer that is due."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from holdfast.datastream.functions import (
     CoProcessFunction,
@@ -10,23 +10,39 @@ from holdfast.datastream.functions import (
     SinkFunction,
     TimerService,
 )
+from holdfast.datastream.functions.base import KeyedStateStore
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.runtime.event_time import OperatorTime, Timekeeping
-from holdfast.state.views import KeyContext
+from holdfast.state.live.views import KeyContext
+
+#: the methods of a runtime context that return a state
+_STATES: Final = frozenset(name for name in vars(KeyedStateStore) if name.startswith("get_"))
 
 
 class RecordContext(CoProcessFunction.Context, SinkFunction.Context):
     """The context of the current record, for functions without a key.
 
     Attributes:
-        stamp: the timestamp of the record, where records have one.
+        stamp: the timestamp of the record, if records have one.
     """
 
     def __init__(self, time: OperatorTime, operator: str) -> None:
-        """Tell the time of this operator."""
+        """Use the time of this operator."""
         self._time = time
         self._timers = Timekeeping(time, operator)
         self.stamp: int | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            message = f"the context of a record has no attribute '{name}'"
+            if name == "get_current_key":
+                message += ": this stream has no keys; call key_by(...) before the operator"
+            elif name in _STATES:
+                message += (
+                    f"; request the state in open(): self.state = runtime_context.{name}(...)"
+                )
+            raise AttributeError(message, name=name, obj=self)
 
     def timestamp(self) -> int | None:
         return self.stamp
@@ -45,11 +61,11 @@ class KeyedRecordContext(RecordContext, KeyedCoProcessFunction.OnTimerContext):
     """The context of the current record or timer, for keyed functions.
 
     Attributes:
-        domain: the time that a timer goes by, while it is handled.
+        domain: the time domain of a timer, while it is handled.
     """
 
     def __init__(self, time: OperatorTime, operator: str, key_context: KeyContext) -> None:
-        """Read the key from where the runtime puts it."""
+        """Read the key from the context in which the runtime sets it."""
         super().__init__(time, operator)
         self._key_context = key_context
         self.domain = TimeDomain.EVENT_TIME

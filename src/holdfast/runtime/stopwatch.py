@@ -1,4 +1,4 @@
-"""How long the steps of an epoch take, in a subtask and on the driver."""
+"""Measures how long the steps of an epoch take, in a subtask and on the driver."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ class Stopwatch:
     """Measures steps by name.
 
     Attributes:
-        seconds: how long each took; one that came more than once counts with all of its times.
+        seconds: the total duration of each step.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing measured."""
+        """Start with no measurements."""
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Count what is done within for a step, whether or not it comes to its end."""
+        """Add the time of the body to a step, even if the body raises."""
         started = time.perf_counter()
         try:
             yield

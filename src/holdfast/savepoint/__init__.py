@@ -1,6 +1,6 @@
-"""State as data: savepoints and checkpoints read, compared, changed and made, without a job.
+"""Savepoints as data: read, compare, change and create savepoints and checkpoints without a job.
 
-Flink calls this the State Processor API. PyFlink has none, so the names are Holdfast's own.
+Flink calls this the State Processor API. PyFlink does not have it, so the names are Holdfast's own.
 """
 
 from holdfast.savepoint.comparing import StateChanges, compare

@@ -1,4 +1,4 @@
-"""Plain values of state as columns of Arrow.
+"""Plain values of state as Arrow columns.
 
     in a schema                     in Arrow
     boolean, byte, short, int, long bool, int8, int16, int32, int64
@@ -8,18 +8,18 @@
     decimal                         decimal128(38, 18)
     big int                         string
     date, time                      date32, time64 in microseconds
-    timestamp                       timestamp in microseconds, without zone; what has one, in UTC
+    timestamp                       timestamp in microseconds, without zone; converted to UTC
     instant                         timestamp in microseconds, in UTC
     duration                        duration in microseconds
     list                            list
     map                             map
     tuple                           struct with fields f0, f1, and so on
     record                          struct
-    enum                            string or int64, as its values are
+    enum                            string or int64, by its values
     union, a record inside itself   string, JSON
 
-What was saved without a type, or pickled, gets the type that its values have. If they have several,
-or one that Arrow has no type for, the column is a string: what Python shows.
+Values that were saved without a type, or pickled, determine the type. If they have several types,
+or one that Arrow does not support, the column is a string with Python's ``repr``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from __future__ import annotations
 import datetime
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -34,39 +35,19 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from holdfast.common._type_infos.base import same
 from holdfast.common.time import Instant
 from holdfast.common.types import Row
 from holdfast.state.errors import StateTypeError
-from holdfast.state.schema import (
-    Custom,
-    Enumeration,
-    ListOf,
-    MapOf,
-    Plain,
-    Record,
-    Reference,
-    Schema,
-    TupleOf,
-)
-
-__all__ = [
-    "LONG",
-    "TEXT",
-    "ArrowColumn",
-    "column_of",
-    "inferred_column",
-    "list_column",
-    "map_column",
-    "window_column",
-]
+from holdfast.state.types import schema as nodes
 
 Convert = Callable[[Any], Any]
 
 
 class ArrowColumn(NamedTuple):
-    """A type of Arrow's, and what makes a plain value one that Arrow takes for it.
+    """An Arrow type, and the conversion of plain values to it.
 
-    ``convert`` is None where they are the same; it is not called with None.
+    ``convert`` is None if no conversion is needed; it is not called with None.
     """
 
     type: pa.DataType
@@ -82,9 +63,30 @@ class ArrowColumn(NamedTuple):
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             message = (
                 f"{place}: a value does not fit Arrow's {self.type}: {error}; iterate over the "
-                "rows, which have every value as it is, or ask for undeclared types as text"
+                "rows, which have the original values, or use text=True for undeclared types"
             )
             raise StateTypeError(message) from error
+
+
+@dataclass(frozen=True)
+class RowTypes:
+    """The columns of rows, each with its type."""
+
+    place: str
+    columns: dict[str, ArrowColumn]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema."""
+        return pa.schema([(name, column.type) for name, column in self.columns.items()])
+
+    def batch(self, values: Iterable[Sequence[Any]]) -> pa.RecordBatch:
+        """Return a record batch; ``values`` are by column."""
+        arrays = [
+            column.array(part, f"{self.place}, column '{name}'")
+            for (name, column), part in zip(self.columns.items(), values, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 _MICROSECONDS: Final = pa.timestamp("us")
@@ -139,30 +141,30 @@ _PLAIN: Final = {
 }
 
 
-def column_of(schema: Schema) -> ArrowColumn:
+def column_of(schema: nodes.Schema) -> ArrowColumn:
     """Return the column for plain values of a schema."""
     match schema:
-        case Plain(kind=kind):
+        case nodes.Plain(kind=kind):
             return _PLAIN[kind]
-        case ListOf(item=item):
+        case nodes.ListOf(item=item):
             return list_column(column_of(item))
-        case MapOf(key=key, value=value):
+        case nodes.MapOf(key=key, value=value):
             return map_column(column_of(key), column_of(value))
-        case TupleOf(items=items):
+        case nodes.TupleOf(items=items):
             return _tuple([column_of(item) for item in items])
-        case Record(fields=fields) if not _refers_to_itself(schema):
+        case nodes.Record(fields=fields) if not _refers_to_itself(schema):
             return _record({field.name: column_of(field.schema) for field in fields})
-        case Enumeration(values=values):
+        case nodes.Enumeration(values=values):
             kinds = {type(value) for value in values if value is not None}
             same = {frozenset({int}): LONG, frozenset({str}): _PLAIN["string"]}
             return same.get(frozenset(kinds), TEXT)
-        case Custom():
+        case nodes.CustomSchema():
             return _PLAIN["bytes"]
     return _JSON
 
 
 def inferred_column(values: Iterable[Any]) -> ArrowColumn:
-    """Return the column for values whose type nobody has declared."""
+    """Return the column for values without a declared type."""
     present = [value for value in values if value is not None]
     kinds = {type(value) for value in present}
     if kinds == {int, float}:
@@ -278,26 +280,22 @@ def _record(fields: dict[str, ArrowColumn]) -> ArrowColumn:
 
 def _optional(convert: Convert | None) -> Convert:
     if convert is None:
-        return _same
+        return same
     return lambda value: None if value is None else convert(value)
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _refers_to_itself(schema: Schema, depth: int = 0) -> bool:
-    """Whether a record, as deep in others as that, holds a reference to it or to one around it."""
+def _refers_to_itself(schema: nodes.Schema, depth: int = 0) -> bool:
+    """Return whether a record at this depth refers to itself or to an enclosing record."""
     match schema:
-        case Reference(up=up):
+        case nodes.Reference(up=up):
             return up >= depth
-        case Record(fields=fields):
+        case nodes.Record(fields=fields):
             return any(_refers_to_itself(field.schema, depth + 1) for field in fields)
-        case ListOf(item=item):
+        case nodes.ListOf(item=item):
             return _refers_to_itself(item, depth)
-        case MapOf(key=key, value=value):
+        case nodes.MapOf(key=key, value=value):
             return _refers_to_itself(key, depth) or _refers_to_itself(value, depth)
-        case TupleOf(items=items):
+        case nodes.TupleOf(items=items):
             return any(_refers_to_itself(item, depth) for item in items)
-    options: Sequence[Schema] = getattr(schema, "options", ())
+    options: Sequence[nodes.Schema] = getattr(schema, "options", ())
     return any(_refers_to_itself(option, depth) for option in options)

@@ -1,4 +1,4 @@
-"""What becomes of the operators of a savepoint in a new one: dropped, renamed, changed."""
+"""Changes of the operators of a savepoint for a new one: drop, rename, map values."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from holdfast.savepoint.lookup import find_operator, find_state
 from holdfast.savepoint.made_states import KeyedLayout, layout_of, section_of
 from holdfast.savepoint.readers import loads_of
 from holdfast.savepoint.savepoint import Savepoint
-from holdfast.state.catalog import SavedState, merged
-from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import PickledStateError, StateLookupError
-from holdfast.state.files import BlobId, Section, StateFile, encode_file
-from holdfast.state.interface import read_file
-from holdfast.state.operator_state import MODES, decode_image, encode_image
-from holdfast.state.saved_entries import StateId, read_entries, table_sections
-from holdfast.state.storage import StateStorage
-from holdfast.state.table_files import index_of
-from holdfast.state.ttl_pairs import split_times, with_times
-
-__all__ = ["Changes"]
+from holdfast.state.format.catalog import SavedState, merged
+from holdfast.state.format.files import BlobId, Section, StateFile, encode_file
+from holdfast.state.format.head import FileRef, Head
+from holdfast.state.format.stored_files import read_file
+from holdfast.state.format.table_files import index_of
+from holdfast.state.live.operator_state import MODES, decode_image, encode_image
+from holdfast.state.live.ttl.pairs import split_times, with_times
+from holdfast.state.names import StateId
+from holdfast.state.saved_entries import read_entries, table_sections
+from holdfast.state.storage.directory import StateStorage
 
 _Blobs = dict[BlobId, bytes | memoryview | None]
 
 
 @dataclass(frozen=True)
 class _Mapped:
-    """How the values of a keyed state change."""
+    """A change of the values of a keyed state."""
 
     saved: SavedState
     layout: KeyedLayout
@@ -42,12 +41,12 @@ class _Mapped:
 
 
 class Changes:
-    """The changes that are asked for; operators go by the uids of the savepoint that is read."""
+    """The requested changes; operators are identified by their uids in the original savepoint."""
 
     def __init__(self, savepoint: Savepoint) -> None:
         self._savepoint = savepoint
         self._loads = loads_of(savepoint.trusted)
-        #: the new uid of every operator that stays
+        #: the new uid of every operator that is kept
         self._uids: dict[str, str] = {uid: uid for uid in savepoint.operators}
         self._dropped: set[tuple[str, str]] = set()
         self._mapped: dict[StateId, _Mapped] = {}
@@ -55,16 +54,16 @@ class Changes:
         self._pickled: set[StateId] = set()
 
     def uids(self) -> set[str]:
-        """Return the uids of the operators that there will be."""
+        """Return the uids of the operators in the new savepoint."""
         return set(self._uids.values())
 
     def drop(self, operator: str) -> None:
-        """Leave an operator out."""
+        """Drop an operator."""
         uid, _ = self._operator(operator)
         del self._uids[uid]
 
     def drop_state(self, operator: str, state: str) -> None:
-        """Leave a state out."""
+        """Drop a state."""
         uid, image = self._operator(operator)
         if state not in {saved.name for saved in image.states}:
             known = ", ".join(sorted(repr(saved.name) for saved in image.states))
@@ -73,7 +72,7 @@ class Changes:
         self._dropped.add((uid, state))
 
     def rename(self, operator: str, uid: str) -> None:
-        """Give an operator another uid."""
+        """Change the uid of an operator."""
         old, _ = self._operator(operator)
         if uid in self.uids() - {self._uids[old]}:
             message = f"the savepoint has an operator with the uid '{uid}' already; drop it first"
@@ -93,7 +92,7 @@ class Changes:
         if saved.pickled and not self._savepoint.trusted:
             message = (
                 f"state {state!r} of operator '{image.name}' is pickled, keys or values, and would "
-                "be pickled anew; read the savepoint with trusted=True, where its classes can be "
+                "be pickled again; read the savepoint with trusted=True, where its classes can be "
                 "imported"
             )
             raise PickledStateError(message)
@@ -108,11 +107,11 @@ class Changes:
         self._mapped[state_id] = _Mapped(saved, layout, function)
 
     def write(self, storage: StateStorage) -> tuple[list[LevelImage], dict[str, OperatorImage]]:
-        """Write the chains of the operators that stay, and return what there is of them."""
+        """Write the heads of the operators that are kept, and return their metadata."""
         metadata = self._savepoint.image.metadata
         levels = [
             LevelImage(
-                level.parallelism, tuple(self._rewrite(chain, storage) for chain in level.chains)
+                level.parallelism, tuple(self._rewrite(head, storage) for head in level.heads)
             )
             for level in metadata.levels
         ]
@@ -138,66 +137,66 @@ class Changes:
                 mapped = None if saved.kind in MODES else self._mapped.get(state)
                 yield saved if mapped is None else mapped.layout.saved(state in self._pickled)
 
-    # A chain
+    # A head
 
-    def _rewrite(self, chain: Chain, target: StateStorage) -> Chain:
+    def _rewrite(self, head: Head, target: StateStorage) -> Head:
         refs = []
-        for number, ref in enumerate(chain.files):
+        for number, ref in enumerate(head.files):
             name = f"made-{uuid.uuid4().hex}.state"
-            data = encode_file(self._changed(chain, number), name)
+            data = encode_file(self._changed(head, number), name)
             target.write(name, data)
             refs.append(FileRef(name, len(data), ref.since, ref.until))
-        return Chain(tuple(refs), chain.lineage)
+        return Head(tuple(refs), head.lineage)
 
-    def _changed(self, chain: Chain, number: int) -> StateFile:
-        """Return a file of a chain as it is to be; the base has what was in tables."""
+    def _changed(self, head: Head, number: int) -> StateFile:
+        """Return the new contents of a file of a head; the base includes the contents of tables."""
         storage = self._savepoint.image.storage
-        ref = chain.files[number]
+        ref = head.files[number]
         file = read_file(storage, ref.name, ref.size)
         sections: list[Section] = []
         if number == 0:
-            if chain.tables:
-                _, _, file = index_of(file, chain)
-                sections += self._from_tables(chain)
-            sections += self._new_values(chain)
-        kept = (s for s in file.sections if self._is_kept(s) and _id(s) not in self._mapped)
+            if head.tables:
+                _, _, file = index_of(file, head)
+                sections += self._from_tables(head)
+            sections += self._new_values(head)
+        kept = (s for s in file.sections if self._is_kept(s) and s.id not in self._mapped)
         sections += map(self._renamed, kept)
         return StateFile(sections, self._blobs(dict(file.blobs)))
 
     def _is_kept(self, section: Section) -> bool:
-        """Return whether a state is in the new savepoint, as it is or with other values."""
+        """Return whether a state is in the new savepoint, unchanged or with other values."""
         state = section.operator, section.state
         return section.operator in self._uids and state not in self._dropped
 
     def _renamed(self, section: Section) -> Section:
         return replace(section, operator=self._uids[section.operator])
 
-    def _from_tables(self, chain: Chain) -> list[Section]:
-        """Return what is in the tables, one section for each state."""
+    def _from_tables(self, head: Head) -> list[Section]:
+        """Return the contents of the tables, with one section for each state."""
         found: dict[StateId, list[Section]] = {}
         storage = self._savepoint.image.storage
 
         def wanted(section: Section) -> bool:
-            return self._is_kept(section) and _id(section) not in self._mapped
+            return self._is_kept(section) and section.id not in self._mapped
 
-        for section in table_sections(storage, chain, wanted, loads=self._loads):
+        for section in table_sections(storage, head, wanted, loads=self._loads):
             if section.pickled and not self._savepoint.trusted:
                 message = (
-                    f"state {section.state!r} of operator {section.operator!r} is pickled, keys or "
-                    "values, and would be pickled anew; read the savepoint with trusted=True"
+                    f"{section.id} is pickled, keys or values, and would be pickled anew; read "
+                    "the savepoint with trusted=True"
                 )
                 raise PickledStateError(message)
-            found.setdefault(_id(section), []).append(self._renamed(section))
+            found.setdefault(section.id, []).append(self._renamed(section))
         return [
             replace(sections[0], chunks=tuple(chunk for s in sections for chunk in s.chunks))
             for sections in found.values()
         ]
 
-    def _new_values(self, chain: Chain) -> Iterator[Section]:
+    def _new_values(self, head: Head) -> Iterator[Section]:
         storage = self._savepoint.image.storage
         for state, mapped in self._mapped.items():
             entries: dict[Any, Any] = {}
-            for keys, values in read_entries(storage, chain, state, loads=self._loads):
+            for keys, values in read_entries(storage, head, state, loads=self._loads):
                 for key, value in zip(keys, values, strict=True):
                     entries[key] = _new_value(mapped, value)
             section = section_of(mapped.layout, entries)
@@ -217,10 +216,6 @@ class Changes:
                 data = encode_image(left) if left != image else data
             kept[self._uids.get(uid, uid), name] = data
         return kept
-
-
-def _id(section: Section) -> StateId:
-    return StateId(section.operator, section.state, section.namespaced)
 
 
 def _layout(

@@ -1,4 +1,4 @@
-"""Two savepoints compared: what was added, removed and changed, state by state."""
+"""Comparison of two savepoints: additions, removals and changes, state by state."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from holdfast.savepoint.data import StateData
 from holdfast.savepoint.lookup import states_of
 from holdfast.savepoint.readers import (
     Batch,
+    HeadPart,
     KeyedReader,
     OperatorStateReader,
-    Part,
     Reader,
     parts_of,
 )
 from holdfast.savepoint.savepoint import Savepoint
-from holdfast.state.catalog import SavedState
-from holdfast.state.chain import Chain
-from holdfast.state.operator_state import BROADCAST, MODES
-from holdfast.state.saved_entries import StateId, key_of
-from holdfast.state.schema import Plain
-from holdfast.state.storage import StateStorage
-
-__all__ = ["StateChanges", "compare"]
+from holdfast.state.format.catalog import SavedState
+from holdfast.state.format.head import Head
+from holdfast.state.live.operator_state import BROADCAST, MODES
+from holdfast.state.names import StateId
+from holdfast.state.saved_entries import key_of
+from holdfast.state.storage.directory import StateStorage
+from holdfast.state.types.schema import Plain
 
 ADDED: Final = "added"
 REMOVED: Final = "removed"
@@ -35,12 +34,12 @@ CHANGED: Final = "changed"
 
 @dataclass(frozen=True)
 class StateChanges:
-    """What became of a state between two savepoints.
+    """The changes of a state between two savepoints.
 
     Attributes:
-        windowed: whether it is kept by key and window.
-        added, removed, changed: how many keys, or elements of a list of operator state.
-        rows: each of them: ``key`` (not of lists), ``window`` if it is kept by window, ``change``,
+        windowed: whether it is kept per key and window.
+        added, removed, changed: the number of keys, or of elements of a list of operator state.
+        rows: each change: ``key`` (not for lists), ``window`` if it is kept per window, ``change``,
             ``before`` and ``after``.
     """
 
@@ -53,7 +52,7 @@ class StateChanges:
     rows: StateData = field(compare=False, repr=False)
 
     def __bool__(self) -> bool:
-        """Whether anything is different."""
+        """Return whether there are any changes."""
         return bool(self.added or self.removed or self.changed)
 
 
@@ -62,10 +61,10 @@ _Place = tuple[str, str, bool, bool]
 
 
 def compare(before: Savepoint, after: Savepoint) -> list[StateChanges]:
-    """Return what is different, for each state that one of them has, by operator and name.
+    """Return the changes of each state that is in one of them, sorted by operator and name.
 
-    Operators go by their uids. Times of access do not count. All of it is in memory meanwhile; for
-    more than that compare the DataFrames.
+    Operators are identified by their uids. Access times are ignored. All states are held in memory;
+    for larger ones compare the DataFrames.
     """
     old, new = _states(before), _states(after)
     return [
@@ -99,7 +98,7 @@ def _compare(place: _Place, before: _Side, after: _Side) -> StateChanges:
         f"changes of state {name!r} of operator {uid!r}",
         newer[0].image.storage,
         _Rows(tuple(rows), _columns(reader, is_list)),
-        [Part(0, Chain())],
+        [HeadPart(0, Head())],
     )
     return StateChanges(uid, name, windowed, counts[ADDED], counts[REMOVED], counts[CHANGED], data)
 
@@ -118,7 +117,7 @@ def _values(uid: str, savepoint: Savepoint, saved: SavedState | None) -> list[di
     if saved is None:
         return []
     reader = _reader(uid, savepoint, saved)
-    parts = parts_of(savepoint.image.metadata.operators[uid], savepoint.chains(uid), False)
+    parts = parts_of(savepoint.image.metadata.operators[uid], savepoint.heads(uid), False)
     return StateData("", savepoint.image.storage, reader, parts).to_pylist()
 
 
@@ -146,7 +145,7 @@ def _changes(
 
 
 def _list_changes(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Elements are told by what they are: which subtask has them, and in what order, may change."""
+    """Yield the changes of a list; the subtask and the order of elements are ignored."""
     before = Counter(_comparable(row["value"]) for row in old)
     after = Counter(_comparable(row["value"]) for row in new)
     for element in (before - after).elements():
@@ -176,11 +175,11 @@ def _columns(reader: Reader, is_list: bool) -> dict[str, ArrowColumn | None]:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows that are there already."""
+    """Rows that are already in memory."""
 
     rows: tuple[dict[str, Any], ...]
     columns: Mapping[str, ArrowColumn | None]
 
-    def read(self, storage: StateStorage, part: Part) -> Iterator[Batch]:
+    def read(self, storage: StateStorage, part: HeadPart) -> Iterator[Batch]:
         if self.rows:
             yield [[row[name] for row in self.rows] for name in self.columns]

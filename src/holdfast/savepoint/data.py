@@ -1,58 +1,47 @@
-"""Rows of state: to iterate over, as an Arrow table, as a Spark DataFrame."""
+"""Rows of state, as an iterable, an Arrow table or a Spark DataFrame."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from holdfast.savepoint.arrow_columns import TEXT, ArrowColumn, inferred_column, window_column
-from holdfast.savepoint.readers import Batch, Part, Reader, batches_of
-from holdfast.state.storage import DirectoryStateStorage
+from holdfast.savepoint.arrow_columns import (
+    TEXT,
+    ArrowColumn,
+    RowTypes,
+    inferred_column,
+    window_column,
+)
+from holdfast.savepoint.readers import Batch, HeadPart, Reader, batches_of
+from holdfast.state.storage.directory import DirectoryStateStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["RowTypes", "StateData"]
-
-#: how many batches are looked at for the types of a DataFrame that nobody has declared
+#: how many batches are read to infer undeclared types of a DataFrame
 _SAMPLE: Final = 4
 
 
-@dataclass(frozen=True)
-class RowTypes:
-    """The columns of rows, each with its type."""
+class RowPlace(NamedTuple):
+    """Where a page of rows begins: a part of the state, and a row in it."""
 
-    place: str
-    columns: dict[str, ArrowColumn]
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The same for Arrow."""
-        return pa.schema([(name, column.type) for name, column in self.columns.items()])
-
-    def batch(self, values: Batch) -> pa.RecordBatch:
-        """Return rows for Arrow."""
-        arrays = [
-            column.array(part, f"{self.place}, column '{name}'")
-            for (name, column), part in zip(self.columns.items(), values, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+    part: int = 0
+    row: int = 0
 
 
 class StateData:
     """The rows of a keyed state, of windows, timers or operator state.
 
-    Nothing is read before it is asked for.
+    State is read on demand.
     """
 
     def __init__(
-        self, place: str, storage: DirectoryStateStorage, reader: Reader, parts: Sequence[Part]
+        self, place: str, storage: DirectoryStateStorage, reader: Reader, parts: Sequence[HeadPart]
     ) -> None:
-        """Made by `Savepoint`."""
+        """Use the methods of `Savepoint`."""
         self._place = place
         self._storage = storage
         self._reader = reader
@@ -60,15 +49,44 @@ class StateData:
 
     @property
     def column_names(self) -> list[str]:
-        """The names of the columns."""
+        """Return the names of the columns."""
         return list(self._reader.columns)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows, with plain values: exactly what was saved."""
+        """Yield the rows with plain values, exactly as saved."""
         names = self.column_names
         for batch in self._batches():
             for row in zip(*batch, strict=True):
                 yield dict(zip(names, row, strict=True))
+
+    def part_size(self, number: int) -> int:
+        """Return how many bytes must be read for a part; 0 if there is no such part."""
+        return self._parts[number].head.size if number < len(self._parts) else 0
+
+    def page(
+        self, place: RowPlace, most: int, most_bytes: int
+    ) -> tuple[list[dict[str, Any]], RowPlace | None]:
+        """Return rows from a place on, and the place after them; None at the end.
+
+        Rows have always the same order. State files are read up to ``most_bytes``, but at least
+        those of one part; there may be fewer rows than ``most`` for that reason.
+        """
+        names, rows, size = self.column_names, list[dict[str, Any]](), 0
+        for number in range(place.part, len(self._parts)):
+            part = self._parts[number]
+            size += part.head.size
+            if number > place.part and size > most_bytes:
+                return rows, RowPlace(number, 0)
+            found = chain.from_iterable(
+                zip(*batch, strict=True)
+                for batch in batches_of(self._reader, self._storage, part, self._place)
+            )
+            first = place.row if number == place.part else 0
+            for at, row in enumerate(islice(found, first, None), first):
+                if len(rows) == most:
+                    return rows, RowPlace(number, at)
+                rows.append(dict(zip(names, row, strict=True)))
+        return rows, None
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """Return all rows."""
@@ -81,9 +99,9 @@ class StateData:
         return pa.Table.from_batches(map(types.batch, batches), types.schema)
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """Return all rows as a stream of Arrow batches, of which one is in memory at a time.
+        """Return all rows as a stream of Arrow batches, with one batch in memory at a time.
 
-        Where a type was not declared, its values decide, and all rows are in memory.
+        If a type was not declared, it is inferred from the values, and all rows are in memory.
         """
         if None in self._reader.columns.values():
             return self.to_arrow().to_reader()
@@ -91,12 +109,12 @@ class StateData:
         return pa.RecordBatchReader.from_batches(types.schema, map(types.batch, self._batches()))
 
     def to_dataframe(self, spark: SparkSession, text: bool = False) -> DataFrame:
-        """Return the rows as a DataFrame, which Spark's executors read when it is used.
+        """Return the rows as a DataFrame; Spark's executors read them when it is used.
 
-        Types that were not declared are those of the first rows. If others come later, reading
-        fails; with ``text`` such columns are strings that show the values as Python does.
+        Undeclared types are inferred from the first rows. If later rows have other types, reading
+        fails; with ``text`` such columns are strings with Python's ``repr`` of the values.
         """
-        from holdfast.spark.state_frames import read_frame
+        from holdfast.savepoint.frames import read_frame
 
         sample = [] if text else list(islice(self._batches(), _SAMPLE))
         types = self._types(sample, as_text=text)

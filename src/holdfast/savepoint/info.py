@@ -1,16 +1,14 @@
-"""What a savepoint says of its operators and states without their values."""
+"""Descriptions of the operators and states of a savepoint, without values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from holdfast.checkpoint.metadata import OperatorImage
-from holdfast.state.catalog import SavedState
-from holdfast.state.operator_state import MODES
-from holdfast.state.schema import describe
-from holdfast.state.sections import kind_name
-
-__all__ = ["OperatorInfo", "StateInfo", "StateSize", "operator_info"]
+from holdfast.state.format.catalog import SavedState
+from holdfast.state.live.operator_state import MODES
+from holdfast.state.live.sections import kind_name
+from holdfast.state.types.schema import describe
 
 
 @dataclass(frozen=True)
@@ -20,12 +18,12 @@ class StateInfo:
     Attributes:
         kind: ``ValueState``, ``ListState`` and so on; ``split``, ``union`` or ``broadcast`` for
             operator state.
-        type: the type that it was saved with, for people.
-        keyed: whether it is kept by key.
-        windowed: whether it is kept by key and window.
+        type: the type that it was saved with, for display.
+        keyed: whether it is kept per key.
+        windowed: whether it is kept per key and window.
         expires: whether it has a time-to-live.
-        pickled: whether something in it is pickled, keys among it.
-        internal: it is the runtime's own, such as timers and the contents of windows.
+        pickled: whether any of its values or keys is pickled.
+        internal: whether it belongs to the runtime, such as timers and the contents of windows.
     """
 
     name: str
@@ -40,11 +38,11 @@ class StateInfo:
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """An operator, with the states it has.
+    """An operator and its states.
 
     Attributes:
-        key_type: the type that its keys were declared with, for people.
-        stateful: whether a job that starts from this must have it.
+        key_type: the declared type of its keys, for display.
+        stateful: whether a job that starts from the savepoint must have this operator.
     """
 
     uid: str
@@ -59,12 +57,12 @@ class OperatorInfo:
 
 @dataclass(frozen=True)
 class StateSize:
-    """How much there is of a state.
+    """The size of a state.
 
     Attributes:
         entries: keys, or keys and windows, of keyed state; elements of operator state.
-        bytes: what it takes in the files before they are compressed, with what was overwritten.
-        keyed: whether it is kept by key.
+        bytes: its size in the files before compression, including overwritten values.
+        keyed: whether it is kept per key.
     """
 
     operator: str
@@ -76,7 +74,7 @@ class StateSize:
 
 
 def operator_info(uid: str, image: OperatorImage) -> OperatorInfo:
-    """Return what a savepoint says of an operator."""
+    """Return the description of an operator."""
     return OperatorInfo(
         uid,
         image.name,

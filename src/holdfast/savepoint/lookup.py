@@ -1,19 +1,17 @@
-"""Finds operators and states by their names; what is not there is told with what is."""
+"""Lookup of operators and states by name; errors list the existing ones."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from holdfast.checkpoint.metadata import OperatorImage
-from holdfast.state.catalog import SavedState
 from holdfast.state.errors import StateLookupError
-from holdfast.state.operator_state import MODES
-
-__all__ = ["find_operator", "find_state", "states_of"]
+from holdfast.state.format.catalog import SavedState
+from holdfast.state.live.operator_state import MODES
 
 
 def find_operator(operators: Mapping[str, OperatorImage], name: str) -> tuple[str, OperatorImage]:
-    """Return an operator by its uid, or by its name if no other has that."""
+    """Return an operator by its uid, or by its name if it is unique."""
     if name in operators:
         return name, operators[name]
     found = [uid for uid, image in operators.items() if image.name == name]
@@ -28,7 +26,7 @@ def find_operator(operators: Mapping[str, OperatorImage], name: str) -> tuple[st
 def find_state(
     image: OperatorImage, name: str, keyed: bool = True, windowed: bool | None = None
 ) -> SavedState:
-    """Return a state of an operator; ``windowed``: which, if one of two is kept by window."""
+    """Return a state of an operator; ``windowed`` selects one of two states of the same name."""
     same_sort = [state for state in states_of(image) if (state.kind not in MODES) is keyed]
     found = [s for s in same_sort if s.name == name and windowed in (None, s.namespaced)]
     if len(found) == 1:
@@ -36,7 +34,7 @@ def find_state(
     what = "keyed state" if keyed else "operator state"
     if found:
         message = (
-            f"operator '{image.name}' has two {what}s '{name}', one of them by window; say "
+            f"operator '{image.name}' has two {what}s '{name}', one of them per window; use "
             "windowed=True or windowed=False"
         )
         raise StateLookupError(message)
@@ -48,7 +46,7 @@ def find_state(
 def states_of(image: OperatorImage) -> list[SavedState]:
     """Return the states of an operator, each once.
 
-    One that was written under several types has none here, so that its values decide.
+    A state that was written under several types has no type here: it is inferred from the values.
     """
     alike: dict[tuple[str, str, bool], list[SavedState]] = {}
     for state in image.states:

@@ -1,6 +1,6 @@
-"""Entries to the state files of a savepoint that no job has taken.
+"""Writing entries to the state files of a new savepoint.
 
-A state is written in parts: one file for each range of key groups, whoever writes it.
+A state is written in parts: one file for each range of key groups.
 """
 
 from __future__ import annotations
@@ -14,35 +14,33 @@ import msgspec
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.state import StateDescriptor
-from holdfast.state.catalog import SavedState
 from holdfast.state.errors import PickledStateError, StateTypeError
-from holdfast.state.files import Chunk, Section, StateFile, encode_file
-from holdfast.state.harmless import holds_unknown
-from holdfast.state.key_forms import key_form
+from holdfast.state.format.catalog import SavedState
+from holdfast.state.format.files import Chunk, Section, StateFile, encode_file
 from holdfast.state.key_groups import key_groups_of, subtask_of
-from holdfast.state.plain_writing import PlainValueError, write_plain
-from holdfast.state.schema import Opaque, Schema
-from holdfast.state.schema_of import schema_of
-from holdfast.state.sections import by_key_group
-from holdfast.state.serializers import Codec, Column, Serializer
-from holdfast.state.storage import StateStorage
-from holdfast.state.tables import Table, make_table
-from holdfast.state.ttl import stamped
-
-__all__ = ["KeyedLayout", "PartWriter", "WrittenPart", "layout_of", "section_of"]
+from holdfast.state.live.sections import by_key_group
+from holdfast.state.live.tables import Table, make_table
+from holdfast.state.live.ttl.lifetime import stamped
+from holdfast.state.storage.directory import StateStorage
+from holdfast.state.types.harmless import holds_unknown
+from holdfast.state.types.key_forms import key_form
+from holdfast.state.types.plain_writing import PlainValueError, write_plain
+from holdfast.state.types.schema import Opaque, Schema
+from holdfast.state.types.schema_of import schema_of
+from holdfast.state.types.serializers import Codec, Column, Serializer
 
 _UNTYPED: Final = Serializer()
-#: entries that wait to be written as one section of a file
+#: the number of entries that are encoded at a time
 _ROWS: Final = 1 << 16
 
 
 @dataclass(frozen=True)
 class KeyedLayout:
-    """How the entries of a keyed state are written.
+    """The layout of the entries of a keyed state.
 
     Attributes:
-        schemas: those of the types that its values are saved under.
-        types: the types themselves, if the program has them.
+        schemas: the schemas of the types that its values are saved under.
+        types: the types themselves, if they are known.
     """
 
     operator: str
@@ -57,11 +55,11 @@ class KeyedLayout:
 
     @property
     def place(self) -> str:
-        """The state, for errors."""
+        """Return a description of the state for errors."""
         return f"state {self.name!r} of operator {self.operator!r}"
 
     def keys(self, keys: list[Any]) -> list[Any]:
-        """Return keys as a job has them: plain values of the declared type become its objects."""
+        """Return keys as in a job: plain values are converted to objects of the declared type."""
         if self.key_type is not None:
             serializer = Serializer(self.key_type)
             keys = serializer.decode(_encode(serializer.schema, serializer, keys, self.place))
@@ -72,7 +70,7 @@ class KeyedLayout:
         if unusable is not None:
             message = (
                 f"{self.place}: {unusable!r} cannot be a key; declare the operator's key_type, or "
-                "name several columns, which are a tuple then"
+                "use several columns, which form a tuple"
             )
             raise StateTypeError(message)
         return keys
@@ -83,7 +81,7 @@ class KeyedLayout:
         return [subtask_of(group, parts, self.max_parallelism) for group in groups]
 
     def dealt(self, entries: list[tuple[Any, Any]], parts: int) -> dict[int, list[tuple[Any, Any]]]:
-        """Return entries by the part that they belong to."""
+        """Return the entries of each part."""
         if parts == 1:
             return {0: entries}
         found: dict[int, list[tuple[Any, Any]]] = {}
@@ -93,7 +91,7 @@ class KeyedLayout:
         return found
 
     def saved(self, pickled: bool) -> SavedState:
-        """Return what a savepoint says of it."""
+        """Return the entry of the state in a savepoint's metadata."""
         return SavedState(
             self.name, self.kind, self.schemas, self.namespaced, pickled, self.expires
         )
@@ -102,7 +100,7 @@ class KeyedLayout:
 def layout_of(
     operator: str, descriptor: StateDescriptor, max_parallelism: int, key_type: Any = None
 ) -> KeyedLayout:
-    """Return how a state is written that a job asks for with that descriptor."""
+    """Return the layout of the state of a descriptor."""
     expires = descriptor.ttl_config is not None
     types = (stamped(descriptor) if expires else descriptor).declared_types
     return KeyedLayout(
@@ -118,7 +116,7 @@ def layout_of(
 
 
 def section_of(layout: KeyedLayout, entries: dict[Any, Any]) -> Section:
-    """Return entries as a section: by key, or by (key, namespace); with a time-to-live, pairs."""
+    """Return entries, by key or by (key, namespace), as a section; with a time-to-live, pairs."""
     table: Table[Any] = make_table(
         layout.operator, layout.name, layout.kind, layout.types, layout.namespaced, layout.expires
     )
@@ -160,7 +158,7 @@ def _encode(schema: Schema | None, serializer: Serializer, values: list[Any], pl
             if column.codec is Codec.TYPED:
                 return column
         except (TypeError, ValueError):
-            pass  # no objects of it: plain values, then
+            pass  # they are not objects of the type, but plain values
     try:
         return write_plain(schema, values)
     except PlainValueError as error:
@@ -171,7 +169,7 @@ def _untyped(serializer: Serializer, values: list[Any], place: str) -> Column:
     column = serializer.encode(values)
     if column.codec is Codec.PICKLE and holds_unknown(column.data):
         message = (
-            f"{place}: what was read without its classes cannot be written again: {values[0]!r}; "
+            f"{place}: a value that was read without its class cannot be written: {values[0]!r}; "
             "read it with trusted=True, where the classes can be imported"
         )
         raise PickledStateError(message)
@@ -179,7 +177,7 @@ def _untyped(serializer: Serializer, values: list[Any], place: str) -> Column:
 
 
 class WrittenPart(msgspec.Struct, frozen=True, array_like=True):
-    """A state file, and the part that it is of."""
+    """The state file of a part."""
 
     part: int
     name: str
@@ -199,14 +197,16 @@ class PartWriter:
         self._waiting: dict[Any, Any] = {}
 
     def add(self, entries: Iterable[tuple[Any, Any]]) -> None:
-        """Take entries in.
+        """Add entries.
 
         Raises:
-            StateTypeError: when a value does not fit, or a key is there twice.
+            StateTypeError: if a value does not fit, or a key occurs twice.
         """
         for key, entry in entries:
             if key in self._keys:
-                message = f"{self._layout.place}: the key {key!r} is there twice; a key has one row"
+                message = (
+                    f"{self._layout.place}: the key {key!r} occurs twice; a key must have one row"
+                )
                 raise StateTypeError(message)
             self._keys.add(key)
             self._waiting[key] = entry

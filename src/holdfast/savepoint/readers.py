@@ -1,13 +1,12 @@
-"""What reads the rows of keyed state, windows, timers and operator state from a part of it.
+"""Readers for the rows of keyed state, windows, timers and operator state.
 
-A reader and its parts can be sent to another process, where the reader yields batches: columns of
-plain values, in the order of its `names`.
+A reader and its parts can be sent to another process. The reader yields batches: columns of plain
+values, in the order of its `names`.
 """
 
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -15,51 +14,40 @@ from typing import Any, Final, Protocol
 from holdfast.checkpoint.metadata import OperatorImage
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.runtime.checkpointing import OPERATOR_STATE
-from holdfast.runtime.timers import TIMER_STATES
-from holdfast.runtime.window_contents import CONTENTS
-from holdfast.runtime.window_merging import WINDOWS
+from holdfast.runtime.operators.windows.contents import CONTENTS
+from holdfast.runtime.operators.windows.merging import WINDOWS
+from holdfast.runtime.timer_queue import TIMER_STATES
 from holdfast.savepoint.arrow_columns import LONG, ArrowColumn, column_of, list_column, map_column
-from holdfast.state.catalog import SavedState
-from holdfast.state.chain import Chain
 from holdfast.state.errors import decoding
-from holdfast.state.harmless import harmless_loads
-from holdfast.state.interface import read_blobs
-from holdfast.state.key_forms import thaw_saved
+from holdfast.state.format.catalog import SavedState
+from holdfast.state.format.head import Head
+from holdfast.state.format.stored_files import read_blobs
 from holdfast.state.key_groups import key_group_range
-from holdfast.state.operator_state import BROADCAST, ListImage, decode_image
-from holdfast.state.plain_values import plain_values
-from holdfast.state.saved_entries import StateId, read_entries
-from holdfast.state.schema import ListOf, Opaque, Plain, Schema, TupleOf
-from holdfast.state.serializers import Codec, Column, Loads
-from holdfast.state.storage import StateStorage
-from holdfast.state.ttl_pairs import split_times
-
-__all__ = [
-    "Batch",
-    "KeyedReader",
-    "OperatorStateReader",
-    "Part",
-    "Reader",
-    "TimerReader",
-    "WindowReader",
-    "batches_of",
-    "loads_of",
-    "parts_of",
-]
+from holdfast.state.live.operator_state import BROADCAST, ListImage, decode_image
+from holdfast.state.live.ttl.pairs import split_times
+from holdfast.state.names import StateId
+from holdfast.state.saved_entries import read_entries
+from holdfast.state.storage.directory import StateStorage
+from holdfast.state.types.harmless import harmless_loads
+from holdfast.state.types.key_forms import thaw_saved
+from holdfast.state.types.plain_values import plain_values
+from holdfast.state.types.schema import ListOf, Opaque, Plain, Schema, TupleOf
+from holdfast.state.types.serializers import Codec, Column, Loads
+from holdfast.state.types.unpickling import unpickle
 
 #: columns of equal length, in the order of a reader's names
 Batch = list[list[Any]]
 
-#: how much of a chain one task reads
+#: the most bytes of a head that one task reads
 _PART: Final = 64 << 20
 
 
 @dataclass(frozen=True)
-class Part:
-    """A chain, or some key groups of it; the number is that of the subtask that wrote it."""
+class HeadPart:
+    """A head, or some of its key groups; ``subtask`` is the index of the subtask that wrote it."""
 
     subtask: int
-    chain: Chain
+    head: Head
     key_groups: range | None = None
 
 
@@ -68,27 +56,27 @@ class Reader(Protocol):
 
     @property
     def columns(self) -> Mapping[str, ArrowColumn | None]:
-        """The names of the columns, each with its type; None where only the values can tell."""
+        """Return the columns by name, each with its type; None if it must be inferred."""
 
-    def read(self, storage: StateStorage, part: Part) -> Iterator[Batch]:
-        """Yield the rows of a part, some at a time."""
+    def read(self, storage: StateStorage, part: HeadPart) -> Iterator[Batch]:
+        """Yield the rows of a part in batches."""
 
 
-def parts_of(image: OperatorImage, chains: Sequence[Chain], divisible: bool) -> list[Part]:
-    """Return the parts of an operator's state, each about as much as one task should read.
+def parts_of(image: OperatorImage, heads: Sequence[Head], divisible: bool) -> list[HeadPart]:
+    """Return the parts of an operator's state, each about as large as one task should read.
 
-    ``divisible``: whether keys can be told apart by their key groups.
+    ``divisible``: whether the key groups of keys can be determined.
     """
-    found: list[Part] = []
-    for subtask, chain in enumerate(chains):
-        own = key_group_range(subtask, len(chains), image.max_parallelism)
-        count = min(math.ceil(chain.size / _PART), len(own))
+    found: list[HeadPart] = []
+    for subtask, head in enumerate(heads):
+        own = key_group_range(subtask, len(heads), image.max_parallelism)
+        count = min(math.ceil(head.size / _PART), len(own))
         if count < 2 or not divisible:
-            found.append(Part(subtask, chain))
+            found.append(HeadPart(subtask, head))
             continue
         shares = (key_group_range(i, count, len(own)) for i in range(count))
         found += [
-            Part(subtask, chain, range(own.start + s.start, own.start + s.stop)) for s in shares
+            HeadPart(subtask, head, range(own.start + s.start, own.start + s.stop)) for s in shares
         ]
     return found
 
@@ -104,7 +92,7 @@ class KeyedReader:
 
     @property
     def columns(self) -> Mapping[str, ArrowColumn | None]:
-        """Key, window, value, and when that was last accessed."""
+        """Return the columns: key, window, value, and the time of the last access."""
         value, accessed = _value_columns(self.saved)
         return {
             "key": _key_column(self.key_type),
@@ -113,10 +101,10 @@ class KeyedReader:
             **({"accessed": accessed} if self.saved.expires else {}),
         }
 
-    def read(self, storage: StateStorage, part: Part) -> Iterator[Batch]:
+    def read(self, storage: StateStorage, part: HeadPart) -> Iterator[Batch]:
         """Yield the rows of a part."""
         entries = read_entries(
-            storage, part.chain, self.state, part.key_groups, loads_of(self.trusted)
+            storage, part.head, self.state, part.key_groups, loads_of(self.trusted)
         )
         for keys, values in entries:
             if keys:
@@ -146,15 +134,15 @@ class WindowReader:
 
     @property
     def columns(self) -> Mapping[str, ArrowColumn | None]:
-        """Key, window, and what the window holds."""
+        """Return the columns: key, window, and the contents of the window."""
         value, _ = _value_columns(self.saved)
         return {"key": _key_column(self.key_type), "window": None, "value": value}
 
-    def read(self, storage: StateStorage, part: Part) -> Iterator[Batch]:
+    def read(self, storage: StateStorage, part: HeadPart) -> Iterator[Batch]:
         """Yield the rows of a part.
 
-        What is in windows that merge is kept under the first of them, so it is looked up which
-        window that has become.
+        The contents of merged windows are stored under the first of them, so the window that
+        resulted from the merge is looked up.
         """
         merged = dict(self._entries(storage, part, StateId(self.uid, WINDOWS.name)))
         found = self._entries(storage, part, StateId(self.uid, CONTENTS, namespaced=True))
@@ -167,10 +155,10 @@ class WindowReader:
             yield [thaw_saved(self.key_type, keys), *others]
 
     def _entries(
-        self, storage: StateStorage, part: Part, state: StateId
+        self, storage: StateStorage, part: HeadPart, state: StateId
     ) -> Iterator[tuple[Any, Any]]:
         loads = loads_of(self.trusted)
-        for keys, values in read_entries(storage, part.chain, state, part.key_groups, loads):
+        for keys, values in read_entries(storage, part.head, state, part.key_groups, loads):
             yield from zip(keys, values, strict=True)
 
 
@@ -184,17 +172,17 @@ class TimerReader:
 
     @property
     def columns(self) -> Mapping[str, ArrowColumn | None]:
-        """Key, which time it goes by, when it is due, and the window that it belongs to."""
+        """Return the columns: key, time domain, timestamp, and the window of the timer."""
         domain = column_of(Plain(kind="string"))
         key = _key_column(self.key_type)
         return {"key": key, "domain": domain, "timestamp": LONG, "window": None}
 
-    def read(self, storage: StateStorage, part: Part) -> Iterator[Batch]:
+    def read(self, storage: StateStorage, part: HeadPart) -> Iterator[Batch]:
         """Yield the rows of a part."""
         for domain in TimeDomain:
             state = StateId(self.uid, TIMER_STATES[domain], namespaced=True)
             loads = loads_of(self.trusted)
-            for marks, _ in read_entries(storage, part.chain, state, part.key_groups, loads):
+            for marks, _ in read_entries(storage, part.head, state, part.key_groups, loads):
                 yield [
                     thaw_saved(self.key_type, [key for key, _ in marks]),
                     [domain.name] * len(marks),
@@ -205,7 +193,7 @@ class TimerReader:
 
 @dataclass(frozen=True)
 class OperatorStateReader:
-    """The elements of a list, each with the subtask that had it; the entries of broadcast state."""
+    """The elements of a list with their subtasks, or the entries of broadcast state."""
 
     uid: str
     saved: SavedState
@@ -213,23 +201,23 @@ class OperatorStateReader:
 
     @property
     def columns(self) -> Mapping[str, ArrowColumn | None]:
-        """Subtask and value; key and value of broadcast state."""
+        """Return the columns: subtask and value, or key and value of broadcast state."""
         schema = self.saved.types[0]
         if self.saved.kind != BROADCAST:
             return {"subtask": LONG, "value": _column(schema)}
         key, value = schema.items if isinstance(schema, TupleOf) else (None, None)
         return {"key": _column(key), "value": _column(value)}
 
-    def image(self, storage: StateStorage, part: Part) -> ListImage:
-        """Return what a subtask has; all have the same broadcast state, which the first tells."""
-        data = read_blobs(storage, part.chain).get((self.uid, OPERATOR_STATE))
+    def image(self, storage: StateStorage, part: HeadPart) -> ListImage:
+        """Return the state of a subtask; broadcast state is read from the first subtask only."""
+        data = read_blobs(storage, part.head).get((self.uid, OPERATOR_STATE))
         nothing = ListImage(self.saved.kind)
         if data is None or (self.saved.kind == BROADCAST and part.subtask):
             return nothing
         return decode_image(data, self.uid).get(self.saved.name, nothing)
 
-    def read(self, storage: StateStorage, part: Part) -> Iterator[Batch]:
-        """Yield what a subtask has."""
+    def read(self, storage: StateStorage, part: HeadPart) -> Iterator[Batch]:
+        """Yield the elements of a subtask."""
         image, loads = self.image(storage, part), loads_of(self.trusted)
         elements = [
             plain_values(image.schemas[place], Column(Codec(codec), data), loads)[0]
@@ -242,27 +230,29 @@ class OperatorStateReader:
             yield [[part.subtask] * len(elements), elements]
 
 
-def batches_of(reader: Reader, storage: StateStorage, part: Part, place: str) -> Iterator[Batch]:
+def batches_of(
+    reader: Reader, storage: StateStorage, part: HeadPart, place: str
+) -> Iterator[Batch]:
     """Yield the rows of a part; ``place`` is for errors.
 
     Raises:
-        StateCorruptionError: when what is saved there cannot be rows of that reader.
+        StateCorruptionError: if the saved data is not valid for the reader.
     """
     with decoding(place):
         for batch in reader.read(storage, part):
             if len({len(column) for column in batch}) > 1:
-                message = "its columns are not of one length"
+                message = "its columns differ in length"
                 raise ValueError(message)
             yield batch
 
 
 def loads_of(trusted: bool) -> Loads:
-    """Return what unpickles what is read, as far as it is trusted."""
-    return pickle.loads if trusted else harmless_loads
+    """Return the function that unpickles values: safely, unless they are trusted."""
+    return unpickle if trusted else harmless_loads
 
 
 def _window(namespace: Any) -> Any:
-    """Return a window as rows have it: start and end; None for the global one."""
+    """Return a window for a row: start and end; None for the global window."""
     is_span = isinstance(namespace, tuple) and len(namespace) in (2, 3)
     return {"start": namespace[0], "end": namespace[1]} if is_span else namespace
 
@@ -272,9 +262,9 @@ def _column(schema: Schema | None) -> ArrowColumn | None:
 
 
 def _key_column(schema: Schema | None) -> ArrowColumn | None:
-    """Return the column of keys, which are saved as they are, whatever type is declared."""
+    """Return the column of keys, which are saved unchanged, whatever type is declared."""
     if isinstance(schema, ListOf):
-        return _column(schema)  # these are in the declared shape
+        return _column(schema)  # these have the declared type
     parts = schema.items if isinstance(schema, TupleOf) else (schema,)
     return _column(schema) if all(isinstance(part, Plain) for part in parts) else None
 

@@ -4,54 +4,48 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from typing import Final
 
 from holdfast.checkpoint.metadata import OperatorImage
-from holdfast.checkpoint.savepoints import SavedImage, read_savepoint
-from holdfast.runtime.timers import TIMER_STATES
-from holdfast.runtime.window_contents import CONTENTS
+from holdfast.checkpoint.savepoints import read_savepoint
+from holdfast.checkpoint.store import SavedImage
+from holdfast.runtime.operators.windows.contents import CONTENTS
+from holdfast.runtime.timer_queue import TIMER_STATES
+from holdfast.savepoint import readers
 from holdfast.savepoint.data import StateData
 from holdfast.savepoint.info import OperatorInfo, StateSize, operator_info
 from holdfast.savepoint.lookup import find_operator, find_state, states_of
-from holdfast.savepoint.readers import (
-    KeyedReader,
-    OperatorStateReader,
-    Part,
-    Reader,
-    TimerReader,
-    WindowReader,
-    loads_of,
-    parts_of,
-)
-from holdfast.state.catalog import SavedState
-from holdfast.state.chain import Chain
-from holdfast.state.operator_state import MODES
-from holdfast.state.saved_entries import StateId, count_entries
+from holdfast.state.format.catalog import SavedState
+from holdfast.state.format.head import Head
+from holdfast.state.live.operator_state import MODES
+from holdfast.state.names import StateId
+from holdfast.state.saved_entries import count_entries
 
-__all__ = ["Savepoint"]
-
+#: the name of the state with the contents of windows, which `Savepoint.windows` reads
+WINDOW_CONTENTS: Final = CONTENTS
 _NO_WINDOWS: Final = SavedState(CONTENTS, "list", (None,), namespaced=True)
 
 
 class Savepoint:
     """A savepoint or a retained checkpoint, read without the job's code.
 
-    Values are plain: a record is a dict by field, a member of an enum its value, a set a list. What
-    is pickled is looked at without running any of its code, and shown as far as that goes; with
-    ``trusted`` it is unpickled, which needs its classes and **can run any code** that somebody has
-    put there.
+    Values are plain: a record is a dict by field, a member of an enum its value, a set a list.
+    Pickled values are read without running any of their code, and shown as far as possible. With
+    ``trusted`` they are unpickled, which needs their classes and **can run any code** that was put
+    into the file.
 
     Attributes:
         path: its address.
-        id: that of the checkpoint.
-        timestamp: when it was taken, in milliseconds.
-        job_name: the job that took it.
-        size: that of its state files.
-        operators: by uid.
+        id: the id of the checkpoint.
+        timestamp: the time at which it was taken, in milliseconds.
+        job_name: the name of the job that took it.
+        size: the size of its state files.
+        operators: its operators, by uid.
     """
 
-    def __init__(self, image: SavedImage, trusted: bool = False) -> None:
-        """Made by `read`."""
+    def __init__(self, image: SavedImage) -> None:
+        """Use `read`."""
         metadata = image.metadata
         self.path = image.address
         self.id = metadata.id
@@ -62,64 +56,64 @@ class Savepoint:
             uid: operator_info(uid, saved) for uid, saved in sorted(metadata.operators.items())
         }
         self.image = image
-        self.trusted = trusted
+        self.trusted = image.trusted
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, trusted: bool = False) -> Savepoint:
-        """Read what a savepoint or checkpoint says of itself; its state when that is asked for.
+        """Read the metadata of a savepoint or checkpoint; state is read on demand.
 
         Args:
             path: its directory, or its metadata file, on any file system.
-            trusted: unpickle what is pickled.
+            trusted: whether to unpickle pickled values.
 
         Raises:
-            CheckpointError: when there is none, or a file of it is missing.
+            CheckpointError: if it does not exist, or a file of it is missing.
         """
-        return cls(read_savepoint(path), trusted)
+        return cls(replace(read_savepoint(path), trusted=trusted))
 
     def keyed_state(self, operator: str, state: str, windowed: bool | None = None) -> StateData:
-        """Return a keyed state: ``key``, ``value``; ``window`` and ``accessed`` where it has them.
+        """Return a keyed state: ``key``, ``value``, and if present ``window`` and ``accessed``.
 
         Args:
-            operator: its uid, or its name if no other has that.
+            operator: its uid, or its name if it is unique.
             state: the name of the state.
-            windowed: which of two states of that name is meant, if one is kept by window.
+            windowed: selects one of two states of the same name, if one is kept per window.
 
         Raises:
-            StateLookupError: when there is no such operator or state.
+            StateLookupError: if there is no such operator or state.
         """
         uid, image = find_operator(self._images, operator)
         saved = find_state(image, state, windowed=windowed)
         state_id = StateId(uid, saved.name, saved.namespaced)
-        reader = KeyedReader(state_id, saved, image.key_type, self.trusted)
+        reader = readers.KeyedReader(state_id, saved, image.key_type, self.trusted)
         return self._data(uid, f"state '{state}'", reader, saved)
 
     def operator_state(self, operator: str, state: str) -> StateData:
-        """Return a list state of an operator (``subtask``, ``value``), or its broadcast state.
+        """Return a list state (``subtask``, ``value``) or a broadcast state of an operator.
 
-        The rows of the latter have ``key`` and ``value``.
+        The rows of a broadcast state have ``key`` and ``value``.
         """
         uid, image = find_operator(self._images, operator)
         saved = find_state(image, state, keyed=False)
-        reader = OperatorStateReader(uid, saved, self.trusted)
+        reader = readers.OperatorStateReader(uid, saved, self.trusted)
         return self._data(uid, f"operator state '{state}'", reader, saved)
 
     def windows(self, operator: str) -> StateData:
-        """Return what the windows of an operator hold: ``key``, ``window``, ``value``.
+        """Return the contents of an operator's windows: ``key``, ``window``, ``value``.
 
-        A window has its ``start`` and ``end`` in milliseconds; the global one is None. The value
-        is a list of the records, or what they were reduced or aggregated to.
+        A window has its ``start`` and ``end`` in milliseconds; the global one is None. The value is
+        a list of the records, or their reduced or aggregated value.
         """
         uid, image = find_operator(self._images, operator)
         saved = next((s for s in states_of(image) if s.name == CONTENTS), _NO_WINDOWS)
-        reader = WindowReader(uid, saved, image.key_type, self.trusted)
+        reader = readers.WindowReader(uid, saved, image.key_type, self.trusted)
         return self._data(uid, "its windows", reader, saved)
 
     def timers(self, operator: str) -> StateData:
         """Return the timers of an operator: ``key``, ``domain``, ``timestamp``, ``window``."""
         uid, image = find_operator(self._images, operator)
         saved = [state for state in image.states if state.name in TIMER_STATES.values()]
-        reader = TimerReader(uid, image.key_type, self.trusted)
+        reader = readers.TimerReader(uid, image.key_type, self.trusted)
         return self._data(uid, "its timers", reader, *saved)
 
     @property
@@ -127,12 +121,12 @@ class Savepoint:
         return self.image.metadata.operators
 
     def sizes(self) -> list[StateSize]:
-        """Count the entries and bytes of every state; reads all of it, but decodes no values."""
+        """Count the entries and bytes of every state; read all files, but decode no values."""
         entries: Counter[StateId] = Counter()
         sizes: Counter[StateId] = Counter()
         for level in self.image.metadata.levels:
-            for chain in level.chains:
-                found = count_entries(self.image.storage, chain, loads_of(self.trusted))
+            for head in level.heads:
+                found = count_entries(self.image.storage, head, readers.loads_of(self.trusted))
                 entries.update({state: amount.entries for state, amount in found.items()})
                 sizes.update({state: amount.bytes for state, amount in found.items()})
 
@@ -145,23 +139,23 @@ class Savepoint:
         images = sorted(self._images.items())
         return [size_of(uid, saved) for uid, image in images for saved in states_of(image)]
 
-    def chains(self, uid: str) -> tuple[Chain, ...]:
-        """Return the chains of an operator's subtasks."""
+    def heads(self, uid: str) -> tuple[Head, ...]:
+        """Return the heads of an operator's subtasks."""
         image = self._images[uid]
-        return self.image.metadata.levels[image.level].chains[: image.parallelism]
+        return self.image.metadata.levels[image.level].heads[: image.parallelism]
 
     def _operator_state_size(self, uid: str, saved: SavedState) -> StateSize:
-        reader = OperatorStateReader(uid, saved, self.trusted)
-        parts = parts_of(self._images[uid], self.chains(uid), divisible=False)
+        reader = readers.OperatorStateReader(uid, saved, self.trusted)
+        parts = readers.parts_of(self._images[uid], self.heads(uid), divisible=False)
         images = [reader.image(self.image.storage, part) for part in parts]
         elements = [element for image in images for element in image.elements]
         size = sum(len(data) for _, data, _ in elements)
         return StateSize(uid, saved.name, False, len(elements), size, keyed=False)
 
-    def _data(self, uid: str, what: str, reader: Reader, *states: SavedState) -> StateData:
+    def _data(self, uid: str, what: str, reader: readers.Reader, *states: SavedState) -> StateData:
         image = self._images[uid]
         divisible = not any(state.pickled for state in states)
-        parts: list[Part] = parts_of(image, self.chains(uid), divisible)
+        parts: list[readers.HeadPart] = readers.parts_of(image, self.heads(uid), divisible)
         return StateData(f"{what} of operator '{image.name}'", self.image.storage, reader, parts)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a savepoint is made of: states, each with the data that it is to hold."""
+"""The input of a new savepoint: states, each with its data."""
 
 from __future__ import annotations
 
@@ -15,31 +15,29 @@ from holdfast.datastream.state import (
     StateDescriptor,
 )
 from holdfast.datastream.time_domain import TimeDomain
-from holdfast.runtime.timers import TIMER_STATES
+from holdfast.runtime.timer_queue import TIMER_STATES
 from holdfast.savepoint.made_states import KeyedLayout, layout_of
 from holdfast.state.errors import StateTypeError
-from holdfast.state.operator_state import BROADCAST, SPLIT, UNION, OperatorStates
+from holdfast.state.live.operator_state import BROADCAST, SPLIT, UNION, OperatorStates
+from holdfast.state.live.ttl.pairs import with_times
 from holdfast.state.saved_entries import key_of
-from holdfast.state.ttl_pairs import with_times
 
-__all__ = ["Entry", "KeyedState", "OperatorState", "Timers", "is_frame"]
-
-#: a key, or a key and a namespace; and what is kept there
+#: a key, or a key and a namespace; and its value
 Entry = tuple[Any, Any]
 
 
 @dataclass(frozen=True)
 class KeyedState:
-    """A keyed state, made of rows: one per key.
+    """A keyed state, created from rows: one per key.
 
     Attributes:
-        descriptor: the one that the job asks for the state with.
+        descriptor: the job's descriptor of the state.
         data: a Spark DataFrame or an Arrow table; or a dict, or pairs, of keys and values.
-        key: the column of the keys; several: their values are a tuple.
-        value: the column of the values; several: a record with these fields. A list state takes
-            lists, a map state maps. A reducing or aggregating state takes accumulators.
-        accessed: with a time-to-live, the column of the times of the last access, in
-            milliseconds; by default that is now.
+        key: the column of the keys; several columns form a tuple.
+        value: the column of the values; several columns form a record. A list state takes lists, a
+            map state maps. A reducing or aggregating state takes accumulators.
+        accessed: with a time-to-live, the column of the times of the last access, in milliseconds;
+            by default the current time.
     """
 
     descriptor: StateDescriptor
@@ -50,20 +48,20 @@ class KeyedState:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are read."""
+        """Return the columns that are read."""
         found = [*_names(self.key), *_names(self.value), *_names(self.accessed or ())]
         return list(dict.fromkeys(found))
 
     def layout(self, uid: str, max_parallelism: int, key_type: Any) -> KeyedLayout:
-        """How it is written."""
+        """Return its layout."""
         return layout_of(uid, self.descriptor, max_parallelism, key_type)
 
     def keys(self, batch: pa.RecordBatch) -> list[Any]:
-        """Return the keys of rows, as the table has them."""
+        """Return the keys of rows, as in the table."""
         return _column(batch, self.key, tuple)
 
     def entries(self, layout: KeyedLayout, batch: pa.RecordBatch) -> Iterator[Entry]:
-        """Yield what the rows of a table say."""
+        """Yield the entries of the rows of a table."""
         keys = layout.keys(self.keys(batch))
         names = None if isinstance(self.value, str) else list(self.value)
         values = _column(batch, self.value, lambda row: dict(zip(names or (), row, strict=True)))
@@ -71,7 +69,7 @@ class KeyedState:
         return self._entries(keys, values, times)
 
     def pairs(self, layout: KeyedLayout) -> Iterator[Entry]:
-        """Yield what pairs say, if that is what was given."""
+        """Yield the entries of pairs, if ``data`` contains pairs."""
         pairs = list(self.data.items() if isinstance(self.data, Mapping) else self.data)
         keys = layout.keys([key for key, _ in pairs])
         return self._entries(keys, [value for _, value in pairs], None)
@@ -92,13 +90,13 @@ class KeyedState:
 
 @dataclass(frozen=True)
 class Timers:
-    """Timers of a `KeyedProcessFunction`, made of rows: one per timer.
+    """Timers of a `KeyedProcessFunction`, created from rows: one per timer.
 
     Attributes:
         data: a Spark DataFrame or an Arrow table; or pairs of keys and times.
-        key: the column of the keys; several: their values are a tuple.
+        key: the column of the keys; several columns form a tuple.
         timestamp: the column of the times, in milliseconds.
-        domain: which time they go by.
+        domain: whether they are timers of event time or of processing time.
     """
 
     data: Any
@@ -108,11 +106,11 @@ class Timers:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are read."""
+        """Return the columns that are read."""
         return list(dict.fromkeys([*_names(self.key), self.timestamp]))
 
     def layout(self, uid: str, max_parallelism: int, key_type: Any) -> KeyedLayout:
-        """How they are written."""
+        """Return their layout."""
         return KeyedLayout(
             operator=uid,
             name=TIMER_STATES[self.domain],
@@ -125,16 +123,16 @@ class Timers:
         )
 
     def keys(self, batch: pa.RecordBatch) -> list[Any]:
-        """Return the keys of rows, as the table has them."""
+        """Return the keys of rows, as in the table."""
         return _column(batch, self.key, tuple)
 
     def entries(self, layout: KeyedLayout, batch: pa.RecordBatch) -> Iterator[Entry]:
-        """Yield what the rows of a table say."""
+        """Yield the entries of the rows of a table."""
         keys = layout.keys(self.keys(batch))
         return _timers(layout, zip(keys, _column(batch, self.timestamp, tuple), strict=True))
 
     def pairs(self, layout: KeyedLayout) -> Iterator[Entry]:
-        """Yield what pairs say, if that is what was given."""
+        """Yield the entries of pairs, if ``data`` contains pairs."""
         pairs = list(self.data)
         keys = layout.keys([key for key, _ in pairs])
         return _timers(layout, zip(keys, (time for _, time in pairs), strict=True))
@@ -142,13 +140,13 @@ class Timers:
 
 @dataclass(frozen=True)
 class OperatorState:
-    """State of an operator that belongs to no key.
+    """Operator state, which belongs to no key.
 
     Attributes:
-        descriptor: the one that the job asks for the state with: of a list, or of a map, which is
-            broadcast state.
-        elements: those of the list; the map.
-        mode: how a list is shared out: split among the subtasks, or a union that all get.
+        descriptor: the job's descriptor of the state: of a list, or of a map, which is broadcast
+            state.
+        elements: the elements of the list, or the map.
+        mode: how a list is redistributed: split among the subtasks, or as a union for all.
     """
 
     descriptor: ListStateDescriptor | MapStateDescriptor
@@ -156,7 +154,7 @@ class OperatorState:
     mode: Literal["split", "union"] = "split"
 
     def put_into(self, states: OperatorStates) -> None:
-        """Make it a state of an operator."""
+        """Add it to the states of an operator."""
         if isinstance(self.descriptor, MapStateDescriptor):
             states.by_reference(BROADCAST, self.descriptor).put_all(self.elements)
         elif self.mode in (SPLIT, UNION):
@@ -170,7 +168,7 @@ class OperatorState:
 
 
 def is_frame(data: Any) -> bool:
-    """Return whether data is a Spark DataFrame, which Spark has to read."""
+    """Return whether data is a Spark DataFrame."""
     return hasattr(data, "mapInArrow")
 
 
@@ -184,7 +182,7 @@ def _column(batch: pa.RecordBatch, columns: str | Sequence[str], join: Any) -> l
 
 
 def _as_dict(entries: Any) -> dict[Any, Any] | None:
-    """Return a map that may be pairs, as Arrow has it."""
+    """Return a map as a dict; in Arrow it is a list of pairs."""
     if entries is None:
         return None
     pairs = entries.items() if isinstance(entries, Mapping) else entries

@@ -1,4 +1,4 @@
-"""`SavepointWriter`: makes savepoints, from data and from other savepoints."""
+"""`SavepointWriter`: creates savepoints from data and from other savepoints."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from holdfast.savepoint.changes import Changes
 from holdfast.savepoint.made_states import KeyedLayout, PartWriter, WrittenPart
 from holdfast.savepoint.savepoint import Savepoint
 from holdfast.savepoint.sources import Entry, KeyedState, OperatorState, Timers, is_frame
-from holdfast.state.catalog import SavedState, merged
-from holdfast.state.chain import Chain, FileRef
 from holdfast.state.errors import StateLookupError
-from holdfast.state.files import StateFile, encode_file
+from holdfast.state.format.catalog import SavedState, merged
+from holdfast.state.format.files import StateFile, encode_file
+from holdfast.state.format.head import FileRef, Head
 from holdfast.state.key_groups import DEFAULT_MAX_PARALLELISM
-from holdfast.state.operator_state import (
+from holdfast.state.live.operator_state import (
     SPLIT,
     ListImage,
     OperatorStates,
@@ -37,10 +37,8 @@ from holdfast.state.operator_state import (
     redistribute,
     saved_states,
 )
-from holdfast.state.schema_of import schema_of
-from holdfast.state.storage import DirectoryStateStorage
-
-__all__ = ["SavepointWriter"]
+from holdfast.state.storage.directory import DirectoryStateStorage
+from holdfast.state.types.schema_of import schema_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class _NewOperator:
 
 
 class SavepointWriter:
-    """Makes a savepoint: of new operators, and of those of another savepoint, as they are changed.
+    """Creates a savepoint from new operators, and from changed operators of another savepoint.
 
     >>> from holdfast.common import Types
     >>> from holdfast.datastream.state import ValueStateDescriptor
@@ -70,13 +68,13 @@ class SavepointWriter:
         max_parallelism: int = DEFAULT_MAX_PARALLELISM,
         job_name: str | None = None,
     ) -> None:
-        """Begin with nothing, or with another savepoint, which stays as it is.
+        """Start empty, or with another savepoint, which is not changed.
 
         Args:
-            existing: that savepoint or checkpoint.
-            max_parallelism: how many key groups the keys of new operators are divided into. A job
-                takes this over, unless it says otherwise itself.
-            job_name: for people; by default that of the other savepoint.
+            existing: the other savepoint or checkpoint.
+            max_parallelism: the number of key groups of new operators. A job uses the same number,
+                unless it sets another one.
+            job_name: a name for display; by default that of the other savepoint.
         """
         self._existing = existing
         self._max_parallelism = max_parallelism
@@ -95,12 +93,12 @@ class SavepointWriter:
         """Add an operator with its state.
 
         Args:
-            uid: that of the operator in the job.
-            states: what it is to have.
-            key_type: the type of its keys, as given to ``key_by``. It is needed if keys are
-                objects, such as rows or dataclasses, since data has them as records.
-            name: for people; by default the uid.
-            max_parallelism: if it is not that of the writer.
+            uid: the uid of the operator in the job.
+            states: its states.
+            key_type: the type of its keys, as passed to ``key_by``. It is required if keys are
+                objects, such as rows or dataclasses, since they are plain records in the data.
+            name: a name for display; by default the uid.
+            max_parallelism: the number of key groups; by default that of the writer.
         """
         if uid in self._new or (self._changes is not None and uid in self._changes.uids()):
             message = f"the savepoint has an operator with the uid '{uid}' already; drop it first"
@@ -115,17 +113,17 @@ class SavepointWriter:
         return self
 
     def drop(self, operator: str) -> SavepointWriter:
-        """Leave an operator out, with all its state."""
+        """Drop an operator with all its state."""
         self._changes_of(operator).drop(operator)
         return self
 
     def drop_state(self, operator: str, state: str) -> SavepointWriter:
-        """Leave a state of an operator out."""
+        """Drop a state of an operator."""
         self._changes_of(operator).drop_state(operator, state)
         return self
 
     def rename(self, operator: str, uid: str) -> SavepointWriter:
-        """Give an operator another uid, so that another operator of the job finds its state."""
+        """Change the uid of an operator, so that another operator of the job gets its state."""
         if uid in self._new:
             message = f"the savepoint has an operator with the uid '{uid}' already"
             raise ValueError(message)
@@ -142,19 +140,19 @@ class SavepointWriter:
         """Change the values of a keyed state.
 
         Args:
-            operator: its uid, or its name if no other has that.
+            operator: its uid, or its name if it is unique.
             state: the name of the state.
             function: takes the value of a key, a list or a dict for list and map states, as a plain
-                value, and returns the new one; None: the key has none from now on.
-            descriptor: of the state as it is to be saved, if its type or kind changes.
+                value, and returns the new one; None removes the key.
+            descriptor: the new descriptor of the state, if its type or kind changes.
         """
         self._changes_of(operator).map(operator, state, function, descriptor)
         return self
 
     def write(self, path: str | os.PathLike[str]) -> str:
-        """Write the savepoint to a directory that is not there yet, and return its address.
+        """Write the savepoint to a new or empty directory, and return its address.
 
-        It is there once all of it is. If this raises, nothing is left of it.
+        The savepoint becomes valid when it is complete. If this raises, nothing is left of it.
         """
         files, place = file_system_of(os.fspath(path))
         directory = PurePosixPath(place)
@@ -177,7 +175,9 @@ class SavepointWriter:
 
     def _changes_of(self, operator: str) -> Changes:
         if self._changes is None:
-            message = f"there is no operator '{operator}' to change: the writer began with nothing"
+            message = (
+                f"there is no operator '{operator}' to change: the writer has no other savepoint"
+            )
             raise StateLookupError(message)
         return self._changes
 
@@ -187,18 +187,18 @@ class SavepointWriter:
         if self._changes is not None:
             levels, operators = self._changes.write(storage)
         for new in self._new.values():
-            chains, states = _write_operator(new, storage)
+            heads, states = _write_operator(new, storage)
             operators[new.uid] = OperatorImage(
                 new.name,
                 "made",
-                len(chains),
+                len(heads),
                 new.max_parallelism,
                 len(levels),
                 stateful=bool(states),
                 states=states,
                 key_type=schema_of(new.key_type),
             )
-            levels.append(LevelImage(len(chains), chains))
+            levels.append(LevelImage(len(heads), heads))
         before = None if self._existing is None else self._existing.image.metadata
         return CheckpointMetadata(
             id=before.id if before else 1,
@@ -214,10 +214,14 @@ class SavepointWriter:
 
 def _write_operator(
     operator: _NewOperator, storage: DirectoryStateStorage
-) -> tuple[tuple[Chain, ...], tuple[SavedState, ...]]:
+) -> tuple[tuple[Head, ...], tuple[SavedState, ...]]:
     keyed = [state for state in operator.states if not isinstance(state, OperatorState)]
     frames = [state.data for state in keyed if is_frame(state.data)]
-    parts = _number_of_parts(frames[0], operator.max_parallelism) if frames else 1
+    parts = 1
+    if frames:
+        from holdfast.savepoint.frames import number_of_parts
+
+        parts = number_of_parts(frames[0], operator.max_parallelism)
     files: list[list[tuple[str, int]]] = [[] for _ in range(parts)]
     states: list[SavedState] = []
     for state in keyed:
@@ -235,17 +239,17 @@ def _write_operator(
             storage.write(name, data)
             files[number].append((name, len(data)))
             states += saved_states(image)
-    return tuple(map(_chain, files)), merged(states)
+    return tuple(map(_head, files)), merged(states)
 
 
-def _chain(files: list[tuple[str, int]]) -> Chain:
-    """Put files on top of each other, each as if an epoch had written it."""
+def _head(files: list[tuple[str, int]]) -> Head:
+    """Return a head of files, each as if an epoch had written it."""
     refs = [FileRef(name, size, at - 1, at) for at, (name, size) in enumerate(files)]
-    return Chain(tuple(refs), tuple(ref.name for ref in refs[-1:]))
+    return Head(tuple(refs), tuple(ref.name for ref in refs[-1:]))
 
 
 def _images(operator: _NewOperator, parts: int) -> list[dict[str, ListImage]]:
-    """Return the operator state of each part; what all subtasks get is in the first."""
+    """Return the operator state of each part; union and broadcast states are in the first."""
     states = OperatorStates(operator.uid)
     for state in operator.states:
         if isinstance(state, OperatorState):
@@ -261,7 +265,7 @@ def _write_keyed(
     state: KeyedState | Timers, layout: KeyedLayout, parts: int, storage: DirectoryStateStorage
 ) -> list[WrittenPart]:
     if is_frame(state.data):
-        from holdfast.spark.state_frames import write_frame
+        from holdfast.savepoint.frames import write_frame
 
         return write_frame(state, layout, parts, storage.address)
     writers = [PartWriter(layout, part) for part in range(parts)]
@@ -289,14 +293,8 @@ def _batches(state: KeyedState | Timers, layout: KeyedLayout) -> Iterator[list[E
         yield list(state.pairs(layout))
 
 
-def _number_of_parts(frame: Any, max_parallelism: int) -> int:
-    from holdfast.spark.state_frames import number_of_parts
-
-    return number_of_parts(frame, max_parallelism)
-
-
 def _let_go(storage: DirectoryStateStorage, metadata: CheckpointMetadata) -> None:
-    """Delete what tasks have written that Spark ran twice."""
+    """Delete files of tasks that Spark ran twice."""
     needed = metadata.files()
     for file in storage.list():
         if file.name not in needed:

@@ -1,1 +1,1 @@
-"""The only package that imports pyspark: session, epochs as Spark jobs, DataFrames in and out."""
+"""The only package that imports pyspark: sessions, the engines, DataFrame sources and sinks."""

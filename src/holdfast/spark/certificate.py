@@ -1,4 +1,4 @@
-"""A certificate for the processes of one job, made by the JDK's own tool."""
+"""A certificate for the processes of one job, created with the JDK's keytool."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from pyspark import SparkContext
 from holdfast.common.private import user_directory
 from holdfast.errors import JobExecutionError
 
-__all__ = ["encrypts_network", "make_certificate"]
-
-#: settings of Spark with which it encrypts its own traffic
+#: Spark's settings that encrypt its own network traffic
 _ENCRYPTED: Final = (
     "spark.network.crypto.enabled",
     "spark.authenticate.enableSaslEncryption",
@@ -28,7 +26,7 @@ _PASSWORD: Final = "HOLDFAST_STORE"
 
 
 def encrypts_network(context: SparkContext) -> bool:
-    """Return whether a session encrypts what its processes send to each other."""
+    """Return whether a session encrypts the traffic between its processes."""
     conf = context.getConf()
     return any(conf.get(key, "false") == "true" for key in _ENCRYPTED)
 
@@ -37,7 +35,7 @@ def make_certificate(context: SparkContext) -> bytes:
     """Return a new certificate and its private key, in PEM.
 
     Raises:
-        JobExecutionError: when the JDK cannot make one.
+        JobExecutionError: if the JDK cannot create one.
     """
     jvm = context._jvm
     assert jvm is not None
@@ -56,7 +54,7 @@ def make_certificate(context: SparkContext) -> bytes:
 
 
 def _private_key(context: SparkContext, store: Path, password: str) -> bytes:
-    """Read the key, which the tool does not hand out, with the JVM."""
+    """Read the private key with the JVM, because keytool does not export it."""
     jvm = context._jvm
     assert jvm is not None
     stream = jvm.java.io.FileInputStream(str(store))
@@ -66,7 +64,7 @@ def _private_key(context: SparkContext, store: Path, password: str) -> bytes:
         keys.load(stream, secret)
     finally:
         stream.close()
-    # NB: the key's own class is none that Py4J may use
+    # NB: Py4J has no access to the key's own class
     plain = jvm.java.lang.Class.forName("java.security.spec.PKCS8EncodedKeySpec")
     factory = jvm.java.security.KeyFactory.getInstance("EC")
     return bytes(factory.getKeySpec(keys.getKey(_NAME, secret), plain).getEncoded())
@@ -94,7 +92,7 @@ def _run(keytool: Path, arguments: list[str], password: str) -> str:
     except (OSError, subprocess.CalledProcessError) as error:
         told = getattr(error, "stdout", "") or error
         raise JobExecutionError(
-            "the session encrypts its network, but no certificate could be made for the job's own "
-            f"connections with '{keytool}': {told}; see that this JDK is complete"
+            "the session encrypts its network, but creating a certificate for the job's own "
+            f"connections with '{keytool}' failed: {told}; check that this JDK is complete"
         ) from error
     return done.stdout

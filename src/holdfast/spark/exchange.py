@@ -1,7 +1,7 @@
-"""Blocks as rows of Spark: ``target`` says which partition of the next stage a row is for.
+"""Blocks as rows of Spark: ``target`` is the partition of the next stage that a row goes to.
 
 Row: ``target int, head binary, data binary``; head is the block's header. A stage reads and writes
-Arrow batches of a few rows, so no side ever holds an epoch.
+Arrow batches of a few rows, so no side ever holds an epoch in memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from holdfast.plan.model import Plan
-from holdfast.runtime.blocks import Block, decode_header, encode_header
+from holdfast.runtime.wire.blocks import Block, decode_header, encode_header
 
 ROW_SCHEMA = "target int, head binary, data binary"
 _ARROW_SCHEMA = pa.schema([("target", pa.int32()), ("head", pa.binary()), ("data", pa.binary())])
@@ -22,7 +22,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 
 
 def from_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
-    """The blocks in Arrow batches."""
+    """Yield the blocks in Arrow batches."""
     for batch in batches:
         heads = batch.column(1)
         data = batch.column(2)
@@ -31,7 +31,7 @@ def from_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
 
 
 def to_batches(plan: Plan, level: int, blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
-    """Blocks that leave a level, as Arrow batches of bounded size."""
+    """Yield the blocks that leave a level, as Arrow batches of bounded size."""
     width = _width_after(plan, level)
     pending: list[Block] = []
     size = 0
@@ -47,11 +47,11 @@ def to_batches(plan: Plan, level: int, blocks: Iterable[Block]) -> Iterator[pa.R
 
 def _width_after(plan: Plan, level: int) -> int:
     following = level + 1
-    return plan.levels[following].parallelism if following < len(plan.levels) else 1
+    return plan.levels[following].parallelism if following < plan.driver_level else 1
 
 
 def _to_batch(blocks: list[Block], width: int, next_level: int) -> pa.RecordBatch:
-    """A block for a level after the next one is passed on by the subtask of its number."""
+    """Return a batch; blocks for later levels are forwarded by a subtask of the next level."""
     targets = [
         block.header.subtask if block.header.level == next_level else block.header.subtask % width
         for block in blocks

@@ -8,17 +8,15 @@ from pyspark import SparkContext
 
 from holdfast.filesystem import hadoop_options
 
-__all__ = ["hadoop_settings"]
-
-#: Hadoop's own values, which nobody has chosen
+#: Hadoop's defaults
 _DEFAULTS = "core-default.xml"
 
 
 def hadoop_settings(context: SparkContext) -> dict[str, str]:
-    """What somebody has set: in ``core-site.xml``, in Spark's settings, or in the program."""
+    """Return the settings of ``core-site.xml``, Spark's configuration and the program."""
     jvm = context._jvm
     assert jvm is not None
-    # NB: one text instead of a call for each of some hundred settings
+    # NB: one text instead of hundreds of calls, one for each setting
     text = jvm.java.io.StringWriter()
     context._jsc.hadoopConfiguration().writeXml(text)
     found = {}

@@ -1,8 +1,8 @@
-"""The JVM of the Spark driver, as this process sees it: whether it lives, and can call back.
+"""The JVM of the Spark driver: whether it is alive, and can call this process.
 
-PySpark starts the JVM as a child process and talks to it over sockets (Py4J). Spark calls this
+PySpark starts the JVM as a child process and communicates over sockets (Py4J). Spark calls this
 process as well, once per epoch, over connections that a thread of Py4J accepts. Either can end
-while a job runs: the JVM is killed when memory is short, and the thread ends for good when the
+while a job runs: the JVM may be killed when memory is short, and the thread ends permanently if the
 process has no file descriptor left.
 """
 
@@ -26,15 +26,13 @@ from holdfast.errors import HoldfastError, JobExecutionError, SparkLostError, Us
 from holdfast.printable import get_logger
 from holdfast.spark.lacking import lacking
 
-__all__ = ["DriverJvm", "death_named", "is_of_bridge"]
-
-#: how long a JVM whose sockets are closed may take to end, in seconds
+#: how long a JVM whose sockets are closed may take to exit, in seconds
 _LAST_BREATH: Final = 5.0
-#: between two attempts to accept calls again, in seconds
+#: the interval of attempts to accept calls again, in seconds
 _REVIVAL: Final = 1.0
-#: for how long that is tried, in seconds
+#: how long to try, in seconds
 _PATIENCE: Final = 10.0
-#: characters of what Spark says
+#: the longest message of Spark, in characters
 _LONGEST: Final = 2000
 
 _logger = get_logger(__name__)
@@ -47,16 +45,16 @@ class DriverJvm:
         """Watch the JVM of a context."""
         self._context = context
         gateway = context._gateway
-        # NB: vars: the gateway looks for other names in the JVM
+        # NB: use vars(), since the gateway looks up unknown attributes in the JVM
         self._gateway: dict[str, Any] = {} if gateway is None else vars(gateway)
         self._calls = _Calls()
 
     def check(self) -> None:
-        """Raise an error if no epoch can run any more; cheap enough to be called all the time.
+        """Raise an error if no epoch can run any more; cheap enough for frequent calls.
 
         Raises:
-            SparkLostError: when the JVM has died.
-            JobExecutionError: when Spark cannot call this process.
+            SparkLostError: if the JVM has died.
+            JobExecutionError: if Spark cannot call this process.
         """
         process = self._process
         code = None if process is None else process.poll()
@@ -65,22 +63,22 @@ class DriverJvm:
         self._calls.check(self._gateway.get("_callback_server"))
 
     def lost(self) -> SparkLostError | None:
-        """Return the death of the JVM, if it has died."""
+        """Return an error if the JVM has died; None if it is alive."""
         try:
             self._ask()
         except SparkLostError as lost:
             return lost
         except JobExecutionError:
-            pass  # the JVM lives; the given error came first
+            pass  # the JVM is alive
         return None
 
     def explain(
         self, error: BaseException, what: str = "Spark could not run an epoch"
     ) -> BaseException:
-        """Return the error to report for one that has ended an attempt.
+        """Return the error to report for an error that has ended an attempt.
 
-        A dead JVM is the cause of whatever else went wrong, except in a user's function. Errors of
-        Holdfast stay as they are, and Spark's lose their Java stack.
+        If the JVM has died, that is the cause of other errors, except in user functions. Errors of
+        Holdfast are not changed, and Spark's are reported without their Java stack.
         """
         if isinstance(error, UserFunctionError | SparkLostError):
             return error
@@ -94,7 +92,7 @@ class DriverJvm:
         return explained
 
     def _ask(self) -> None:
-        """Ask the JVM for an answer; raise a SparkLostError if there is none."""
+        """Call the JVM; raise a SparkLostError if it does not answer."""
         self.check()
         try:
             self._context._jsc.sc().isStopped()
@@ -105,11 +103,11 @@ class DriverJvm:
 
     @property
     def _process(self) -> subprocess.Popen[bytes] | None:
-        """The JVM, if this process has started it; under spark-submit it is the other way."""
+        """Return the JVM if this process has started it, which is not so with spark-submit."""
         return self._gateway.get("proc")
 
     def _death(self, error: Exception) -> str | None:
-        """How the JVM died, if that is why it gave no answer."""
+        """Return how the JVM died, if that is the cause of the error."""
         broken = isinstance(error, OSError) or is_of_bridge(error)
         if not broken or hasattr(error, "java_exception") or _is_out_of_descriptors(error):
             return None
@@ -123,7 +121,7 @@ class DriverJvm:
 
 @contextmanager
 def death_named() -> Iterator[None]:
-    """Raise a SparkLostError in place of what follows from the death of the JVM."""
+    """Raise a SparkLostError in place of errors that are caused by the death of the JVM."""
     try:
         yield
     except Exception as error:
@@ -135,9 +133,9 @@ def death_named() -> Iterator[None]:
 
 
 class _Calls:
-    """Keeps alive the thread of Py4J that accepts Spark's calls.
+    """Restarts the thread of Py4J that accepts Spark's calls.
 
-    The thread ends when it cannot accept a connection. Spark then waits for an answer for ever.
+    The thread ends when it cannot accept a connection. Spark then waits forever for an answer.
     """
 
     def __init__(self) -> None:
@@ -157,8 +155,8 @@ class _Calls:
         self._ended = self._ended or now
         if now - self._ended > _PATIENCE:
             raise JobExecutionError(
-                "Spark cannot call this process: Py4J accepts no connection. Mostly this is so "
-                f"when a process has {_no_descriptors()}"
+                "Spark cannot call this process: Py4J accepts no connections. A usual cause is "
+                f"that a process has {_no_descriptors()}"
             )
         if now - self._revived > _REVIVAL:
             self._revived = now
@@ -166,7 +164,7 @@ class _Calls:
 
 
 def _text(error: BaseException) -> str:
-    """What a foreign error says, or what it follows from."""
+    """Return the text of an error of another library, or its cause."""
     if _is_out_of_descriptors(error) or not _has_descriptors():
         return f"the process has {_no_descriptors()}"
     text = str(error) or type(error).__name__
@@ -179,7 +177,7 @@ def _text(error: BaseException) -> str:
 
 
 def is_of_bridge(error: BaseException) -> bool:
-    """Whether an error is one of Py4J's; PySpark brings that package, nobody else asks for it."""
+    """Return whether an error is Py4J's; Holdfast depends on that package only through PySpark."""
     return type(error).__module__.startswith("py4j.")
 
 
@@ -198,7 +196,7 @@ def _is_out_of_descriptors(error: BaseException | None) -> bool:
 
 
 def _has_descriptors() -> bool:
-    """Whether this process can open a file; PySpark does not always say that it could not."""
+    """Return whether this process can open a file; PySpark does not always report failures."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError:
@@ -215,7 +213,7 @@ def _no_descriptors() -> str:
 
 
 def _exit(code: int) -> str:
-    """An exit code of a process, for people."""
+    """Return a description of an exit code."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -228,5 +226,5 @@ def _lost(how: str) -> SparkLostError:
     return SparkLostError(
         f"the JVM of the Spark driver has died ({how}); look for the reason in its output and in "
         "the system's log, such as a lack of memory. Start the program again: with a checkpoint "
-        "directory the job goes on from its last completed checkpoint"
+        "directory the job continues from its last completed checkpoint"
     )

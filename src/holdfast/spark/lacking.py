@@ -1,18 +1,16 @@
-"""What an executor lacks, from what Spark says of a task that has failed for it."""
+"""Detection of missing modules and programs on executors, from Spark's error messages."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-__all__ = ["lacking"]
-
 _MODULE: Final = re.compile(r"^\s*ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
 _PROGRAM: Final = re.compile(r"Cannot run program \"([^\"\n]+)\".*(?:error=2|No such file)")
 
 
 def lacking(text: str) -> str | None:
-    """Return what is missing on an executor, and how to send it; None if it is something else."""
+    """Return a message about a missing module or program, with a remedy; None for other errors."""
     module = _MODULE.findall(text)
     if module:
         return (
@@ -24,6 +22,6 @@ def lacking(text: str) -> str | None:
     if program:
         return (
             f"an executor's host has no Python at '{program[1]}': set 'spark.pyspark.python' to "
-            "where it is, or to one in an archive of 'spark.archives'"
+            "its path, or to one in an archive of 'spark.archives'"
         )
     return None

@@ -1,20 +1,18 @@
-"""Task slots that the resident jobs of this process count on, whether they run now or not.
+"""Task slots that are reserved for the resident jobs of this process, even while they do not run.
 
-A job that restarts, or is just about to start, has no tasks that Spark could be asked about.
+A job that restarts, or is about to start, has no tasks that Spark could count.
 """
 
 from __future__ import annotations
 
 import threading
 
-__all__ = ["PromisedSlots", "promised_slots"]
-
 
 class PromisedSlots:
-    """How many slots each job counts on.
+    """The number of slots that are reserved for each job.
 
     Attributes:
-        lock: held by callers from counting what is free to promising it.
+        lock: held by callers while they count free slots and reserve them.
     """
 
     def __init__(self) -> None:
@@ -23,25 +21,25 @@ class PromisedSlots:
         self._slots: dict[object, int] = {}
 
     def promise(self, job: object, slots: int) -> None:
-        """Set what a job counts on."""
+        """Set the number of slots of a job."""
         with self.lock:
             self._slots[job] = slots
 
     def release(self, job: object) -> None:
-        """Forget a job; one that is not known is ignored."""
+        """Release the slots of a job; an unknown one is ignored."""
         with self.lock:
             self._slots.pop(job, None)
 
     def of(self, job: object) -> int:
-        """Return what a job counts on."""
+        """Return the number of slots of a job."""
         with self.lock:
             return self._slots.get(job, 0)
 
     def to_others(self, job: object = None) -> int:
-        """Return what all jobs but this one count on."""
+        """Return the number of slots of all other jobs."""
         with self.lock:
             return sum(self._slots.values()) - self._slots.get(job, 0)
 
 
-#: of this process, which has one Spark context at a time
+#: the reservations of this process, which has one Spark context at a time
 promised_slots = PromisedSlots()

@@ -1,7 +1,7 @@
-"""The Spark session of a job: the one that is there, or a local one with quiet logs.
+"""The Spark session of a job: the existing one, or a new local one with quiet logs.
 
-Python workers must run the driver's interpreter and find this package; that is set up here, for an
-adopted session too. The user is not asked for environment variables.
+Python workers must run the driver's interpreter and find this package. This is set up here, also
+for an existing session, so that users need not set environment variables.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 import weakref
-import zipfile
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -23,26 +22,29 @@ from holdfast.common.leftovers import OwnDirectory
 from holdfast.common.private import user_directory
 from holdfast.errors import JobDefinitionError, JobExecutionError
 from holdfast.spark.jvm import death_named, is_of_bridge
+from holdfast.spark.prerequisites import check_java, check_master
+from holdfast.spark.shipping import on_this_machine, zip_modules
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _MASTER = "spark.master"
-#: the variable in which spark-submit tells a program where its JVM is
+#: the variable in which spark-submit passes the port of its JVM to a program
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _REMOTE = "spark.remote"
 _API_MODE = "spark.api.mode"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL_ATTEMPTS = 4
 _LOOPBACK = "127.0.0.1"
 #: settings of a session whose executors are on the driver's machine
 _ON_ONE_MACHINE = {
     "spark.driver.host": _LOOPBACK,
-    # elsewhere it is not known yet when the daemon starts, which comes before the files of a job
-    "spark.python.daemon.module": "holdfast.spark.daemon",
+    # on a cluster the daemon starts before it receives the files of a job
+    "spark.python.daemon.module": "holdfast.spark.resident.daemon",
     # shuffle files never cross a network
     "spark.shuffle.compress": "false",
-    # sums that nobody looks at, unless a part of a shuffle that was compressed is broken
+    # checksums that are only used to diagnose corrupted compressed shuffle data
     "spark.shuffle.checksum.enabled": "false",
 }
-#: slots of a local session: so many for each core, and so many besides, for small jobs
+#: slots of a local session: a number per core, and some more for small jobs
 _SLOTS_PER_CORE = 2
 _SLOTS_BESIDES = 8
 _shipped: weakref.WeakSet[SparkContext] = weakref.WeakSet()
@@ -51,9 +53,9 @@ _shipped: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 def get_session(
     app_name: str, settings: dict[str, str] | None = None, slots: int = 0
 ) -> SparkSession:
-    """The active session, or a new local one; workers are set up in both.
+    """Return the active session, or a new local one, with workers set up.
 
-    ``slots``: how many task slots a new one has for subtasks that stay in them.
+    ``slots``: how many task slots of a new session are for resident subtasks.
     """
     _quieten_bridge()
     session = _existing() or _make_session(app_name, settings or {}, slots)
@@ -62,17 +64,30 @@ def get_session(
 
 
 def is_local(session: SparkSession) -> bool:
-    """Whether all workers are on the driver's machine."""
-    return (session.sparkContext.master or "").startswith("local")
+    """Return whether all workers are on the driver's machine."""
+    return on_this_machine(session.sparkContext)
+
+
+def settings_of(session: SparkSession) -> dict[str, str]:
+    """Return the configuration of a session; Spark has redacted secrets in it."""
+    # NB: one call of the JVM; getConf() makes two for each setting
+    lines = session.sparkContext._conf.toDebugString().splitlines()
+    pairs = (line.partition("=") for line in lines)
+    return {key: value for key, equals, value in pairs if equals and key.startswith("spark.")}
+
+
+def page_of(session: SparkSession) -> str | None:
+    """Return the address of Spark's own web UI; None if it is turned off."""
+    return session.sparkContext.uiWebUrl
 
 
 def has_executors(session: SparkSession) -> bool:
-    """Whether tasks run in other JVMs than the driver's; these come after the session's start."""
+    """Return whether tasks run in executors, which register after the session has started."""
     return not is_local(session) or (session.sparkContext.master or "").startswith("local-cluster")
 
 
 def default_parallelism(session: SparkSession | None = None) -> int:
-    """The number of cores that the session has, or that a local one would have."""
+    """Return the number of cores of the session, or of this machine if there is none."""
     session = session or _existing()
     if session is not None:
         return session.sparkContext.defaultParallelism
@@ -80,17 +95,17 @@ def default_parallelism(session: SparkSession | None = None) -> int:
 
 
 def _quieten_bridge() -> None:
-    """Py4J tells of every call in the log of a program that logs at INFO; unless it is asked to."""
+    """Keep Py4J from logging every call at INFO, unless its level is set."""
     bridge = logging.getLogger("py4j")
     if bridge.level == logging.NOTSET:
         bridge.setLevel(logging.WARNING)
 
 
 def check_classic(session: SparkSession) -> None:
-    """Refuse a session of Spark Connect, whose driver is elsewhere.
+    """Reject a session of Spark Connect, whose driver is in another process.
 
     Raises:
-        JobDefinitionError: when it is one.
+        JobDefinitionError: if it is one.
     """
     if type(session).__module__.startswith("pyspark.sql.connect"):
         raise _no_connect("the session is one of Spark Connect")
@@ -98,29 +113,29 @@ def check_classic(session: SparkSession) -> None:
 
 def _no_connect(found: str) -> JobDefinitionError:
     return JobDefinitionError(
-        f"{found}, and Holdfast runs in the process of Spark's driver: make a classic session, "
+        f"{found}, and Holdfast runs in the process of Spark's driver: create a classic session, "
         "without SparkSession.builder.remote(), SPARK_REMOTE and 'spark.api.mode'='connect'"
     )
 
 
 def _refuse_connect(settings: dict[str, str]) -> None:
-    """Refuse to make a session that would be one of Spark Connect.
+    """Reject settings that would create a session of Spark Connect.
 
     Raises:
-        JobDefinitionError: when it would.
+        JobDefinitionError: if they would.
     """
     variables = os.environ
     if settings.get(_REMOTE) or variables.get("SPARK_REMOTE"):
-        raise _no_connect(f"'{_REMOTE}' or SPARK_REMOTE asks for a session of Spark Connect")
+        raise _no_connect(f"'{_REMOTE}' or SPARK_REMOTE requests a session of Spark Connect")
     if settings.get(_API_MODE, variables.get("SPARK_API_MODE", "")).lower() == "connect":
-        raise _no_connect(f"'{_API_MODE}' or SPARK_API_MODE asks for a session of Spark Connect")
+        raise _no_connect(f"'{_API_MODE}' or SPARK_API_MODE requests a session of Spark Connect")
 
 
 def _existing() -> SparkSession | None:
-    """The session of this thread, or the one that the program made in another thread.
+    """Return the session of this thread, or of the program's other threads; None if there is none.
 
     Raises:
-        JobDefinitionError: when the program uses Spark Connect.
+        JobDefinitionError: if the program uses Spark Connect.
     """
     if is_remote():
         raise _no_connect("this program uses Spark Connect")
@@ -131,11 +146,11 @@ def _existing() -> SparkSession | None:
 
 
 def local_settings(cores: int, slots: int) -> dict[str, str]:
-    """Settings of a local session with that many cores, and slots for subtasks that stay in them.
+    """Return the settings of a local session with that many cores, and slots for resident subtasks.
 
-    There is room for some more jobs like that, and Spark's own have as many slots as ever. More
-    would be too many: Spark gives each task that runs in Python a process of its own, and fills all
-    slots if there are tasks enough. Partitions are as many as without these slots.
+    There is room for some more jobs like that, and Spark's own jobs have their usual slots. More
+    slots would be too many: Spark starts a process for each Python task, and fills all slots if
+    there are enough tasks. The number of partitions does not depend on these slots.
     """
     total = max(_SLOTS_PER_CORE * cores + _SLOTS_BESIDES, cores + slots)
     return {
@@ -155,7 +170,7 @@ def _make_session(app_name: str, settings: dict[str, str], slots: int) -> SparkS
         "spark.app.name": app_name,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"{quiet} {steady}",
+        _JAVA_OPTIONS: f"{quiet} {steady}",
         "spark.driver.memory": "2g",
         "spark.sql.session.timeZone": "UTC",
         # every epoch is a job: keep the history of a few of them
@@ -165,11 +180,17 @@ def _make_session(app_name: str, settings: dict[str, str], slots: int) -> SparkS
         "spark.sql.ui.retainedExecutions": "20",
     }
     settings = _submitted() | settings
+    if _JAVA_OPTIONS in settings:
+        # NB: if the log is configured twice, the JVM uses the last setting
+        settings[_JAVA_OPTIONS] = f"{quiet} {settings[_JAVA_OPTIONS]}"
     if slots and _MASTER not in settings:
         settings = local_settings(os.cpu_count() or 1, slots) | settings
     if settings.get(_MASTER, "local").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
         settings = _ON_ONE_MACHINE | settings
+    if _SUBMITTED not in os.environ:
+        check_java()
+    check_master(settings.get(_MASTER, "local"))
     builder = SparkSession.builder
     for key, value in (defaults | settings).items():
         builder = builder.config(key, value)
@@ -186,22 +207,22 @@ def _make_session(app_name: str, settings: dict[str, str], slots: int) -> SparkS
 
 
 def _submitted() -> dict[str, str]:
-    """Return the settings that ``spark-submit`` was given, if it has started this program."""
+    """Return the settings of ``spark-submit``, if it has started this program."""
     if _SUBMITTED not in os.environ:
         return {}
     SparkContext._ensure_initialized()
     given = dict(SparkConf().getAll())
-    # NB: what spark-submit says when nobody has said anything
+    # NB: the default of spark-submit
     if given.get(_MASTER) == "local[*]":
         del given[_MASTER]
     return given
 
 
 def prepare_workers(session: SparkSession) -> None:
-    """Let the workers have the driver's interpreter, and find this package.
+    """Configure workers to use the driver's interpreter and to find this package.
 
     Raises:
-        JobDefinitionError: when it is a session of Spark Connect.
+        JobDefinitionError: if it is a session of Spark Connect.
     """
     check_classic(session)
     context = session.sparkContext
@@ -217,8 +238,8 @@ def prepare_workers(session: SparkSession) -> None:
 
 
 def _python_of_workers(context: SparkContext) -> str:
-    """The workers' interpreter: the driver's, unless somebody has chosen another one."""
-    # NB: PySpark itself reads the setting only in programs that spark-submit has started
+    """Return the workers' interpreter: the driver's, unless another one is set."""
+    # NB: PySpark itself reads the setting only in programs started by spark-submit
     setting = context.getConf().get("spark.pyspark.python")
     if setting:
         return setting
@@ -227,16 +248,11 @@ def _python_of_workers(context: SparkContext) -> str:
 
 
 def _zip_package(context: SparkContext, package_root: str) -> str:
-    """This package as a zip file that executors can import from.
+    """Return a zip file of this package that executors can import from.
 
     The driver serves it for as long as the context is in use.
     """
     root = Path(package_root)
     directory = OwnDirectory(user_directory(), "package")
     weakref.finalize(context, directory.remove)
-    target = directory.path / "holdfast.zip"
-    with zipfile.ZipFile(target, "w") as archive:
-        for file in sorted((root / "holdfast").rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts:
-                archive.write(file, file.relative_to(root))
-    return str(target)
+    return zip_modules(root / "holdfast", root, directory.path / "holdfast.zip")

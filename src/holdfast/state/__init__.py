@@ -1,5 +1,5 @@
-"""Keyed state: key groups, tables, views, serializers, state files, chains and backends.
+"""Keyed state: key groups, tables, views, serializers, state files, heads and backends.
 
-Imports nothing by itself. The way in is `holdfast.state.backend`; the public interfaces and
-descriptors are in `holdfast.datastream.state`.
+This package imports nothing by itself. The entry point is `holdfast.state.backend`; the public
+interfaces and descriptors are in `holdfast.state.descriptors`.
 """

@@ -1,31 +1,23 @@
-"""The front door of keyed state: the interface of a backend, the backends, and their storage."""
+"""The entry point of keyed state: the interface of a backend, the backends, and their storage."""
 
 from __future__ import annotations
 
-from holdfast.state.chain import Chain, FileRef
-from holdfast.state.heap import HeapKeyedStateBackend
-from holdfast.state.interface import (
-    KeyedStateBackend,
-    Restored,
-    RestoredHow,
-    StateStatistics,
-    read_blobs,
-)
+from holdfast.state.backends.base import KeyedStateBackend
+from holdfast.state.backends.heap import HeapKeyedStateBackend
+from holdfast.state.format.head import FileRef, Head
+from holdfast.state.format.stored_files import read_blobs
+from holdfast.state.live.views import KeyContext
 from holdfast.state.settings import StateSettings
-from holdfast.state.storage import DirectoryStateStorage, StateStorage
-from holdfast.state.views import KeyContext
+from holdfast.state.storage.directory import DirectoryStateStorage, StateStorage
 
 __all__ = [
-    "Chain",
     "DirectoryStateStorage",
     "FileRef",
+    "Head",
     "HeapKeyedStateBackend",
     "KeyContext",
     "KeyedStateBackend",
-    "Restored",
-    "RestoredHow",
     "StateSettings",
-    "StateStatistics",
     "StateStorage",
     "make_backend",
     "read_blobs",
@@ -35,15 +27,15 @@ __all__ = [
 def make_backend(
     settings: StateSettings, key: bytes, level: int, subtask: int
 ) -> KeyedStateBackend:
-    """Return a backend for a subtask, which is told later what key groups it owns.
+    """Return a backend for a subtask; the key groups it owns are assigned later.
 
-    ``key`` is that of the job: only who has it can say what the job's local state is.
+    ``key`` is the job's key: without it nobody can forge the job's local state.
     """
     if not settings.rocksdb:
         return HeapKeyedStateBackend(range(0), 1)
-    # Late, so that a job without RocksDB never loads it.
-    from holdfast.state.rocksdb import RocksDBKeyedStateBackend
-    from holdfast.state.rocksdb_home import Home
+    # Imported late, so that a job without RocksDB never loads it.
+    from holdfast.state.backends.rocksdb.backend import RocksDBKeyedStateBackend
+    from holdfast.state.backends.rocksdb.home import LocalHome
 
-    home = Home(settings.home(key, level, subtask), key)
+    home = LocalHome(settings.home(key, level, subtask), key)
     return RocksDBKeyedStateBackend(range(0), 1, home, settings.memory, settings.threads)

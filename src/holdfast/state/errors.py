@@ -1,14 +1,14 @@
-"""What can go wrong with saved state.
+"""The errors about state.
 
 StateError
 ├── StateRegistrationError   a job declares one state in two ways
 ├── StateStorageError        a file cannot be read or written: missing, no space, no permission
 ├── StateCorruptionError     a file is damaged, cut short, foreign, or of a newer format
 ├── StateMigrationError      a state was saved in one way and is declared in another
-├── PickledStateError        a state is pickled, and nobody has said that it may be unpickled
-├── StateMutationError       a value was changed in place and not saved; found on request only
+├── PickledStateError        a state is pickled, and unpickling it was not allowed
+├── StateMutationError       a value was changed in place and not saved; only if checks are on
 ├── StateTypeError           a value does not fit the type that its descriptor declares
-└── StateLookupError         somebody asks for an operator or a state that is not there
+└── StateLookupError         a requested operator or state does not exist
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class StateRegistrationError(StateError, ValueError):
 
 
 class StateStorageError(StateError, OSError):
-    """A state file cannot be read or written; the cause is the system's own error."""
+    """A state file cannot be read or written; the cause is the operating system's error."""
 
 
 class StateCorruptionError(StateError):
-    """A state file does not hold what was written; the file must not be used."""
+    """A state file does not contain what was written to it; the file must not be used."""
 
 
 class StateMigrationError(StateError):
@@ -40,11 +40,11 @@ class StateMigrationError(StateError):
 
 
 class PickledStateError(StateError):
-    """A state of another job's is pickled, and nobody has said that it may be unpickled."""
+    """A state of another job is pickled, and unpickling it was not allowed."""
 
 
 class StateMutationError(StateError):
-    """A value of a state was changed in place, and not passed to the state afterwards."""
+    """A value of a state was changed in place, and not written to the state afterwards."""
 
 
 class StateTypeError(StateError, TypeError):
@@ -57,10 +57,10 @@ class StateLookupError(StateError, LookupError):
 
 @contextmanager
 def decoding(what: str) -> Iterator[None]:
-    """Turn any error of decoding saved bytes into a StateCorruptionError that names them.
+    """Convert any error while decoding saved bytes into a StateCorruptionError that names them.
 
-    Only code that decodes belongs inside: whatever it raises is a property of the bytes. Errors of
-    Holdfast's own pass, since they say more.
+    Use it around decoding code only: any error that is raised inside is attributed to the bytes.
+    Holdfast's own errors are not converted, since they are more specific.
     """
     try:
         yield
@@ -71,10 +71,10 @@ def decoding(what: str) -> Iterator[None]:
 
 
 def undecodable(what: str, error: Exception) -> HoldfastError:
-    """Return the error to raise where decoding saved bytes has raised one."""
+    """Return the error to raise when decoding saved bytes has failed with another error."""
     if isinstance(error, HoldfastError):
         return error
     problem = f"{type(error).__name__}: {error}"
     return StateCorruptionError(
-        f"{what} cannot be used: it does not hold what Holdfast writes: {problem}"
+        f"{what} cannot be used: its contents are not in Holdfast's format: {problem}"
     )

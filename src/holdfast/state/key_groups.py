@@ -1,19 +1,19 @@
-"""Key groups: which subtask a key belongs to.
+"""Key groups: the assignment of keys to subtasks.
 
-A key's hash, mixed by the last steps of MurmurHash3, decides its key group, modulo the max
+The key group of a key is its hash, mixed by the last steps of MurmurHash3, modulo the max
 parallelism. (A crc32 alone puts ``k0`` to ``k9`` into one half of the key groups.) A subtask owns a
-contiguous range of key groups. State files are grouped by key group, so the hash is part of
-what is saved: **it must never change**, between processes, machines or versions of Python.
+contiguous range of key groups. State files are grouped by key group, so the hash is part of the
+saved format: **it must never change** between processes, machines or versions of Python.
 
     texts           crc32 of UTF-8
     bytes           crc32
-    numbers         Python's own hash of numbers, mixed. It is the same everywhere (a prime of 61
-                    bits), and the same for all numbers that are equal: 1, 1.0, True, Decimal(1)
+    numbers         Python's own hash of numbers, mixed. It is the same on every 64-bit platform,
+                    and the same for all numbers that are equal: 1, 1.0, True, Decimal(1)
     tuples          crc32 of the hashes of the parts
-    objects         crc32 of the class's name and the hashes of the parts that make them equal
+    objects         crc32 of the class's name and the hashes of the parts that ``__eq__`` compares
 
-Keys that are equal in Python have equal hashes; an object whose ``__eq__`` looks at less than all
-of its fields must be a dataclass with ``field(compare=False)``, or not be a key.
+Keys that are equal in Python have equal hashes. An object whose ``__eq__`` ignores some of its
+fields can be a key only if it is a dataclass with ``field(compare=False)``.
 """
 
 from __future__ import annotations
@@ -38,32 +38,20 @@ import numpy.typing as npt
 
 from holdfast.common.types import Row
 
-__all__ = [
-    "DEFAULT_MAX_PARALLELISM",
-    "MOST_KEY_GROUPS",
-    "KeyRouter",
-    "key_group",
-    "key_group_range",
-    "key_groups_of",
-    "key_hash",
-    "subtask_of",
-    "unusable_key",
-]
-
 DEFAULT_MAX_PARALLELISM: Final = 128
 #: the largest max parallelism
 MOST_KEY_GROUPS: Final = 1 << 15
 
-#: how many keys a router remembers, and how many of those whose hashes are computed together:
-#: these take less time to compute than to look up in what the processor's cache cannot hold
+#: how many keys a router caches, and how many of those whose hashes can be computed as an array:
+#: computing these is faster than looking them up in a dict that exceeds the processor's cache
 _ROUTER_LIMIT: Final = 1 << 18
 _QUICK_LIMIT: Final = 1 << 14
-#: keys whose hashes are computed together: few enough that the processor's cache holds them
+#: keys whose hashes are computed as one array: few enough to fit in the processor's cache
 _AT_ONCE: Final = 4096
-#: keys whose hashes are computed one by one: fewer than that arrays take longer for
+#: for fewer keys than this, hashes are computed one by one: arrays would take longer
 _FEW: Final = 16
 _MASK: Final = (1 << 64) - 1
-#: 2**64 divided by the golden ratio: neighbouring numbers land far from each other
+#: 2**64 divided by the golden ratio: neighbouring numbers get distant hashes
 _MIX: Final = 0x9E3779B97F4A7C15
 _SHIFT: Final = 33
 _MASK_32: Final = (1 << 32) - 1
@@ -73,14 +61,14 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
 if sys.hash_info.modulus != (1 << 61) - 1:  # pragma: no cover
-    message = "Holdfast needs a 64-bit Python: numbers have other hashes in this one"
+    message = "Holdfast needs a 64-bit Python: the hashes of numbers differ in this one"
     raise ImportError(message)
 
 
 def key_hash(key: Any) -> int:
     """Return the stable hash of a key, a number of at most 32 bits.
 
-    Raise a TypeError that says what to do if the key cannot have one.
+    Raise a TypeError with a remedy if the key cannot have one.
     """
     known = _HASHES.get(type(key))
     return known(key) if known is not None else _hash_other(key)
@@ -95,7 +83,7 @@ def key_group(key: Any, max_parallelism: int) -> int:
 
 
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> range:
-    """Return the key groups that a subtask owns; together the subtasks own all, each once."""
+    """Return the key groups that a subtask owns; each key group has exactly one owner."""
     _check_parallelism(parallelism, max_parallelism)
     if not 0 <= subtask < parallelism:
         message = f"subtask must be in 0..{parallelism - 1}; got {subtask}"
@@ -118,7 +106,7 @@ def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
 
 
 def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.uint16]:
-    """Return the key group of each key; fast if all are texts, integers, or tuples of such."""
+    """Return the key group of each key; fast if all are strings, integers, or tuples of these."""
     parts = [_hashes(keys[at : at + _AT_ONCE]) for at in range(0, len(keys), _AT_ONCE)]
     mixed = np.concatenate(parts) if parts else np.zeros(0, np.uint32)
     mixed = (mixed ^ mixed >> np.uint32(16)) * np.uint32(_MURMUR_1)
@@ -128,14 +116,23 @@ def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.u
 
 
 class KeyRouter:
-    """Says which subtask the records of each key go to, for many keys at once.
+    """Determines the target subtask of each key, for many keys at once.
 
-    The answers for few keys are remembered. For many they are cheaper to compute, all together,
-    than to look up.
+    The results are cached as long as there are few keys. For many keys it is faster to compute them
+    as an array than to look them up.
+
+    ``check`` is called with new keys, or with all keys when there are too many to remember. It
+    raises an error if one of them cannot be used.
     """
 
-    def __init__(self, parallelism: int, max_parallelism: int = DEFAULT_MAX_PARALLELISM) -> None:
+    def __init__(
+        self,
+        parallelism: int,
+        max_parallelism: int = DEFAULT_MAX_PARALLELISM,
+        check: Callable[[Iterable[Any]], object] | None = None,
+    ) -> None:
         _check_parallelism(parallelism, max_parallelism)
+        self._check = check
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
         self._known: dict[Any, int] | None = {}
@@ -149,6 +146,8 @@ class KeyRouter:
             except KeyError:
                 self._learn(set(keys), known)
         if self._known is None:
+            if self._check is not None:
+                self._check(keys)
             return self._computed(keys)
         return list(map(self._known.__getitem__, keys))
 
@@ -161,6 +160,8 @@ class KeyRouter:
         if count > _ROUTER_LIMIT:
             known.clear()
             new = list(keys)
+        if self._check is not None:
+            self._check(new)
         known.update(zip(new, self._computed(new), strict=True))
 
     def _computed(self, keys: Sequence[Any]) -> list[int]:
@@ -172,7 +173,7 @@ class KeyRouter:
 
 
 def unusable_key(key: Any) -> TypeError | None:
-    """Return the error that says why a key cannot be used and what to do; None if it can."""
+    """Return an error with the reason why a key cannot be used, and a remedy; None if it can."""
     try:
         key_hash(key)
     except TypeError as error:
@@ -209,14 +210,14 @@ def _hashes_of_integers(keys: Sequence[int]) -> npt.NDArray[np.uint32]:
     numbers: npt.NDArray[np.int64] | None = None
     with contextlib.suppress(OverflowError):
         numbers = np.array(keys, np.int64)
-    # NB: numbers of this range are their own hashes
+    # NB: numbers in this range are their own hashes
     if numbers is None or numbers.min() < 0 or numbers.max() >= sys.hash_info.modulus:
         numbers = np.fromiter(map(hash, keys), np.int64, len(keys))
     return ((numbers.view(np.uint64) * np.uint64(_MIX)) >> np.uint64(_SHIFT)).astype(np.uint32)
 
 
 def _hashes_of_parts(parts: list[Any], width: int) -> list[npt.NDArray[np.uint32]]:
-    """The hashes of the parts of tuples, by their place in these; the parts are given in a row."""
+    """Return the hashes of the parts of tuples, by position; ``parts`` is a flat list of them."""
     kinds = set(map(type, parts))
     if len(kinds) == 1:
         hashes = _hashes(parts, kinds)
@@ -225,7 +226,7 @@ def _hashes_of_parts(parts: list[Any], width: int) -> list[npt.NDArray[np.uint32
 
 
 def _hashes_of_rows(columns: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
-    """The hashes of tuples, by those of their parts."""
+    """Return the hashes of tuples, given the hashes of their parts."""
     checksum = np.full(len(columns[0]), _MASK_32, np.uint32)
     for column in columns:
         for _ in range(2):
@@ -236,7 +237,7 @@ def _hashes_of_rows(columns: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uin
 
 
 def _crc_of_pairs() -> npt.NDArray[np.uint32]:
-    """The table of crc32, the same sum that zlib computes, by two bytes at a time."""
+    """Return a table to compute zlib's crc32 two bytes at a time."""
     table = np.arange(1 << 16, dtype=np.uint32)
     for _ in range(16):
         table = np.where(table & 1, table >> 1 ^ np.uint32(0xEDB88320), table >> 1)
@@ -244,7 +245,7 @@ def _crc_of_pairs() -> npt.NDArray[np.uint32]:
 
 
 _CRC_OF_PAIR: Final = _crc_of_pairs()
-#: types of keys whose hashes are computed together
+#: types of keys whose hashes can be computed as an array
 _QUICK: Final = frozenset({str, int, tuple})
 
 
@@ -301,7 +302,7 @@ def _hash_named(key: Any, parts: Iterable[Any]) -> int:
     return crc32(type(key).__qualname__.encode(), _hash_parts(parts))
 
 
-#: the exact types of most keys; anything else goes through `_hash_other` once and is added
+#: by exact type of the key; other types are added by `_hash_other` when they first occur
 _HASHES: Final[dict[type, Callable[[Any], int]]] = {
     str: _hash_text,
     int: _hash_number,
@@ -360,7 +361,7 @@ def _hash_object(key: Any) -> int:
 
 
 def _stable(state: Any) -> Any:
-    # The attributes, whatever order they were set in.
+    # The order in which attributes were set does not matter.
     if isinstance(state, dict):
         return tuple(sorted(state.items(), key=lambda item: str(item[0])))
     return state

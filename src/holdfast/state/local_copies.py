@@ -1,16 +1,16 @@
-"""Copies of state files on the disk of the host, so that a restart does not fetch them again.
+"""Copies of state files on the host's disk, so that a restart does not fetch them again.
 
-    holdfast-state-<job>/lock                      held by every process with state of the job
+    holdfast-state-<job>/lock                      held by every process that has state of the job
     holdfast-state-<job>/<level>-<subtask>/files/  the files of one subtask, under their names
 
-A file is copied when it is in the checkpoint storage, by the thread that wrote it there. A restore
-reads the copy if it is whole, and otherwise the file in the storage. So nothing depends on a copy:
-one that is missing or damaged, or cannot be written, costs the time to fetch the file.
+A file is copied after it was written to the checkpoint storage, by the thread that wrote it. A
+restore reads the copy if it is intact, and otherwise the file in the storage. So nothing depends on
+a copy: one that is missing, damaged or not writable only costs the time to fetch the file.
 
-Tables of RocksDB are not copied, because the backend keeps them beside its databases.
+Tables of RocksDB are not copied, because the backend keeps them next to its databases.
 
-The name of the directory comes from the job's key (see `holdfast.state.rocksdb_home`), and all that
-is in it must be this user's.
+The name of the directory is derived from the job's key (see
+`holdfast.state.backends.rocksdb.home`), and everything in it must be owned by this user.
 """
 
 from __future__ import annotations
@@ -25,30 +25,28 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.common.leftovers import SharedDirectory, remove_left_over
+from holdfast.common.options.recovery import FROM_LOCAL
 from holdfast.common.private import make_private, open_private
-from holdfast.common.recovery_options import FROM_LOCAL
 from holdfast.printable import get_logger
 from holdfast.state.errors import StateCorruptionError
-from holdfast.state.files import check_file
+from holdfast.state.format.files import check_file
+from holdfast.state.format.table_files import TABLE
 from holdfast.state.settings import StateSettings
-from holdfast.state.storage import StateStorage
-from holdfast.state.table_files import TABLE
-
-__all__ = ["Copies", "HostStorage", "Reads", "copies_of"]
+from holdfast.state.storage.directory import StateStorage
 
 _logger = get_logger(__name__)
 
 
 class Copies:
-    """The copies that a host has of one subtask's state files; nothing is made before the first."""
+    """A host's copies of one subtask's state files; directories are created with the first copy."""
 
     def __init__(self, home: Path) -> None:
-        """Be in the directory of the subtask (`StateSettings.home`)."""
+        """Use the directory of the subtask (`StateSettings.home`)."""
         self._home = home
         self._path = home / "files"
         self._job: SharedDirectory | None = None
         self._opening = threading.Lock()
-        #: a state that is still being written when its attempt is over is not copied
+        #: state that is still being written when its attempt has ended is not copied
         self._closed = False
         self._warned = False
 
@@ -56,8 +54,8 @@ class Copies:
         """Return the contents of a file; None if there is no copy.
 
         Raises:
-            OSError: when it cannot be read, or is not private.
-            StateCorruptionError: when the copy is damaged.
+            OSError: if it cannot be read, or is not private.
+            StateCorruptionError: if the copy is damaged.
         """
         if not self._path.exists():
             return None
@@ -72,7 +70,7 @@ class Copies:
         return data
 
     def write(self, name: str, data: bytes) -> None:
-        """Keep a copy of a file; if that is not possible, there is none, and one warning."""
+        """Store a copy of a file; if that fails, log a warning once."""
         draft = self._path / f".{name}.{uuid.uuid4().hex}.tmp"
         try:
             self._open()
@@ -88,8 +86,8 @@ class Copies:
         if not (self._warned or self._closed):
             self._warned = True
             _logger.warning(
-                "cannot keep a copy of state file '%s' in '%s': %s; a restart reads it from the "
-                "checkpoint storage: free space there, or set '%s' to false",
+                "cannot store a copy of state file '%s' in '%s': %s; a restart reads it from the "
+                "checkpoint storage; free space in this directory, or set '%s' to false",
                 name,
                 self._path,
                 error.strerror or error,
@@ -106,14 +104,14 @@ class Copies:
     def _open(self) -> None:
         with self._opening:
             if self._closed:
-                raise FileNotFoundError(errno.ENOENT, "the attempt is over")
+                raise FileNotFoundError(errno.ENOENT, "the attempt has ended")
             if self._job is None:
                 self._job = SharedDirectory(self._home.parent)
                 make_private(self._home)
                 make_private(self._path)
 
     def close(self, ended: bool = False) -> None:
-        """Say that this process does not use them any more; ``ended``: nor will any other."""
+        """Release the copies; with ``ended`` delete them, because no process will use them."""
         with self._opening:
             self._closed = True
             if self._job is not None:
@@ -125,35 +123,35 @@ class Copies:
 
 
 def copies_of(settings: StateSettings, key: bytes, level: int, subtask: int) -> Copies | None:
-    """Return the copies of a subtask; None if its host is to keep none, or cannot.
+    """Return the copies of a subtask; None if copies are disabled, or not possible.
 
-    ``key`` is that of the job.
+    ``key`` is the key of the job.
     """
     if not settings.from_local:
         return None
     try:
         return Copies(settings.home(key, level, subtask))
     except OSError as error:
-        _logger.warning("no copies of state files are kept: %s", error)
+        _logger.warning("no local copies of state files are stored: %s", error)
         return None
 
 
 class Reads:
-    """How many bytes of state files were read, and from where; any thread may count.
+    """Thread-safe counters of the bytes of state files that were read, by origin.
 
     Attributes:
-        stored: from the storage.
-        local: from copies on the host.
-        damaged: how many copies could not be used.
+        stored: bytes from the storage.
+        local: bytes from copies on the host.
+        damaged: the number of copies that could not be used.
     """
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start all counters at zero."""
         self.stored = self.local = self.damaged = 0
         self._lock = threading.Lock()
 
     def count(self, stored: int = 0, local: int = 0, damaged: int = 0) -> None:
-        """Add to the counts."""
+        """Add to the counters."""
         with self._lock:
             self.stored += stored
             self.local += local
@@ -161,16 +159,16 @@ class Reads:
 
 
 class HostStorage:
-    """A `StateStorage` as a host sees it: with copies of its own before it, if it keeps any.
+    """A `StateStorage` that reads from the host's copies first, if there are any.
 
     Attributes:
-        reads: what was read through it, and through what `elsewhere` returns.
+        reads: counts the reads of this storage, and of the storages that `elsewhere` returns.
     """
 
     def __init__(
         self, storage: StateStorage, copies: Copies | None = None, reads: Reads | None = None
     ) -> None:
-        """Read from the copies what is there."""
+        """Read files from ``copies`` where possible, otherwise from ``storage``."""
         self.reads = reads or Reads()
         self._storage = storage
         self._copies = copies
@@ -178,12 +176,12 @@ class HostStorage:
         self._wanted: Container[str] = ()
 
     def write(self, name: str, data: bytes, durable: bool = False) -> None:
-        """Write a file to the storage, and then keep a copy of it."""
+        """Write a file to the storage, and then store a copy of it."""
         self._storage.write(name, data, durable)
         self._copy(name, data)
 
     def read(self, name: str) -> bytes:
-        """Return the contents of a file; the storage is asked if there is no whole copy."""
+        """Return the contents of a file, from the storage if there is no intact copy."""
         data = self._read_copy(name)
         if data is not None:
             self.reads.count(local=len(data))
@@ -195,9 +193,9 @@ class HostStorage:
         return data
 
     def keep(self, names: Container[str]) -> None:
-        """Have copies of these files only, and of those that are written from now on.
+        """Keep copies of these files only, and of those that are written from now on.
 
-        Those of these files that have no copy get one when they are read.
+        A file in ``names`` without a copy is copied when it is read.
         """
         self._wanted = names
         if self._copies is not None:
@@ -207,27 +205,23 @@ class HostStorage:
                 _logger.debug("copies of state files could not be deleted: %s", error)
 
     def upload(self, names: Iterable[str]) -> None:
-        """Bring files to where checkpoints are."""
         self._storage.upload(names)
 
     def sync(self, names: Iterable[str]) -> None:
-        """Make files durable."""
         self._storage.sync(names)
 
     def delete(self, name: str) -> None:
-        """Delete a file in the storage."""
         self._storage.delete(name)
 
     def exists(self, name: str) -> bool:
-        """Return whether the storage has such a file."""
         return self._storage.exists(name)
 
     def elsewhere(self, directory: str) -> StateStorage:
-        """Return the state files of another directory, of which there are no copies."""
+        """Return the state files of another directory, which are not copied."""
         return HostStorage(self._storage.elsewhere(directory), None, self.reads)
 
     def close(self, ended: bool = False) -> None:
-        """Let go of the copies; ``ended``: the job has ended, and nobody needs them."""
+        """Release the copies; with ``ended`` delete them, because the job has ended."""
         if self._copies is not None:
             self._copies.close(ended)
 

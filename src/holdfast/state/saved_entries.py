@@ -1,58 +1,41 @@
-"""The entries of a state in a chain of files, without the job's code.
+"""Reading the entries of a state from the files of a head, without the job's code.
 
-Values are plain ones (`holdfast.state.plain_values`). What is in the first section of a state, or
-in the tables of a database, is handed out chunk by chunk. Only keys that a later section says
-something about wait for it, so that what is in memory is no more than the deltas of a chain.
+Values are plain values (`holdfast.state.types.plain_values`). The first section of a state, or the
+tables of a database, are returned chunk by chunk. Only keys that a later section changes are held
+back until it has been applied, so memory use is limited to the deltas of a head.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from holdfast.state.chain import Chain
+from holdfast.state.backends.head_files import read_tables
 from holdfast.state.errors import decoding
-from holdfast.state.files import Chunk, Op, Section
-from holdfast.state.interface import read_file
-from holdfast.state.plain_values import plain_values
-from holdfast.state.sections import check_columns, sieve
-from holdfast.state.serializers import Loads, decode_untyped
-from holdfast.state.storage import ReadableStorage
-from holdfast.state.table_files import index_of, read_tables
-from holdfast.state.tables import Columns, Table, make_table
-
-__all__ = [
-    "Amount",
-    "Entries",
-    "StateId",
-    "count_entries",
-    "file_sections",
-    "key_of",
-    "read_entries",
-    "section_entries",
-    "table_sections",
-]
+from holdfast.state.format.file_header import Op
+from holdfast.state.format.files import Chunk, Section
+from holdfast.state.format.head import Head
+from holdfast.state.format.stored_files import read_file
+from holdfast.state.format.table_files import index_of
+from holdfast.state.live.sections import check_columns, sieve
+from holdfast.state.live.tables import Columns, Table, make_table
+from holdfast.state.names import StateId
+from holdfast.state.storage.directory import ReadableStorage
+from holdfast.state.types.plain_values import plain_values
+from holdfast.state.types.serializers import Loads, decode_untyped
+from holdfast.state.types.unpickling import unpickle
 
 Wanted = Callable[[Section], bool]
 
-#: operations that say all there is of a key
+#: operations that set the complete entry of a key
 _WHOLE: Final = (Op.PUT, Op.LIST_REPLACE, Op.MAP_REPLACE)
 
 
-class StateId(NamedTuple):
-    """A keyed state of a job."""
-
-    operator: str
-    name: str
-    namespaced: bool = False
-
-
 class Entries(NamedTuple):
-    """Some entries of a state, each with its key: (key, namespace) if it is namespaced.
+    """A batch of entries of a state, each with its key: (key, namespace) if it is namespaced.
 
-    An entry is a value or an accumulator, a list or a dict. What has a time-to-live is in pairs.
+    An entry is a value or an accumulator, a list or a dict. With a time-to-live, values are pairs.
     """
 
     keys: list[Any]
@@ -60,21 +43,21 @@ class Entries(NamedTuple):
 
 
 class _KeyDict(dict[str, Any]):
-    """A record that is the key of a map; nobody changes it."""
+    """A record that is the key of a map, and therefore never changed."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self))
 
 
 class _KeyList(list[Any]):
-    """A list that is a key, or in a key, of a map."""
+    """A list that is a map key, or a part of one."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self))
 
 
 def key_of(value: Any) -> Any:
-    """Return a plain value, which may be or hold dicts and lists, as one that can be hashed."""
+    """Return a hashable form of a plain value, which may be or contain dicts and lists."""
     kind = value.__class__
     if kind is dict:
         return _KeyDict((name, key_of(part)) for name, part in value.items())
@@ -85,14 +68,14 @@ def key_of(value: Any) -> Any:
 
 def read_entries(
     storage: ReadableStorage,
-    chain: Chain,
+    head: Head,
     state: StateId,
     key_groups: range | None = None,
-    loads: Loads = pickle.loads,
+    loads: Loads = unpickle,
 ) -> Iterator[Entries]:
-    """Yield the entries of a state, some at a time, every key once.
+    """Yield the entries of a state in batches, every key once.
 
-    ``key_groups``: only theirs. ``loads`` unpickles what is pickled.
+    ``key_groups`` limits the entries to these key groups. ``loads`` unpickles pickled values.
     """
 
     def wanted(section: Section) -> bool:
@@ -100,9 +83,9 @@ def read_entries(
 
     reader = _Reader(state, loads)
     first: Iterable[Section] = ()
-    later = list(file_sections(storage, chain, wanted, key_groups))
-    if chain.tables:
-        first = table_sections(storage, chain, wanted, key_groups, loads)
+    later = list(file_sections(storage, head, wanted, key_groups))
+    if head.tables:
+        first = table_sections(storage, head, wanted, key_groups, loads)
     elif later and all(chunk.op in _WHOLE for chunk in later[0].chunks):
         first, later = later[:1], later[1:]
     changes = [(section, chunk) for section in later for chunk in section.chunks]
@@ -116,34 +99,35 @@ def read_entries(
 
 
 def section_entries(section: Section) -> Iterator[Entries]:
-    """Yield the entries of a section that holds whole ones."""
-    reader = _Reader(_id(section), pickle.loads)
+    """Yield the entries of a section that contains complete entries only."""
+    reader = _Reader(section.id, unpickle)
     for chunk in section.chunks:
         yield reader.take(chunk.op, *reader.decode(section, chunk), set())
 
 
 class Amount(NamedTuple):
-    """How many entries there are of a state, and the bytes of their columns in the files."""
+    """The number of entries of a state, and the bytes of their columns in the files."""
 
     entries: int = 0
     bytes: int = 0
 
 
 def count_entries(
-    storage: ReadableStorage, chain: Chain, loads: Loads = pickle.loads
+    storage: ReadableStorage, head: Head, loads: Loads = unpickle
 ) -> dict[StateId, Amount]:
-    """Return how much there is of each state; values are not decoded.
+    """Return the number of entries and bytes of each state, without decoding values.
 
-    What is in one section is counted; of states in several the keys are in memory meanwhile.
+    For a state with sections in files, the keys are held in memory meanwhile; states that are only
+    in tables need no memory.
     """
     later: dict[StateId, list[Section]] = {}
     counted: Counter[StateId] = Counter()
     keys: dict[StateId, set[Any]] = {}
     sizes: Counter[StateId] = Counter()
-    for section in file_sections(storage, chain, _any):
-        later.setdefault(_id(section), []).append(section)
-    for section in table_sections(storage, chain, _any, loads=loads):
-        state = _id(section)
+    for section in file_sections(storage, head, _any):
+        later.setdefault(section.id, []).append(section)
+    for section in table_sections(storage, head, _any, loads=loads):
+        state = section.id
         sizes[state] += _size(section)
         if state in later:
             _count(section, keys.setdefault(state, set()), loads)
@@ -162,21 +146,17 @@ def _any(section: Section) -> bool:
     return True
 
 
-def _id(section: Section) -> StateId:
-    return StateId(section.operator, section.state, section.namespaced)
-
-
 def _size(section: Section) -> int:
     return sum(len(column.data) for chunk in section.chunks for column in chunk.columns)
 
 
 def _count(section: Section, keys: set[Any], loads: Loads) -> None:
-    """Bring the keys of a state up to date with a section."""
-    reader = _Reader(_id(section), loads)
+    """Apply a section to the set of keys of a state."""
+    reader = _Reader(section.id, loads)
     for chunk in section.chunks:
         found = reader.keys(section, chunk)
         if chunk.clipped:
-            with decoding(_place(section)):
+            with decoding(str(section.id)):
                 found, _ = sieve(section, chunk, found, [])
         if chunk.op is Op.DELETE:
             keys.difference_update(found)
@@ -185,10 +165,10 @@ def _count(section: Section, keys: set[Any], loads: Loads) -> None:
 
 
 def file_sections(
-    storage: ReadableStorage, chain: Chain, wanted: Wanted, key_groups: range | None = None
+    storage: ReadableStorage, head: Head, wanted: Wanted, key_groups: range | None = None
 ) -> Iterator[Section]:
-    """Yield what the files of a chain say, in their order; not what is in tables below them."""
-    for ref in chain.files:
+    """Yield the sections in the files of a head, in their order, without its tables."""
+    for ref in head.files:
         for section in filter(wanted, read_file(storage, ref.name, ref.size).sections):
             clipped = section if key_groups is None else section.clip(key_groups)
             if clipped.chunks:
@@ -197,22 +177,22 @@ def file_sections(
 
 def table_sections(
     storage: ReadableStorage,
-    chain: Chain,
+    head: Head,
     wanted: Wanted,
     key_groups: range | None = None,
-    loads: Loads = pickle.loads,
+    loads: Loads = unpickle,
 ) -> Iterator[Section]:
-    """Yield what is in the tables below the files of a chain, in sections of bounded size."""
-    if chain.tables:
-        base = chain.files[0]
-        index, states, _ = index_of(read_file(storage, base.name, base.size), chain)
+    """Yield the contents of the tables of a head, in sections of bounded size."""
+    if head.tables:
+        base = head.files[0]
+        index, states, _ = index_of(read_file(storage, base.name, base.size), head)
         numbered = [pair for pair in enumerate(states) if wanted(pair[1])]
         if numbered:
-            yield from read_tables(storage, chain, index, numbered, key_groups, loads)
+            yield from read_tables(storage, head, index, numbered, lambda _: key_groups, loads)
 
 
 class _Reader:
-    """Decodes the chunks of a state, and keeps what it cannot hand out yet."""
+    """Decodes the chunks of a state, and holds back entries that later chunks change."""
 
     def __init__(self, state: StateId, loads: Loads) -> None:
         self._state = state
@@ -220,8 +200,8 @@ class _Reader:
         self._table: Table[Any] | None = None
 
     def keys(self, section: Section, chunk: Chunk) -> list[Any]:
-        """Return the keys of a chunk, those among them that are not to count."""
-        with decoding(_place(section)):
+        """Return all keys of a chunk, including those outside of its key groups."""
+        with decoding(str(section.id)):
             columns = [
                 decode_untyped(c, self._loads) for c in chunk.columns[: _key_columns(section)]
             ]
@@ -233,9 +213,9 @@ class _Reader:
         return keys
 
     def decode(self, section: Section, chunk: Chunk) -> tuple[list[Any], Columns]:
-        """Return the keys of a chunk that count, and its columns."""
+        """Return the keys of a chunk that are in its key groups, and their columns."""
         keys = self.keys(section, chunk)
-        with decoding(_place(section)):
+        with decoding(str(section.id)):
             return self._decode(section, chunk, keys)
 
     def _decode(self, section: Section, chunk: Chunk, keys: list[Any]) -> tuple[list[Any], Columns]:
@@ -259,31 +239,27 @@ class _Reader:
         return sieve(section, chunk, keys, columns) if chunk.clipped else (keys, columns)
 
     def take(self, op: Op, keys: list[Any], columns: Columns, touched: set[Any]) -> Entries:
-        """Return whole entries, but for those that something comes on top of."""
+        """Return complete entries, except those whose keys are in ``touched``."""
         assert self._table is not None
         if op is Op.PUT and not touched:
             return Entries(keys, columns[0])
-        with decoding(f"state {self._state.name!r} of operator {self._state.operator!r}"):
+        with decoding(str(self._state)):
             self._table.apply(op, keys, columns)
             entries = self._table.entries
             ready = [key for key in keys if key not in touched] if touched else keys
             return Entries(ready, list(map(entries.pop, ready)))
 
     def apply(self, section: Section, chunk: Chunk) -> None:
-        """Put a chunk on top of what there is."""
+        """Apply a chunk to the entries that were held back."""
         keys, columns = self.decode(section, chunk)
         assert self._table is not None
-        with decoding(_place(section)):
+        with decoding(str(section.id)):
             self._table.apply(chunk.op, keys, columns)
 
     def rest(self) -> Entries:
-        """Return what is left."""
+        """Return the entries that were held back."""
         entries = {} if self._table is None else self._table.entries
         return Entries(list(entries), list(entries.values()))
-
-
-def _place(section: Section) -> str:
-    return f"state {section.state!r} of operator {section.operator!r}"
 
 
 def _key_columns(section: Section) -> int:

@@ -1,4 +1,4 @@
-"""`StateSettings`: which backend a job uses, and how; shipped to the workers with the job."""
+"""`StateSettings`: a job's state backend and its options, sent to the workers with the job."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Final
 from holdfast.common.leftovers import named, sweep
 from holdfast.common.private import check_private, user_directory
 
-__all__ = ["DEFAULT_MEMORY", "StateSettings"]
-
 DEFAULT_MEMORY: Final = 256 << 20
 
 
 @dataclass(frozen=True)
 class StateSettings:
-    """How the subtasks of a job keep their state.
+    """The state backend of a job, and its options.
 
     Attributes:
-        rocksdb: in RocksDB; otherwise in memory, and ``memory`` and ``threads`` do not matter.
-        directories: of what is local to a host; by default the user's own directory.
-        memory: about how much memory the state of a worker process may take, in bytes.
+        rocksdb: keep state in RocksDB. Otherwise it is in memory, and ``memory`` and ``threads``
+            have no effect.
+        directories: the directories for files that are local to a host; by default the user's own
+            directory.
+        memory: the approximate memory limit for the state of a worker process, in bytes.
         threads: how many tables are copied at a time.
-        check_mutations: look for values of state that are changed in place; for any backend.
+        check_mutations: detect values of state that are changed in place, with any backend.
         from_local: keep copies of state files on the host, and restore from them.
     """
 
@@ -38,11 +38,11 @@ class StateSettings:
     from_local: bool = True
 
     def roots(self) -> list[Path]:
-        """Return the directories of a host that databases, and copies of state files, are in."""
+        """Return the directories of a host for databases and copies of state files."""
         return [Path(path) for path in self.directories] or [user_directory()]
 
     def home(self, key: bytes, level: int, subtask: int) -> Path:
-        """Return the directory of a subtask on its host; ``key`` is that of its job.
+        """Return the directory of a subtask on its host; ``key`` is the key of its job.
 
         The name cannot be guessed without the key.
         """
@@ -50,7 +50,7 @@ class StateSettings:
         return roots[subtask % len(roots)] / _name(key) / f"{level}-{subtask}"
 
     def forget(self, key: bytes) -> None:
-        """Delete all that this host has of a job that has ended, and what others left there."""
+        """Delete all files of an ended job on this host, and leftovers of other jobs."""
         if self.rocksdb or self.from_local:
             for root in self.roots():
                 with suppress(OSError):

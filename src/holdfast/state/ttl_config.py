@@ -1,4 +1,4 @@
-"""`StateTtlConfig`: how long state lives. Configuration only; nothing here looks at a clock."""
+"""`StateTtlConfig`: the time-to-live (TTL) of state. Configuration only."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from enum import Enum
 
 from holdfast.common.time import Duration, DurationLike, Time, to_millis, to_timedelta
 
-__all__ = ["StateTtlConfig"]
-
 
 class TtlUpdateType(Enum):
-    """What prolongs the life of a state."""
+    """The kinds of access that refresh the TTL."""
 
     Disabled = 0
     OnCreateAndWrite = 1
@@ -24,7 +22,7 @@ class TtlUpdateType(Enum):
 
 
 class TtlVisibility(Enum):
-    """Whether a state that has expired but is not yet cleaned up can still be read."""
+    """Whether state that has expired but is not yet cleaned up can still be read."""
 
     ReturnExpiredIfNotCleanedUp = 0
     NeverReturnExpired = 1
@@ -34,7 +32,7 @@ class TtlVisibility(Enum):
 
 
 class TtlClock(Enum):
-    """The clock that lives are measured with."""
+    """The clock that the TTL is measured with."""
 
     ProcessingTime = 0
 
@@ -42,7 +40,7 @@ class TtlClock(Enum):
 
 
 class TtlCleanup(Enum):
-    """The ways to clean up, as keys of `CleanupStrategies`."""
+    """The clean-up strategies, as keys of `CleanupStrategies`."""
 
     FULL_STATE_SCAN_SNAPSHOT = 0
     INCREMENTAL_CLEANUP = 1
@@ -50,7 +48,7 @@ class TtlCleanup(Enum):
 
 
 class TtlCleanupSettings:
-    """Base of the settings of one way to clean up; compared by their contents."""
+    """Base of the settings of a clean-up strategy; they are compared by their contents."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -60,7 +58,7 @@ class TtlCleanupSettings:
 
 
 class EmptyCleanup(TtlCleanupSettings):
-    """A way to clean up that has no settings."""
+    """A clean-up strategy without settings."""
 
 
 class IncrementalCleanup(TtlCleanupSettings):
@@ -71,7 +69,7 @@ class IncrementalCleanup(TtlCleanupSettings):
         self._run_cleanup_for_every_record = run_cleanup_for_every_record
 
     def get_cleanup_size(self) -> int:
-        """Return how many entries are looked at each time."""
+        """Return how many entries are checked each time."""
         return self._cleanup_size
 
     def run_cleanup_for_every_record(self) -> bool:
@@ -80,7 +78,7 @@ class IncrementalCleanup(TtlCleanupSettings):
 
 
 class RocksdbCompactFilterCleanup(TtlCleanupSettings):
-    """Leave expired entries out when RocksDB merges its files."""
+    """Drop expired entries when state is compacted."""
 
     def __init__(
         self,
@@ -95,12 +93,12 @@ class RocksdbCompactFilterCleanup(TtlCleanupSettings):
         return self._query_time_after_num_entries
 
     def get_periodic_compaction_time(self) -> Duration:
-        """Return the age at which a file is compacted whether it needs it or not."""
+        """Return the longest time between two compactions."""
         return self._periodic_compaction_time
 
 
 class TtlCleanups:
-    """When expired state is removed, besides on every read that meets it."""
+    """When expired state is removed, in addition to removal on read."""
 
     Strategies = TtlCleanup
     CleanupStrategy = TtlCleanupSettings
@@ -148,7 +146,7 @@ class TtlCleanups:
 
 
 class TtlConfigBuilder:
-    """Makes a `StateTtlConfig`; every method returns the builder."""
+    """Builds a `StateTtlConfig`; every method returns the builder."""
 
     def __init__(self, ttl: DurationLike) -> None:
         self._ttl = _time(ttl)
@@ -159,25 +157,25 @@ class TtlConfigBuilder:
         self._strategies: dict[TtlCleanup, TtlCleanupSettings] = {}
 
     def set_update_type(self, update_type: TtlUpdateType) -> TtlConfigBuilder:
-        """Set what prolongs the life of a state."""
+        """Set the kinds of access that refresh the TTL."""
         self._update_type = update_type
         return self
 
     def update_ttl_on_create_and_write(self) -> TtlConfigBuilder:
-        """Let each write prolong the life of what is written (the default)."""
+        """Refresh the TTL on each write (the default)."""
         return self.set_update_type(TtlUpdateType.OnCreateAndWrite)
 
     def update_ttl_on_read_and_write(self) -> TtlConfigBuilder:
-        """Let each read prolong it as well."""
+        """Refresh the TTL on each read as well."""
         return self.set_update_type(TtlUpdateType.OnReadAndWrite)
 
     def set_state_visibility(self, state_visibility: TtlVisibility) -> TtlConfigBuilder:
-        """Set whether expired state can be read as long as it is there."""
+        """Set whether expired state can be read until it is cleaned up."""
         self._state_visibility = state_visibility
         return self
 
     def return_expired_if_not_cleaned_up(self) -> TtlConfigBuilder:
-        """Return expired state as long as it is there."""
+        """Return expired state until it is cleaned up."""
         return self.set_state_visibility(TtlVisibility.ReturnExpiredIfNotCleanedUp)
 
     def never_return_expired(self) -> TtlConfigBuilder:
@@ -185,7 +183,7 @@ class TtlConfigBuilder:
         return self.set_state_visibility(TtlVisibility.NeverReturnExpired)
 
     def set_ttl_time_characteristic(self, ttl_time_characteristic: TtlClock) -> TtlConfigBuilder:
-        """Set the clock that lives are measured with."""
+        """Set the clock that the TTL is measured with."""
         self._ttl_time_characteristic = ttl_time_characteristic
         return self
 
@@ -200,7 +198,7 @@ class TtlConfigBuilder:
     def cleanup_incrementally(
         self, cleanup_size: int, run_cleanup_for_every_record: bool
     ) -> TtlConfigBuilder:
-        """Look at ``cleanup_size`` entries at each access, or for every record."""
+        """Check ``cleanup_size`` entries at each access, or also for every record."""
         strategy = IncrementalCleanup(cleanup_size, run_cleanup_for_every_record)
         return self._clean_up(TtlCleanup.INCREMENTAL_CLEANUP, strategy)
 
@@ -211,11 +209,12 @@ class TtlConfigBuilder:
     ) -> TtlConfigBuilder:
         """Remove expired entries from the files when the state is compacted.
 
-        With both backends. RocksDB compacts after as many bytes were written as its tables hold,
-        the heap when it writes a new base, both when the period has passed since the last time.
+        This works with both backends. RocksDB compacts when as many bytes were written as its
+        tables hold, the heap backend when it writes a new base. Both also compact when the period
+        has passed since the last compaction.
 
         Args:
-            query_time_after_num_entries: read the clock again after so many entries.
+            query_time_after_num_entries: read the clock again after this many entries.
             periodic_compaction_time: compact at least this often; 30 days by default, 0 for never.
         """
         strategy = RocksdbCompactFilterCleanup(
@@ -224,12 +223,12 @@ class TtlConfigBuilder:
         return self._clean_up(TtlCleanup.ROCKSDB_COMPACTION_FILTER, strategy)
 
     def disable_cleanup_in_background(self) -> TtlConfigBuilder:
-        """Turn the backend's default clean-up off; one that was asked for stays on."""
+        """Turn off the backend's default clean-up; strategies that were set stay on."""
         self._is_cleanup_in_background = False
         return self
 
     def set_ttl(self, ttl: DurationLike) -> TtlConfigBuilder:
-        """Set how long state lives."""
+        """Set the TTL."""
         self._ttl = _time(ttl)
         return self
 
@@ -249,7 +248,7 @@ class TtlConfigBuilder:
 
 
 class StateTtlConfig:
-    """How long state lives after its last access, and what happens to it then.
+    """The time-to-live of state after its last access, and what happens to expired state.
 
     >>> config = StateTtlConfig.new_builder(Time.hours(1)).update_ttl_on_read_and_write().build()
     >>> config.get_update_type().name, config.get_ttl()
@@ -282,19 +281,19 @@ class StateTtlConfig:
         return TtlConfigBuilder(ttl)
 
     def get_update_type(self) -> TtlUpdateType:
-        """Return what prolongs the life of a state."""
+        """Return the kinds of access that refresh the TTL."""
         return self._update_type
 
     def get_state_visibility(self) -> TtlVisibility:
-        """Return whether expired state can be read as long as it is there."""
+        """Return whether expired state can be read until it is cleaned up."""
         return self._state_visibility
 
     def get_ttl(self) -> Time:
-        """Return how long state lives."""
+        """Return the TTL."""
         return self._ttl
 
     def get_ttl_time_characteristic(self) -> TtlClock:
-        """Return the clock that lives are measured with."""
+        """Return the clock that the TTL is measured with."""
         return self._ttl_time_characteristic
 
     def is_enabled(self) -> bool:
@@ -322,7 +321,7 @@ class StateTtlConfig:
 def _time(ttl: DurationLike) -> Time:
     time = ttl if isinstance(ttl, Time) else Time.milliseconds(to_millis(ttl))
     if time.to_milliseconds() <= 0:
-        message = f"the TTL of a state must be longer than nothing; got {ttl!r}"
+        message = f"the TTL of a state must be positive; got {ttl!r}"
         raise ValueError(message)
     return time
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
 from holdfast.datastream.functions import Function
-from holdfast.graph.nodes import FunctionOperation, Style
-from holdfast.runtime.fusion import methods_of
-from holdfast.runtime.job import JobCode
+from holdfast.graph.operations import FunctionOperation
+from holdfast.runtime.operators.choosing import methods_of
+from holdfast.runtime.worker.job_code import JobCode
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class CountingJob(JobCode):
     calls: Counter[str] = field(default_factory=Counter)
 
     def new_function(self, operator: int) -> Any:
-        """A function object of its own for one subtask, which counts."""
+        """Return a function object of its own for one subtask, which counts."""
         function = super().new_function(operator)
         planned = self.plan.operators[operator]
         operation = planned.node.operation
@@ -35,16 +35,15 @@ class CountingJob(JobCode):
         def count() -> None:
             self.calls[planned.name] += 1
 
-        return _counting(function, operation.style, count)
+        return _counting(function, methods_of(operation, function), count)
 
 
 def counting_job(job: JobCode, calls: Counter[str]) -> CountingJob:
-    """The same job, with functions that count."""
+    """Return the same job, with functions that count."""
     return CountingJob(**vars(job), calls=calls)
 
 
-def _counting(function: Any, style: Style, count: Callable[[], None]) -> Any:
-    calls = [call for _, call in methods_of(function, style)]
+def _counting(function: Any, calls: Sequence[Callable[..., Any]], count: Callable[[], None]) -> Any:
     if not isinstance(function, Function):
         return _CountingCallable(calls[0], count)
     cls = type(function)

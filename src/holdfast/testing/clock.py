@@ -7,11 +7,9 @@ from datetime import timedelta
 from holdfast.common import Duration, Time
 from holdfast.common.time import to_millis
 
-__all__ = ["ManualClock"]
-
 
 class ManualClock:
-    """Processing time by hand, in milliseconds since 1970; call it to read it.
+    """A manual processing-time clock, in milliseconds since 1970; call it to read it.
 
     >>> clock = ManualClock(1_000)
     >>> clock.advance("5s")
@@ -20,15 +18,15 @@ class ManualClock:
     """
 
     def __init__(self, now: int = 0) -> None:
-        """Stand at this time."""
+        """Start at this time."""
         self._now = now
 
     def __call__(self) -> int:
-        """The time now."""
+        """Return the time now."""
         return self._now
 
     def advance(self, duration: int | str | timedelta | Duration | Time) -> None:
-        """Move forward, by milliseconds or by anything else that is a duration."""
+        """Move forward by milliseconds or any other duration."""
         self.set(self._now + to_millis(duration))
 
     def set(self, now: int) -> None:
@@ -38,6 +36,6 @@ class ManualClock:
             ValueError: when that time has passed.
         """
         if now < self._now:
-            msg = f"a clock does not go back: it is {self._now}, and was to be set to {now}"
-            raise ValueError(msg)
+            message = f"a clock does not go back: it is {self._now}, and was to be set to {now}"
+            raise ValueError(message)
         self._now = now

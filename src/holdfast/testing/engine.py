@@ -9,19 +9,19 @@ from typing import Any
 
 import msgspec
 
+from holdfast.checkpoint.store import SavedImage
 from holdfast.driver.engine import Engine, PlannedJob
 from holdfast.driver.job_events import Abilities
 from holdfast.driver.outcome import EpochOutcome, sort_out
-from holdfast.driver.start import Start
-from holdfast.runtime.blocks import Block, decode_header
-from holdfast.runtime.faults import SimulatedKill
-from holdfast.runtime.job import make_job_code, new_key, pack
-from holdfast.runtime.protocol import EpochTask
+from holdfast.runtime.operators.sources.free_loop import LoopsInProcess
+from holdfast.runtime.operators.sources.loop_thread import LocalSource, SourceThread
+from holdfast.runtime.wire.blocks import Block, decode_header
+from holdfast.runtime.wire.protocol import EpochTask
+from holdfast.runtime.worker.injected_faults import SimulatedKill
+from holdfast.runtime.worker.job_code import make_job_code, new_key, pack
 from holdfast.state.settings import StateSettings
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.worker import EncodedBlock, LocalSources, Worker
-
-__all__ = ["LocalEngine", "Subtasks"]
+from holdfast.testing.worker import EncodedBlock, Worker
 
 #: Subtasks as (level, number); True for all of them.
 Subtasks = Collection[tuple[int, int]] | bool
@@ -29,13 +29,13 @@ Subtasks = Collection[tuple[int, int]] | bool
 _encode_task = msgspec.msgpack.Encoder().encode
 
 
-class LocalEngine(Engine):
+class ExecutorEngine(Engine):
     """Workers in this process; see ``LocalExecutor``.
 
     Attributes:
-        rerun: subtasks of the next epoch that are run twice.
+        rerun: subtasks that run twice in the next epoch.
         kill: subtasks of the next epoch whose first run dies.
-        workers: as far as the runtime can tell, each is a process.
+        workers: simulated worker processes.
         sources: the loops of source functions.
     """
 
@@ -54,7 +54,7 @@ class LocalEngine(Engine):
         self.rerun: Subtasks = ()
         self.kill: Subtasks = ()
         self.workers: list[Worker] = []
-        self.sources = LocalSources()
+        self.sources = LoopsInProcess(SourceThread, LocalSource)
         self._number = workers
         self._random = None if seed is None else random.Random(seed)
         self._clock = clock
@@ -83,11 +83,11 @@ class LocalEngine(Engine):
             for _ in range(self._number)
         ]
 
-    def start(self, attempt: int, start: Start | None) -> None:
-        """Nothing is to be started."""
+    def start(self, attempt: int, start: SavedImage | None) -> None:
+        """Do nothing."""
 
     def await_turn(self, due_ms: int | None = None) -> None:
-        """There is nobody to wait for."""
+        """Return immediately."""
 
     def execute(self, tasks: Sequence[EpochTask]) -> EpochOutcome:
         """Run every subtask of every level."""
@@ -120,7 +120,7 @@ class LocalEngine(Engine):
     def _deal(
         self, blocks: Iterable[EncodedBlock], level: int, width: int
     ) -> list[list[EncodedBlock]]:
-        """The blocks for each subtask; one for a later level is passed on by one of them."""
+        """Return the blocks for each subtask; one for a later level is passed on by one of them."""
         inboxes: list[list[EncodedBlock]] = [[] for _ in range(width)]
         for block in blocks:
             header = decode_header(block.head)
@@ -132,11 +132,11 @@ class LocalEngine(Engine):
         return inboxes
 
     def worker(self, turn: int) -> Worker:
-        """The worker in which a subtask runs at its turn."""
+        """Return the worker in which a subtask runs at its turn."""
         return self.workers[turn % len(self.workers)]
 
     def forget(self) -> None:
-        """Lose all subtasks, as processes that die do."""
+        """Drop all subtasks, as dying processes do."""
         for worker in self.workers:
             worker.forget()
 
@@ -146,14 +146,14 @@ class LocalEngine(Engine):
         self.sources.stop()
 
     def explain(self, error: BaseException, what: str = "") -> BaseException:
-        """A test sees what was raised."""
+        """Return the error unchanged, for tests."""
         return error
 
     def close(self) -> None:
-        """Keep everything, for tests to look at; see `let_go`."""
+        """Keep everything for inspection; see `let_go`."""
 
     def let_go(self) -> None:
-        """Let go of everything, as a killed process does."""
+        """Release everything, as a killed process does."""
         self.stop()
         self._state.forget(self._key)
 

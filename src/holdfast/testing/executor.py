@@ -6,9 +6,7 @@ import os
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import TracebackType
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.checkpoint.events import CheckpointRecord
@@ -19,33 +17,23 @@ from holdfast.datastream.data_stream import DataStream, KeyedStream
 from holdfast.datastream.state import StateDescriptor
 from holdfast.datastream.state_backend import state_settings
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
-from holdfast.driver.book import EpochBook, EpochReport
-from holdfast.driver.delivery import CollectedRecords
+from holdfast.driver import job_events as events
 from holdfast.driver.engine import EngineChoice
-from holdfast.driver.job_events import (
-    ActionFailed,
-    AwaitTurn,
-    CancelRequested,
-    EpochDiscarded,
-    JobEvent,
-    JobStarting,
-    RunEpoch,
-)
+from holdfast.driver.epoch_book import EpochBook, EpochReport
+from holdfast.driver.epochs.delivery import CollectedRecords
+from holdfast.driver.job.restart_policy import Restart, RestartPolicy
+from holdfast.driver.job.runner import JobRunner
 from holdfast.driver.reports import checkpoints_of
-from holdfast.driver.restart import Restart, RestartPolicy
-from holdfast.driver.runner import JobRunner
 from holdfast.errors import JobDefinitionError, JobExecutionError
 from holdfast.filesystem import configure, hadoop_options
-from holdfast.graph.nodes import ResultKind, ResultOperation, WriterOperation
+from holdfast.graph.operations import ResultKind, ResultOperation, WriterOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.state.backend import HeapKeyedStateBackend, KeyContext, StateStorage
 from holdfast.state.key_groups import KeyGroupShare
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.engine import LocalEngine, Subtasks
-from holdfast.testing.script import Stage
+from holdfast.testing.engine import ExecutorEngine, Subtasks
+from holdfast.testing.script import ScriptClock
 from holdfast.testing.storage import MemoryStateStorage
-
-__all__ = ["LocalExecutor", "collect", "run_locally"]
 
 _QUOTA = 20_000
 
@@ -66,11 +54,11 @@ class LocalExecutor:
     The driver's part is ``holdfast.driver``, as on Spark; blocks are encoded and decoded between
     levels; the job's code is pickled and unpickled for each worker; state goes to files after each
     epoch, in memory unless the job takes checkpoints. The loops of source functions run in threads;
-    everything else in the thread that calls. A job that reads or writes Spark DataFrames cannot run
+    everything else in the calling thread. A job that reads or writes Spark DataFrames cannot run
     here.
 
     Attributes:
-        records: what the given stream gave in accepted epochs so far.
+        records: the records of the given stream in accepted epochs so far.
         clock: the processing time of all functions.
         storage: the state files.
         calls: how often each operator's function was called, if that is counted, by name.
@@ -91,13 +79,13 @@ class LocalExecutor:
         """Plan the job; nothing runs yet.
 
         Args:
-            job: an environment; or a stream of one, whose records are then collected.
-            parallelism: the default where the environment has none, instead of the cores there are.
+            job: an environment, or a stream whose records are collected.
+            parallelism: the default parallelism, instead of the number of cores.
             quota: how many records a source subtask reads in an epoch.
-            workers: how many workers there are. A subtask runs in the next one with each epoch,
-                so that state, fields and metrics have to follow it.
-            seed: deals the blocks to a subtask in a random order, as a shuffle may.
-            clock: the processing time; by default one that stands at 0.
+            workers: the number of workers. A subtask runs in the next one with each epoch,
+                so state, fields and metrics must move with it.
+            seed: delivers blocks to a subtask in random order, as a shuffle may.
+            clock: the processing time; by default a clock at 0.
             count_calls: count the calls of each operator's function in ``calls``.
         """
         self.records: list[Any] = []
@@ -108,12 +96,12 @@ class LocalExecutor:
         plan = _take_plan(self._environment, parallelism)
         _check(plan)
         self._quota = quota
-        # NB: removed with this object, also if the job is refused and nobody closes it
+        # NB: removed with this object, also if the job is rejected and not closed
         self._scratch = OwnDirectory(user_directory(), "local")
         configuration = self._environment._configuration
         file_systems = hadoop_options(configuration.to_dict())
         configure(file_systems)
-        self._engine = LocalEngine(
+        self._engine = ExecutorEngine(
             workers,
             seed,
             self.clock,
@@ -137,15 +125,15 @@ class LocalExecutor:
             choice=EngineChoice("in-process", "holdfast.testing runs it"),
         )
         self.storage: StateStorage = self._job.checkpoints.storage
-        self._stage = Stage(self.clock)
-        #: the epoch that failed, until it is run again or an attempt begins
-        self._failed: ActionFailed | None = None
-        self._job.tell(JobStarting())
+        self._script_clock = ScriptClock(self.clock)
+        #: the failed epoch, until it is repeated or another attempt starts
+        self._failed: events.ActionFailed | None = None
+        self._job.tell(events.JobStarting())
         self._go_on()
 
     @property
     def plan(self) -> Plan:
-        """The job's plan, fitted to what it goes on from."""
+        """Return the job's plan, fitted to what it goes on from."""
         return self._job.plan
 
     @property
@@ -154,17 +142,17 @@ class LocalExecutor:
 
     @property
     def finished(self) -> bool:
-        """Whether the last epoch was run: nothing is left to be read, told or committed."""
+        """Return whether the last epoch was run: nothing is left to be read, told or committed."""
         return self._job.over.is_set()
 
     @property
     def metrics(self) -> dict[tuple[str, int], dict[str, Any]]:
-        """The functions' metrics as of the last epoch, by operator uid and subtask."""
+        """Return the functions' metrics as of the last epoch, by operator uid and subtask."""
         return dict(self._book.metrics)
 
     @property
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:
-        """The checkpoints and savepoints so far, oldest first."""
+        """Return the checkpoints and savepoints so far, oldest first."""
         return checkpoints_of(self._job.history)
 
     def epoch(
@@ -181,25 +169,25 @@ class LocalExecutor:
             quota: how many records a source subtask reads, for this epoch only.
             checkpoint: take a checkpoint with it, whatever the interval and the clock say; the
                 job must have checkpoints enabled.
-            rerun: subtasks that are run twice, as Spark does with a task that it takes for lost.
-                What the first run gave is never used; its state file is left lying about.
+            rerun: subtasks that run twice, as when Spark considers a task lost.
+                The output of the first run is not used; its state file is left behind.
             kill: subtasks whose first run dies as soon as its first block has left it.
 
         Raises:
-            UserFunctionError: when a function raises. Nothing of the epoch is kept, and all
-                workers forget what they had; the next call runs the epoch again.
+            UserFunctionError: when a function raises. The epoch is discarded, and all
+                workers lose their subtasks; the next call repeats the epoch.
         """
         self._book.quota = self._quota if quota is None else quota
         return self._run(checkpoint, rerun, kill)
 
     def recover(self) -> int | None:
-        """Begin the next attempt, as a restart strategy does after a failure.
+        """Start the next attempt, as a restart strategy does after a failure.
 
-        Returns the checkpoint that it begins with; None: the beginning.
+        Returns the checkpoint that it starts from; None: the beginning.
         """
-        if isinstance(self._job.machine.action, AwaitTurn | RunEpoch):
+        if isinstance(self._job.machine.action, events.AwaitTurn | events.RunEpoch):
             given_up = JobExecutionError(f"the attempt of job '{self.plan.name}' is given up")
-            self._job.tell(self._failed or ActionFailed(given_up, self.clock()))
+            self._job.tell(self._failed or events.ActionFailed(given_up, self.clock()))
         self._go_on()
         if self._job.error is not None:
             raise self._job.error
@@ -215,14 +203,14 @@ class LocalExecutor:
     ) -> str:
         """Run an epoch, take a savepoint at its end, and return the path of the savepoint.
 
-        The epoch reads records like any other, and what they give is in ``records``. With
-        ``quota=0`` it reads none: the savepoint then is of the job as it is now, but for timers
-        that are due by the clock, which fire.
+        The epoch reads records like any other, and its output is in ``records``. With
+        ``quota=0`` it reads none: the savepoint then has the current state, except for timers
+        that are due by the clock and fire.
 
         Args:
             directory: where to put it; by default where the job's configuration says.
             stop: end the job with it.
-            drain: before it, sources end and time goes to its end.
+            drain: end the sources and fire all timers first.
             quota: how many records a source subtask reads, for this epoch only.
 
         Raises:
@@ -240,7 +228,7 @@ class LocalExecutor:
         """Run epochs until the job has finished.
 
         Raises:
-            TimeoutError: when it has not after so many seconds.
+            TimeoutError: when it has not finished after ``timeout`` seconds.
         """
         self.run_until(lambda: self.finished, timeout)
 
@@ -248,16 +236,16 @@ class LocalExecutor:
         """Run epochs until ``reached()`` is true; for jobs that do not end.
 
         Raises:
-            TimeoutError: when it is not after so many seconds.
+            TimeoutError: when it is not true after ``timeout`` seconds.
         """
         deadline = time.monotonic() + timeout
         while not reached():
             if time.monotonic() > deadline:
-                msg = (
+                message = (
                     f"job '{self.plan.name}' is not done after {timeout} s and "
                     f"{len(self.reports)} epochs; a source without an end needs run_until(...)"
                 )
-                raise TimeoutError(msg)
+                raise TimeoutError(message)
             report = self.epoch()
             if not report.read and self._engine.sources:
                 time.sleep(0.001)  # a loop in another thread needs its turn
@@ -267,11 +255,11 @@ class LocalExecutor:
         if not self.finished:
             if self._failed is not None:
                 self.recover()
-            self._job.tell(CancelRequested())
+            self._job.tell(events.CancelRequested())
             self._run(False, (), ())
 
     def state(self, operator: str, descriptor: StateDescriptor) -> dict[Any, Any]:
-        """A keyed state as it was saved with the last accepted epoch, by key.
+        """Return a keyed state as it was saved with the last accepted epoch, by key.
 
         Args:
             operator: the operator's uid or name.
@@ -280,14 +268,14 @@ class LocalExecutor:
         """
         op = self._operator(operator)
         entries: dict[Any, Any] = {}
-        for chain in self._book.chains[op.level]:
+        for head in self._book.heads[op.level]:
             backend = HeapKeyedStateBackend(range(0), 1)
             backend.use_clock(self.clock)
             for number in self.plan.levels[op.level].operators:
                 other = self.plan.operators[number]
                 share = KeyGroupShare(range(other.max_parallelism), other.max_parallelism)
                 backend.assign(other.uid, share)
-            backend.restore(self.storage, chain)
+            backend.restore(self.storage, head)
             backend.keyed_state(op.uid, descriptor, KeyContext())
             entries.update(
                 (key, value) for key, _, value in backend.entries(op.uid, descriptor.get_name())
@@ -295,11 +283,11 @@ class LocalExecutor:
         return entries
 
     def query_state(self, operator: str, state: str, key: Any, window: Any = None) -> Any:
-        """What a key has in a keyed state as of the last accepted epoch; see ``JobClient``."""
+        """Return the value of a key as of the last accepted epoch; see ``JobClient``."""
         return self._job.query_state(operator, state, key, window)
 
     def close(self) -> None:
-        """Let go of everything, as a killed process does: functions are not closed."""
+        """Release everything, as a killed process does: functions are not closed."""
         self._engine.let_go()
         self._job.epochs.close()
         self._job.checkpoints.store.release()
@@ -308,26 +296,21 @@ class LocalExecutor:
     def __enter__(self) -> LocalExecutor:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self, checkpoint: bool, rerun: Subtasks, kill: Subtasks) -> EpochReport:
-        """Run an epoch; if it fails, the machine hears of it when the next attempt begins."""
+        """Run an epoch; a failure is reported to the machine when the next attempt starts."""
         if self.finished:
             raise JobExecutionError(f"job '{self.plan.name}' has finished; it has no more epochs")
         self._engine.rerun, self._engine.kill = rerun, kill
-        with self._stage.entered():
-            if not isinstance(self._job.machine.action, RunEpoch):
+        with self._script_clock.entered():
+            if not isinstance(self._job.machine.action, events.RunEpoch):
                 self._go_on()
                 self._carry_out()
-            while isinstance(self._job.machine.action, RunEpoch):
+            while isinstance(self._job.machine.action, events.RunEpoch):
                 event = self._carry_out(checkpoint)
-        if isinstance(event, EpochDiscarded):
+        if isinstance(event, events.EpochDiscarded):
             raise event.failure
         report = self._job.epochs.report
         assert report is not None
@@ -336,18 +319,18 @@ class LocalExecutor:
         return report
 
     def _go_on(self) -> None:
-        """Come to the next turn, or to the end of the job."""
-        while not (self.finished or isinstance(self._job.machine.action, AwaitTurn)):
+        """Proceed to the next turn, or to the end of the job."""
+        while not (self.finished or isinstance(self._job.machine.action, events.AwaitTurn)):
             self._carry_out()
 
-    def _carry_out(self, checkpoint: bool = False) -> JobEvent | None:
-        """Carry out what is to be done; the machine hears of a failure in `recover`."""
+    def _carry_out(self, checkpoint: bool = False) -> events.JobEvent | None:
+        """Carry out the current action; a failure is reported to the machine in `recover`."""
         try:
             event = self._job.carry_out(checkpoint)
         except BaseException:
             self._engine.forget()
             raise
-        self._failed = event if isinstance(event, ActionFailed) else None
+        self._failed = event if isinstance(event, events.ActionFailed) else None
         if self._failed is not None:
             self._engine.forget()
             raise self._failed.failure
@@ -359,8 +342,8 @@ class LocalExecutor:
         found = [op for op in self.plan.operators.values() if name in (op.uid, op.name)]
         if len(found) != 1:
             known = ", ".join(f"'{op.name}' ({op.uid})" for op in self.plan.operators.values())
-            msg = f"{len(found)} operators have the name or uid '{name}'; there are {known}"
-            raise LookupError(msg)
+            message = f"{len(found)} operators have the name or uid '{name}'; there are {known}"
+            raise LookupError(message)
         return found[0]
 
 
@@ -386,7 +369,7 @@ def run_locally(
     timeout: float = 30.0,
     **settings: Any,
 ) -> LocalExecutor:
-    """Run a job in this process, to its end; returns its executor to look at.
+    """Run a job in this process, to its end, and return its executor for inspection.
 
     ``settings`` are those of ``LocalExecutor``.
     """
@@ -409,31 +392,23 @@ class _Results(CollectedRecords):
 def _prepare(
     job: StreamExecutionEnvironment | DataStream | KeyedStream, records: list[Any]
 ) -> tuple[StreamExecutionEnvironment, dict[int, CollectedRecords]]:
-    """The environment of a job; a stream gets a sink that collects its records."""
+    """Return the environment of a job; a stream gets a sink that collects its records."""
     if isinstance(job, StreamExecutionEnvironment):
         return job, {}
     if not isinstance(job, DataStream | KeyedStream):
-        msg = f"expected an environment or a stream; got {type(job).__name__}"
-        raise TypeError(msg)
+        message = f"expected an environment or a stream; got {type(job).__name__}"
+        raise TypeError(message)
     operation = ResultOperation(ResultKind.COLLECT)
     node = job._add("collect", "Collect", operation, parallelism=job._source().parallelism)
     return job.get_execution_environment(), {node: _Results(records)}
 
 
 def _take_plan(environment: StreamExecutionEnvironment, parallelism: int) -> Plan:
-    with _default_parallelism(environment, parallelism):
-        return environment._take_plan(None)
-
-
-@contextmanager
-def _default_parallelism(
-    environment: StreamExecutionEnvironment, parallelism: int
-) -> Iterator[None]:
-    """Without it the plan, and so the test, would depend on the machine's cores."""
+    """Plan a job with a default parallelism that does not depend on the machine's cores."""
     given = environment._local_parallelism
     environment._local_parallelism = given or parallelism
     try:
-        yield
+        return environment._take_plan(None)
     finally:
         environment._local_parallelism = given
 
@@ -452,11 +427,11 @@ def _writes_a_dataframe(op: PlannedOperator) -> bool:
 
 
 class _AtOnce(RestartPolicy):
-    """A test decides when a job starts again."""
+    """Restarts without delay: the test decides when."""
 
     def on_failure(self, now_ms: int) -> Restart:
         return Restart(0)
 
 
 def _no_pause(seconds: float) -> None:
-    """Time goes by only where a test says so."""
+    """Do not wait: only the test moves time."""

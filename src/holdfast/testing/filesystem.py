@@ -1,4 +1,4 @@
-"""A file system in memory that knows what would survive the end of its machine."""
+"""A file system in memory that simulates crashes of its machine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import BinaryIO, Final
 
 from holdfast.filesystem import FileLock, FileStatus, FileSystem, LockedError
 
-__all__ = ["MemoryFileSystem"]
-
 #: what needs space
 _GROWING: Final = frozenset({"write", "make directory", "lock"})
 
@@ -21,7 +19,7 @@ _GROWING: Final = frozenset({"write", "make directory", "lock"})
 class MemoryFileSystem(FileSystem):
     """Files and directories in memory; ``crash`` loses what was not made durable.
 
-    As strict as a file system may be, and as most are only on a bad day: what a file holds is
+    It is as strict as a file system may be: the contents of a file are
     durable after ``sync`` of the file, its name after ``sync`` of its directory. A new name, a
     removed one and a changed one survive a crash independently of each other until then. Only
     ``move`` within a directory is one step. All addresses lead here.
@@ -45,7 +43,7 @@ class MemoryFileSystem(FileSystem):
     def __init__(
         self, watch: Callable[[str, str], None] | None = None, is_remote: bool = False
     ) -> None:
-        """Begin with an empty root directory."""
+        """Start with an empty root directory."""
         self.is_remote = is_remote
         self.full = False
         self.watch = watch
@@ -54,14 +52,14 @@ class MemoryFileSystem(FileSystem):
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What all files hold, by path."""
+        """Return what all files hold, by path."""
         return dict(_walk("", self._root))
 
     def crash(self, chance: Random | None = None) -> None:
-        """The machine goes down and comes up again: locks are gone, and what was not durable.
+        """Simulate a crash of the machine: locks and changes that were not durable are lost.
 
-        ``chance`` decides for every change that was not durable whether it survived, and how much
-        of a file did; without it none of that does.
+        ``chance`` decides for every change that was not durable whether it survives, and how much
+        of a file does; without it none survives.
         """
         self._root.crash(chance)
         self._locked.clear()
@@ -69,23 +67,23 @@ class MemoryFileSystem(FileSystem):
     # What `FileSystem` asks for
 
     def uri(self, path: str) -> str:
-        """The path itself."""
+        """Return the path itself."""
         return path
 
     def locate(self, uri: str) -> tuple[FileSystem, str]:
-        """The path of the same name, here."""
+        """Return the path of the same name, here."""
         return self, uri
 
     def open_output(self, path: str) -> BinaryIO:
-        """A stream whose contents are written when it is closed."""
+        """Return a stream whose contents are written when it is closed."""
         return _Output(self, path)
 
     def open_input(self, path: str) -> BinaryIO:
-        """A stream over the contents as they are now."""
+        """Return a stream over the contents as they are now."""
         return io.BytesIO(self.read(path))
 
     def read(self, path: str) -> bytes:
-        """The contents of a file."""
+        """Return the contents of a file."""
         with self.errors("read", path):
             node = self._find(path)
             if isinstance(node, _Directory):
@@ -126,7 +124,7 @@ class MemoryFileSystem(FileSystem):
             node.sync()
 
     def move(self, source: str, target: str) -> None:
-        """Give a file or a directory another name; one step within a directory."""
+        """Rename a file or a directory; one step within a directory."""
         with self.errors("move", source, target):
             parent, old = self._parent(source)
             if old not in parent.now:
@@ -175,7 +173,7 @@ class MemoryFileSystem(FileSystem):
                 self._remove(path)
 
     def status(self, path: str) -> FileStatus | None:
-        """What is known of a file or directory."""
+        """Return what is known of a file or directory."""
         try:
             node = self._find(path)
         except NotADirectoryError:
@@ -183,7 +181,7 @@ class MemoryFileSystem(FileSystem):
         return None if node is None else _status(os.path.basename(path), node)
 
     def list_directory(self, path: str) -> list[FileStatus]:
-        """What is in a directory; nothing if it is not there."""
+        """Return what is in a directory; nothing if it is not there."""
         with self.errors("list", path):
             node = self._find(path)
             if isinstance(node, _File):
@@ -207,7 +205,7 @@ class MemoryFileSystem(FileSystem):
                 parent.sync()
 
     def lock(self, path: str, contents: bytes) -> FileLock:
-        """Lock a file until it is let go of, or until the machine crashes."""
+        """Lock a file until it is released, or until the machine crashes."""
         with self.errors("lock", path):
             if path in self._locked:
                 raise LockedError(f"'{path}' is locked", self.read(path))
@@ -223,7 +221,7 @@ class MemoryFileSystem(FileSystem):
         parent.change({name: None})
 
     def _happens(self, what: str, path: str) -> None:
-        """A step is about to be done."""
+        """Announce a step that is about to be done."""
         if self.watch is not None:
             self.watch(what, path)
         if self.full and what in _GROWING:
@@ -333,7 +331,7 @@ class _Directory:
 
 
 def _check_room(node: _File | _Directory, there: _File | _Directory | None) -> None:
-    """Refuse what a rename refuses: only like goes over like, and no directory that has files."""
+    """Reject what a rename rejects: replacing another kind, or a directory with files."""
     if there is None or (isinstance(node, _File) and isinstance(there, _File)):
         return
     if isinstance(there, _File):

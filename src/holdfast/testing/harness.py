@@ -1,4 +1,4 @@
-"""One function by itself, with everything that the runtime gives it."""
+"""Runs one function with everything that the runtime provides."""
 
 from __future__ import annotations
 
@@ -12,47 +12,46 @@ import cloudpickle
 from holdfast.common._cloudpickle import dumps
 from holdfast.common.time import DurationLike
 from holdfast.common.typeinfo import type_info_of
-from holdfast.datastream.functions import (
-    FilterFunction,
-    FlatMapFunction,
-    Function,
-    KeyedProcessFunction,
-    KeySelector,
-    MapFunction,
-    ProcessFunction,
-    ReduceFunction,
-    SinkFunction,
-)
-from holdfast.datastream.keyed_functions import Reduce
+from holdfast.datastream import functions
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state import ListState, MapState, ValueState
+from holdfast.datastream.streams.keyed_functions import Reduce
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.errors import PickleError
-from holdfast.graph.nodes import FunctionOperation, Node, Style
+from holdfast.graph import operations
+from holdfast.graph.nodes import Node
 from holdfast.plan.model import Call, Defaults, Level, Plan, PlannedOperator
-from holdfast.runtime.chain import OperatorInstance
 from holdfast.runtime.event_time import Watermark
 from holdfast.runtime.failures import OperatorFailed
-from holdfast.runtime.fusion import Step, fuse
-from holdfast.runtime.job import JobCode
-from holdfast.state.backend import Chain, HeapKeyedStateBackend
+from holdfast.runtime.fusion import FusedStep, fuse
+from holdfast.runtime.operators.base import Operator, SubtaskParts
+from holdfast.runtime.operators.choosing import make_operator
+from holdfast.runtime.operators.event_loop import EventLoop
+from holdfast.runtime.worker.job_code import JobCode
+from holdfast.state.backend import Head, HeapKeyedStateBackend
 from holdfast.state.key_groups import key_group_range
-from holdfast.state.operator_state import Image, redistribute
+from holdfast.state.live.operator_state import Image, redistribute
 from holdfast.state.settings import StateSettings
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.storage import MemoryStateStorage
 
-__all__ = ["Harness", "KeyedHarness", "Snapshot"]
-
 _H = TypeVar("_H", bound="Harness")
 
-_STYLES: Sequence[tuple[type[Function], Style]] = (
-    (MapFunction, Style.MAP),
-    (FlatMapFunction, Style.FLAT_MAP),
-    (FilterFunction, Style.FILTER),
-    (ProcessFunction, Style.PROCESS),
-    (KeyedProcessFunction, Style.PROCESS),
-    (SinkFunction, Style.SINK),
+#: by the name of the operation of a plain callable
+_OPERATIONS: Mapping[str, type[operations.FunctionOperation]] = {
+    "map": operations.MapOperation,
+    "flat_map": operations.FlatMapOperation,
+    "filter": operations.FilterOperation,
+    "process": operations.ProcessOperation,
+    "sink": operations.SinkOperation,
+}
+_OF_FUNCTIONS: Sequence[tuple[type[functions.Function], type[operations.FunctionOperation]]] = (
+    (functions.MapFunction, operations.MapOperation),
+    (functions.FlatMapFunction, operations.FlatMapOperation),
+    (functions.FilterFunction, operations.FilterOperation),
+    (functions.ProcessFunction, operations.ProcessOperation),
+    (functions.KeyedProcessFunction, operations.ProcessOperation),
+    (functions.SinkFunction, operations.SinkOperation),
 )
 
 
@@ -61,19 +60,19 @@ class Snapshot:
     """The state of one harness, as it would be in a checkpoint."""
 
     storage: MemoryStateStorage
-    chain: Chain
+    head: Head
     operator_state: Image = field(default_factory=dict)
 
 
 class Harness:
-    """Runs one function: opens it, gives it records, keeps what it gives.
+    """Runs one function: opens it, passes records to it, keeps its output.
 
     >>> harness = Harness(lambda line: line.split(), kind="flat_map")
     >>> harness.process("to be", "or not")
     ['to', 'be', 'or', 'not']
 
-    The function object is used as it is, so a test can look at its fields; exceptions of it come
-    as they are.
+    The function object itself is used, so a test can read its fields; its exceptions are raised
+    unchanged.
 
     Attributes:
         function: the function object.
@@ -101,15 +100,15 @@ class Harness:
 
         Args:
             function: what to run.
-            kind: what a plain callable is: ``map``, ``flat_map`` or ``filter``; keyed, also
-                ``reduce``. The class of a function object says so by itself.
-            parallelism: the number of subtasks that the function is told of.
-            subtask: the index of the one that it is.
+            kind: the kind of a plain callable: ``map``, ``flat_map`` or ``filter``; keyed, also
+                ``reduce``. Not needed for a function object.
+            parallelism: the number of subtasks.
+            subtask: the index of the function's subtask.
             max_parallelism: the number of key groups.
             name: the name of the operator, which is also its uid.
-            output_type: the declared type, whose shape outputs take.
-            side_outputs: the side outputs to keep; others go nowhere.
-            clock: the processing time; by default one that stands at 0.
+            output_type: the declared type, to which outputs are converted.
+            side_outputs: the side outputs to keep; others are dropped.
+            clock: the processing time; by default a clock at 0.
             parameters: the global job parameters.
             check_mutations: raise a ``StateMutationError`` when the function changes a value of
                 its state in place and does not save it.
@@ -143,7 +142,7 @@ class Harness:
         self._restored: Image | None = None
 
     def open(self: _H) -> _H:
-        """Call ``initialize_state`` and ``open``, once; ``process`` does it where it was not."""
+        """Call ``initialize_state`` and ``open``, once; ``process`` does it if needed."""
         if not self._opened:
             self._opened = True
             self._call(self._instance.initialize, self._restored is not None, self._restored)
@@ -151,7 +150,7 @@ class Harness:
         return self
 
     def process(self, *records: Any) -> list[Any]:
-        """Give records to the function; returns what it gave for them."""
+        """Pass records to the function, and return its output."""
         self.open()
         first = len(self.outputs)
         for record in records:
@@ -171,42 +170,42 @@ class Harness:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """The function's metrics, by name."""
+        """Return the function's metrics, by name."""
         return self._instance.context.get_metrics_group().snapshot()
 
     def move(self: _H) -> _H:
-        """The same function in another worker: opened there; state, fields and metrics carried.
+        """Return the function in another worker: opened there, with state, fields and metrics.
 
         Raises:
             PickleError: when the function cannot be pickled.
         """
         self.open()
         if isinstance(self._pristine, Exception):
-            msg = f"{self.function!r} cannot be moved: it cannot be pickled ({self._pristine})"
-            raise PickleError(msg) from self._pristine
+            message = f"{self.function!r} cannot be moved: it cannot be pickled ({self._pristine})"
+            raise PickleError(message) from self._pristine
         other: _H = self._like(cloudpickle.loads(self._pristine))
         other._storage, other._epoch = self._storage, self._epoch + 1
         other._backend.restore(self._storage, self._persist())
         other.open()
         other._instance.restore_states(self._instance.save_states())
-        other._instance.carrier.restore(self._instance.carrier.save())
+        other._instance.fields.restore(self._instance.fields.save())
         return other
 
     def _like(self, function: Any) -> Any:
         return type(self)(function, clock=self.clock, **self._settings)
 
-    def _persist(self) -> Chain:
+    def _persist(self) -> Head:
         self._epoch += 1
         return self._backend.persist(self._storage, uuid.uuid4().hex, self._epoch)
 
-    def _operation(self) -> FunctionOperation:
-        return FunctionOperation(_style(self.function, self._settings["kind"]), self.function)
+    def _operation(self) -> operations.FunctionOperation:
+        return _operation_for(self.function, self._settings["kind"])(self.function)
 
-    def _make_instance(self) -> OperatorInstance:
+    def _make_instance(self) -> Operator:
         operation = self._operation()
         settings = self._settings
         name, parallelism = settings["name"], settings["parallelism"]
-        node = Node(0, operation.style.value, name, operation)
+        node = Node(0, "function", name, operation)
         limit = settings["max_parallelism"]
         planned = PlannedOperator(node, name, 0, 0, parallelism, limit, (), ())
         defaults = Defaults(parallelism, limit)
@@ -222,7 +221,8 @@ class Harness:
             state=StateSettings(check_mutations=settings["check_mutations"]),
             function=operation.function,
         )
-        return OperatorInstance(planned, job, settings["subtask"], 0, self._backend, self.clock)
+        parts = SubtaskParts(job, settings["subtask"], 0, self._backend, self.clock, EventLoop())
+        return make_operator(planned, parts)
 
     def _make_process(self) -> Callable[[Any], None]:
         declared = type_info_of(self._settings["output_type"])
@@ -233,7 +233,7 @@ class Harness:
         }
         step.calls = tuple(Call(number, 0, tag) for number, tag in enumerate(takes, 1))
         steps = {0: step} | {
-            number: Step(step.report, take=outputs.append)
+            number: FusedStep(step.report, take=outputs.append)
             for number, outputs in enumerate(takes.values(), 1)
         }
         fused = fuse(steps, {(0, 0): False}, [0])
@@ -267,7 +267,7 @@ class KeyedHarness(Harness):
     def __init__(
         self,
         function: Any,
-        key_selector: Callable[[Any], Any] | KeySelector,
+        key_selector: Callable[[Any], Any] | functions.KeySelector,
         *,
         restore: Snapshot | Iterable[Snapshot] = (),
         **settings: Any,
@@ -277,22 +277,22 @@ class KeyedHarness(Harness):
         Args:
             function: what to run.
             key_selector: the key of a record.
-            restore: snapshots of other harnesses, perhaps of another parallelism; this subtask
-                takes the keys that are its own.
-            settings: as those of ``Harness``.
+            restore: snapshots of other harnesses, perhaps with another parallelism; this subtask
+                takes its own keys.
+            settings: those of ``Harness``.
         """
         self._key_selector = key_selector
         super().__init__(function, **settings)
         snapshots = [restore] if isinstance(restore, Snapshot) else list(restore)
         if snapshots:
             files = MemoryStateStorage(*(snapshot.storage for snapshot in snapshots))
-            self._backend.import_key_groups(files, [snapshot.chain for snapshot in snapshots])
+            self._backend.import_key_groups(files, [snapshot.head for snapshot in snapshots])
             images = [snapshot.operator_state for snapshot in snapshots]
             shares = redistribute(images, self._settings["parallelism"])
             self._restored = shares[self._settings["subtask"]]
 
     def advance_watermark(self, timestamp: int) -> list[Any]:
-        """Move event time to a timestamp; returns what the timers that are due gave."""
+        """Move event time to a timestamp, and return the output of the timers that are due."""
         self.open()
         first = len(self.outputs)
         self._instance.time.watermark = Watermark(timestamp)
@@ -300,7 +300,7 @@ class KeyedHarness(Harness):
         return self.outputs[first:]
 
     def advance_clock(self, duration: DurationLike) -> list[Any]:
-        """Move processing time by a duration; returns what the timers that are due gave."""
+        """Move processing time by a duration, and return the output of the timers that are due."""
         self.open()
         first = len(self.outputs)
         self.clock.advance(duration)
@@ -308,7 +308,7 @@ class KeyedHarness(Harness):
         return self.outputs[first:]
 
     def state(self, name: str, key: Any) -> Any:
-        """What a state holds for a key: a value, a list, a dict, or an accumulator's result."""
+        """Return the state of a key: a value, a list, a dict, or an accumulator's result."""
         self.open()
         context = self._instance.key_context
         assert context is not None
@@ -320,24 +320,24 @@ class KeyedHarness(Harness):
             self._forget_what_was_handed_out()
 
     def states(self, name: str) -> dict[Any, Any]:
-        """What a state holds for every key."""
+        """Return the state of every key."""
         self.open()
         entries = self._backend.entries(self._settings["name"], name)
         return {key: self.state(name, key) for key in [key for key, _, _ in entries]}
 
     def snapshot(self) -> Snapshot:
-        """The state as it would be in a checkpoint; fields of the function are no part of it."""
+        """Return the state as in a checkpoint, without the fields of the function."""
         self.open()
         self._call(self._instance.snapshot, 1, self.clock())
         image = self._instance.context.operator_states.image()
-        chain = self._persist()
-        return Snapshot(MemoryStateStorage(self._storage), chain, image)
+        head = self._persist()
+        return Snapshot(MemoryStateStorage(self._storage), head, image)
 
-    def _operation(self) -> FunctionOperation:
+    def _operation(self) -> operations.FunctionOperation:
         function, kind = self.function, self._settings["kind"]
-        if isinstance(function, ReduceFunction) or kind == "reduce":
+        if isinstance(function, functions.ReduceFunction) or kind == "reduce":
             function, kind = Reduce(function), "process"
-        return FunctionOperation(_style(function, kind), function, self._key_selector)
+        return _operation_for(function, kind)(function, self._key_selector)
 
     def _like(self, function: Any) -> Any:
         return type(self)(function, self._key_selector, clock=self.clock, **self._settings)
@@ -345,7 +345,7 @@ class KeyedHarness(Harness):
 
 @dataclass(frozen=True)
 class _HarnessJob(JobCode):
-    """Hands out the function object itself."""
+    """Returns the function object itself."""
 
     function: Any = field(default=None)
 
@@ -353,14 +353,16 @@ class _HarnessJob(JobCode):
         return self.function
 
 
-def _style(function: Any, kind: str) -> Style:
-    for known, style in _STYLES:
+def _operation_for(function: Any, kind: str) -> type[operations.FunctionOperation]:
+    for known, operation in _OF_FUNCTIONS:
         if isinstance(function, known):
-            return style
+            return operation
     if not callable(function):
-        msg = f"expected a function object or a callable; got {function!r}"
-        raise TypeError(msg)
-    return Style(kind)
+        message = f"expected a function object or a callable; got {function!r}"
+        raise TypeError(message)
+    if kind not in _OPERATIONS:
+        raise ValueError(f"kind must be one of {', '.join(_OPERATIONS)}; got {kind!r}")
+    return _OPERATIONS[kind]
 
 
 def _contents(state: Any) -> Any:

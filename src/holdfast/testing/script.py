@@ -20,80 +20,78 @@ from holdfast.datastream.connectors.base import Source, SourceReader
 from holdfast.errors import JobDefinitionError
 from holdfast.testing.clock import ManualClock
 
-__all__ = ["AdvanceClock", "Crash", "EndOfEpoch", "Event", "ScriptedSource", "SimulatedCrash"]
-
 
 class SimulatedCrash(Exception):
-    """What a ``Crash`` raises in the source."""
+    """The error that a ``Crash`` raises in the source."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where in which script an event stands."""
+class ScriptPlace:
+    """The position of an event in a script."""
 
     script: str
     position: int
 
 
 class Event(ABC):
-    """An element of a script that is no record. An epoch that is run again meets it again."""
+    """An element of a script that is not a record. A repeated epoch reaches it again."""
 
     #: whether records before it and records after it are read in different epochs
     parts_epochs: bool = False
 
     @abstractmethod
-    def happen(self, place: Place) -> None:
-        """Called when the reader has come to it, in the process that reads."""
+    def happen(self, place: ScriptPlace) -> None:
+        """Called when the reader reaches it, in the process that reads."""
 
 
 @dataclass(frozen=True)
 class EndOfEpoch(Event):
-    """The epoch ends here, however much more its quota allows. Works on Spark, too."""
+    """Ends the epoch, even if its quota allows more. Works on Spark, too."""
 
     parts_epochs = True
 
-    def happen(self, place: Place) -> None:
-        """The reader sees to it."""
+    def happen(self, place: ScriptPlace) -> None:
+        """Do nothing; the reader ends the epoch."""
 
 
 @dataclass(frozen=True)
 class AdvanceClock(Event):
-    """The epoch ends here, and the clock has moved when the next one begins.
+    """Ends the epoch, and moves the clock before the next one begins.
 
-    Only in this process: on Spark time goes by itself, and the source says so by an exception.
+    Only in this process: on Spark the clock cannot be moved, and the source raises an error.
     """
 
     duration: int | str | timedelta | Duration | Time
     parts_epochs = True
 
-    def happen(self, place: Place) -> None:
+    def happen(self, place: ScriptPlace) -> None:
         """Move the clock of the executor that runs the job."""
-        stage = _stage.get()
-        if stage is None:
-            msg = "AdvanceClock works only where the clock is a ManualClock: in a LocalExecutor"
-            raise RuntimeError(msg)
-        if place not in stage.advanced:
-            stage.advanced.add(place)
-            stage.clock.advance(self.duration)
+        script_clock = _script_clock.get()
+        if script_clock is None:
+            message = "AdvanceClock works only where the clock is a ManualClock: in a LocalExecutor"
+            raise RuntimeError(message)
+        if place not in script_clock.advanced:
+            script_clock.advanced.add(place)
+            script_clock.clock.advance(self.duration)
 
 
 @dataclass(frozen=True)
 class Crash(Event):
-    """The source raises ``SimulatedCrash``; the epoch is lost. Happens once per source object.
+    """Raises ``SimulatedCrash`` in the source; the epoch is lost. Happens once per source object.
 
     A ``LocalExecutor`` raises the failure from the call that ran the epoch, and its next call
-    runs the epoch again. On Spark the job fails.
+    repeats the epoch. On Spark the job fails.
     """
 
-    def happen(self, place: Place) -> None:
+    def happen(self, place: ScriptPlace) -> None:
         """Raise, unless it has happened."""
         try:
             mark = os.open(f"{place.script}-{place.position}", os.O_CREAT | os.O_EXCL)
         except FileExistsError:
             return
         os.close(mark)
-        msg = f"the script crashes here, at element {place.position}"
-        raise SimulatedCrash(msg)
+        message = f"the script crashes here, at element {place.position}"
+        raise SimulatedCrash(message)
 
 
 class ScriptedSource(Source):
@@ -101,36 +99,36 @@ class ScriptedSource(Source):
 
     >>> source = ScriptedSource([1, 2, EndOfEpoch(), 3, Crash(), 4, AdvanceClock("5s"), 5])
 
-    It is a source like any other, with a position, so it works on Spark as well; what its events do
-    there is said with each of them.
+    It is a source like any other, with a position, so it works on Spark, too; each event says what
+    it does there.
     """
 
     def __init__(self, *scripts: Sequence[Any]) -> None:
         """Take a script, or one for each subtask; the parallelism is their number."""
         if not scripts:
-            msg = "ScriptedSource: expected at least one script, a list of records and events"
-            raise ValueError(msg)
+            message = "ScriptedSource: expected at least one script, a list of records and events"
+            raise ValueError(message)
         self.scripts = tuple(list(script) for script in scripts)
         marks = OwnDirectory(user_directory(), "script")
         self._marks = str(marks.path)
-        # NB: not a field, since the source is sent to the workers
+        # NB: not a field, because the source is sent to the workers
         weakref.finalize(self, marks.remove)
 
     @property
     def parallelism_limit(self) -> int | None:
-        """As many subtasks as scripts."""
+        """Return the number of scripts."""
         return len(self.scripts)
 
     def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
-        """A reader for the subtask's own script.
+        """Return a reader for the subtask's own script.
 
         Raises:
             JobDefinitionError: when there are not as many subtasks as scripts.
         """
         if parallelism != len(self.scripts):
             count = len(self.scripts)
-            msg = f"a ScriptedSource of {count} scripts cannot run in {parallelism} subtasks"
-            raise JobDefinitionError(msg)
+            message = f"a ScriptedSource of {count} scripts cannot run in {parallelism} subtasks"
+            raise JobDefinitionError(message)
         return _ScriptReader(self.scripts[subtask], str(Path(self._marks) / str(subtask)))
 
 
@@ -159,7 +157,7 @@ class _ScriptReader(SourceReader):
                 return
             else:
                 self._next += 1
-                element.happen(Place(self._name, self._next - 1))
+                element.happen(ScriptPlace(self._name, self._next - 1))
             began = True
 
     def position(self) -> Any:
@@ -170,7 +168,7 @@ class _ScriptReader(SourceReader):
         return self._next >= len(self._script)
 
     def _records(self, limit: int) -> list[Any]:
-        """The records up to the next event."""
+        """Return the records up to the next event."""
         records = []
         for element in self._script[self._next : self._next + limit]:
             if isinstance(element, Event):
@@ -179,22 +177,22 @@ class _ScriptReader(SourceReader):
         return records
 
 
-class Stage:
-    """What the events of a script act on, in the process of a ``LocalExecutor``."""
+class ScriptClock:
+    """The clock for the events of a script, in the process of a ``LocalExecutor``."""
 
     def __init__(self, clock: ManualClock) -> None:
-        """Give them this clock."""
+        """Take the clock."""
         self.clock = clock
-        self.advanced: set[Place] = set()
+        self.advanced: set[ScriptPlace] = set()
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Events that happen within act on this stage."""
-        token = _stage.set(self)
+        """Let events in this context use this clock."""
+        token = _script_clock.set(self)
         try:
             yield
         finally:
-            _stage.reset(token)
+            _script_clock.reset(token)
 
 
-_stage: ContextVar[Stage | None] = ContextVar("stage", default=None)
+_script_clock: ContextVar[ScriptClock | None] = ContextVar("script clock", default=None)

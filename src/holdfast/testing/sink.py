@@ -1,4 +1,4 @@
-"""A sink that keeps what it is given, for a test to look at."""
+"""A sink that keeps its records for a test."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from weakref import WeakValueDictionary
 from holdfast.datastream.functions import RuntimeContext, SinkFunction
 from holdfast.errors import JobDefinitionError
 
-__all__ = ["CollectingSink"]
-
 
 class CollectingSink(SinkFunction):
     """Keeps records in a list in this process, or in files in a directory.
 
-    Without a directory it works where the job runs in the process that made the sink, as in a
-    ``LocalExecutor``. With one it works on Spark in local mode as well. Like any sink function
-    it is called again when an epoch is run again; so it shows what a job does to the outside,
-    repeats included. ``collect`` has only what was accepted.
+    Without a directory it works if the job runs in the process that created the sink, as in a
+    ``LocalExecutor``. With one it also works on Spark in local mode. Like any sink function
+    it is called again when an epoch is repeated, so it shows what an external system would see,
+    including duplicates. ``collect`` has only accepted records.
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
@@ -35,7 +33,7 @@ class CollectingSink(SinkFunction):
 
     @property
     def records(self) -> list[Any]:
-        """The records so far; in order for each subtask."""
+        """Return the records so far; in order for each subtask."""
         if self._directory is None:
             return self._kept or []
         files = sorted(self._directory.glob(f"{self._id}-*.records"))
@@ -61,7 +59,7 @@ class CollectingSink(SinkFunction):
             self._kept.append(value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing is carried from worker to worker: what was kept stays where it is."""
+        """Return nothing: kept records do not move to another worker."""
         return {}
 
     def __reduce__(self) -> tuple[Any, ...]:

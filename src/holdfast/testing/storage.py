@@ -6,9 +6,7 @@ from collections.abc import Iterable
 
 from holdfast.filesystem import file_system_of
 from holdfast.state.errors import StateStorageError
-from holdfast.state.storage import DirectoryStateStorage, StateStorage
-
-__all__ = ["MemoryStateStorage"]
+from holdfast.state.storage.directory import DirectoryStateStorage, StateStorage
 
 
 class MemoryStateStorage:
@@ -25,11 +23,11 @@ class MemoryStateStorage:
             self.files.update(other.files)
 
     def write(self, name: str, data: bytes, durable: bool = False) -> None:
-        """Keep a file; memory is as durable as it gets."""
+        """Keep a file in memory."""
         self.files[name] = bytes(data)
 
     def upload(self, names: Iterable[str]) -> None:
-        """Nothing: they are there."""
+        """Do nothing: the files are there."""
 
     def sync(self, names: Iterable[str]) -> None:
         """Check that the files are there."""
@@ -41,8 +39,8 @@ class MemoryStateStorage:
         try:
             return self.files[name]
         except KeyError:
-            msg = f"cannot read state file {name!r}: there is no such file"
-            raise StateStorageError(msg) from None
+            message = f"cannot read state file {name!r}: there is no such file"
+            raise StateStorageError(message) from None
 
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""

@@ -1,4 +1,4 @@
-"""What stands in for Spark's workers: caches of subtasks, and the loops of source functions."""
+"""Simulated workers: caches of subtasks."""
 
 from __future__ import annotations
 
@@ -9,32 +9,27 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.datastream.functions import SourceFunction
-from holdfast.plan.model import PlannedOperator
-from holdfast.runtime.blocks import Block, decode_header, encode_header
-from holdfast.runtime.context import Clock, OperatorContext
-from holdfast.runtime.failures import FailureReporter
-from holdfast.runtime.job import JobCode, unpack
-from holdfast.runtime.loop_source import LoopsInProcess
-from holdfast.runtime.protocol import EpochTask
-from holdfast.runtime.source_thread import LocalSource, SourceThread
-from holdfast.runtime.sources import Beginning, LiveSource, SourceAccess
-from holdfast.runtime.task import FailedRun, Subtask
-from holdfast.state.storage import StateStorage
+from holdfast.runtime.context import Clock
+from holdfast.runtime.epochs.task import FailedRun, Subtask
+from holdfast.runtime.operators.sources.source_instance import SourceAccess
+from holdfast.runtime.wire.blocks import Block, decode_header, encode_header
+from holdfast.runtime.wire.protocol import EpochTask
+from holdfast.runtime.worker.job_code import unpack
+from holdfast.state.storage.directory import StateStorage
 from holdfast.testing.calls import counting_job
 
 _decode_task = msgspec.msgpack.Decoder(EpochTask).decode
 
 
 class EncodedBlock(NamedTuple):
-    """A block as it lies between two workers."""
+    """An encoded block, between two workers."""
 
     head: bytes
     data: bytes
 
 
 class Worker:
-    """A worker process as far as the runtime can tell: its own copy of the job, its subtasks."""
+    """A simulated worker process, with its own copy of the job and its subtasks."""
 
     def __init__(
         self,
@@ -69,7 +64,7 @@ class Worker:
         return outgoing
 
     def die(self, task: bytes, subtask: int, blocks: Iterable[EncodedBlock]) -> None:
-        """Begin to run a subtask, and stop as its first block leaves it."""
+        """Start to run a subtask, and stop when its first block leaves it."""
         order = _decode_task(task)
         doomed = self._take(order, subtask)
         try:
@@ -81,7 +76,7 @@ class Worker:
             doomed.close()
 
     def forget(self) -> None:
-        """Lose all subtasks, as a process that dies."""
+        """Drop all subtasks, as a dying process does."""
         while self._kept:
             self._kept.popitem()[1].close()
 
@@ -104,22 +99,3 @@ def _encoded(blocks: Iterable[Block]) -> Iterator[EncodedBlock]:
 
 def _decoded(blocks: Iterable[EncodedBlock]) -> Iterator[Block]:
     return (Block(decode_header(head), memoryview(data)) for head, data in blocks)
-
-
-class LocalSources(LoopsInProcess[SourceThread]):
-    """The loops of source functions, in threads of this process; all workers share them."""
-
-    def connect(
-        self, job: JobCode, operator: PlannedOperator, subtask: int, beginning: Beginning
-    ) -> LiveSource:
-        """The loop of a subtask."""
-        return LocalSource(self.loop(job, operator, subtask, beginning))
-
-    def _start(
-        self,
-        function: SourceFunction,
-        context: OperatorContext,
-        report: FailureReporter,
-        beginning: Beginning,
-    ) -> SourceThread:
-        return SourceThread(function, context, report, beginning)

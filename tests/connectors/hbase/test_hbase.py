@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast.common import Time, Types
 from holdfast.datastream import AsyncDataStream, StreamExecutionEnvironment
-from holdfast.datastream.connectors._hbase_client import HBaseClient
 from holdfast.datastream.connectors.hbase import (
     HBaseAwayError,
     HBaseLookupFunction,
@@ -18,10 +18,16 @@ from holdfast.datastream.connectors.hbase import (
     HBaseUpsertSinkFunction,
     HBaseWriteOptions,
 )
+from holdfast.datastream.connectors.hbase.client import HBaseClient
 from holdfast.errors import UserFunctionError
 from holdfast.testing import EndOfEpoch, LocalExecutor, ScriptedSource, collect
+from holdfast.torture.comparing import Guarantee
+from holdfast.torture.environment import environment_for
+from holdfast.torture.order import Order, write_order
+from holdfast.torture.reading import read_contents
 from services.process import free_port
 from tests.crashing import every_epoch_is_lost_once
+from tests.torture.agents import agents_ended
 
 if TYPE_CHECKING:
     from tests.hbase import Tables
@@ -225,3 +231,19 @@ def test_rows_are_looked_up(hbase: Tables, table: str) -> None:
     found = AsyncDataStream.ordered_wait(numbers, lookup, Time.seconds(60), capacity=250)
     expected = [(n, (n, f"no. {n}") if n < 300 else None) for n in range(310)]
     assert sorted(collect(found)) == expected
+
+
+def test_a_tortured_sink_has_a_table_of_its_own(hbase: Tables, tmp_path: Path) -> None:
+    table = hbase.create("f", "g")
+    order = Order(str(tmp_path / "run"), str(tmp_path), "run", "job.py")
+    write_order(order)
+    env = environment_for(order)().set_parallelism(1)
+    rows = [(True, (f"t-{n}", (n, "x"))) for n in range(3)]
+    env.from_collection(rows).add_sink(_sink(hbase.options(table)))
+    with agents_ended(tmp_path / "run"):
+        with LocalExecutor(env) as run:
+            run.run_to_end()
+        (found,) = read_contents(order).values()
+    assert found.guarantee is Guarantee.BY_KEY
+    assert sorted(found.values) == ["t-0", "t-1", "t-2"]
+    assert hbase.rows(table) == {}

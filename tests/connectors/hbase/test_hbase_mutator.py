@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.datastream.connectors import _hbase_mutator
-from holdfast.datastream.connectors._hbase_client import HBaseAwayError, HBaseError, retried
-from holdfast.datastream.connectors._hbase_mutator import Batch, BufferedMutator
-from holdfast.datastream.connectors._hbase_rows import Cells
 from holdfast.datastream.connectors.hbase import HBaseWriteOptions
+from holdfast.datastream.connectors.hbase import mutator as _hbase_mutator
+from holdfast.datastream.connectors.hbase.client import HBaseAwayError, HBaseError, retried
+from holdfast.datastream.connectors.hbase.mutator import Batch, BufferedMutator
+from holdfast.datastream.connectors.hbase.rows import Cells
 
 NEVER = HBaseWriteOptions(0, 0, 0)
 #: in seconds, for what happens in another thread

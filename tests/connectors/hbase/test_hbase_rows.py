@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common import Instant, Row, TypeInformation, Types
-from holdfast.datastream.connectors._hbase_bytes import coding_of
-from holdfast.datastream.connectors._hbase_rows import RowCoder
 from holdfast.datastream.connectors.hbase import (
     HBaseOptions,
     HBaseTableSchema,
     HBaseUpsertSinkFunction,
     HBaseWriteOptions,
 )
+from holdfast.datastream.connectors.hbase.bytes import coding_of
+from holdfast.datastream.connectors.hbase.rows import RowCoder
 from holdfast.errors import JobDefinitionError
 
 SCHEMA = (

@@ -9,7 +9,6 @@ import pytest
 
 from holdfast.common import SimpleStringSchema, Types, WatermarkStrategy
 from holdfast.datastream import DataStream, OutputTag, StreamExecutionEnvironment
-from holdfast.datastream.connectors import _kafka_planner
 from holdfast.datastream.connectors.kafka import (
     BadRecords,
     KafkaConnectorError,
@@ -19,6 +18,7 @@ from holdfast.datastream.connectors.kafka import (
     KafkaSourceBuilder,
     KafkaTopicPartition,
 )
+from holdfast.datastream.connectors.kafka import planner as _kafka_planner
 from holdfast.errors import JobDefinitionError, UserFunctionError
 from holdfast.testing import LocalExecutor
 from tests.kafka import Kafka

@@ -11,10 +11,11 @@ from confluent_kafka import KafkaError, TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.datastream.connectors import _kafka_consuming, _kafka_fetcher
-from holdfast.datastream.connectors._kafka_client import KafkaConnectorError
-from holdfast.datastream.connectors._kafka_fetcher import Fetcher
-from holdfast.datastream.connectors._kafka_offsets import Split, divide
+from holdfast.datastream.connectors.kafka import consuming as _kafka_consuming
+from holdfast.datastream.connectors.kafka import fetcher as _kafka_fetcher
+from holdfast.datastream.connectors.kafka.client import KafkaConnectorError
+from holdfast.datastream.connectors.kafka.fetcher import Fetcher
+from holdfast.datastream.connectors.kafka.offsets import Split, divide
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
 

@@ -9,10 +9,11 @@ from unittest.mock import patch
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from holdfast.datastream.connectors import _kafka_consuming, _kafka_free_fetcher
-from holdfast.datastream.connectors._kafka_client import KafkaConnectorError
-from holdfast.datastream.connectors._kafka_free_fetcher import FreeFetcher
-from holdfast.datastream.connectors._kafka_planner import Beginning
+from holdfast.datastream.connectors.kafka import consuming as _kafka_consuming
+from holdfast.datastream.connectors.kafka import free_fetcher as _kafka_free_fetcher
+from holdfast.datastream.connectors.kafka.client import KafkaConnectorError
+from holdfast.datastream.connectors.kafka.free_fetcher import FreeFetcher
+from holdfast.datastream.connectors.kafka.planner import SplitStart
 from tests.connectors.kafka.test_kafka_fetcher import A, B, Message
 
 END = KafkaError(KafkaError._PARTITION_EOF)
@@ -75,21 +76,21 @@ def given(fetcher: FreeFetcher, limit: int = 100) -> list[Any]:
 def test_partitions_come_and_go_and_the_others_are_left_alone() -> None:
     client = Client()
     free = fetcher(client)
-    free.follow({A: Beginning(3, None)}, {A: 5})
+    free.follow({A: SplitStart(3, None)}, {A: 5})
     assert client.assigned == {A: 3}
     client.batches = [[Message(A, 3), Message(A, 4)]]
     assert given(free) == [(A, [3, 4], 5)]
     client.assigned[A] = -1
-    free.follow({A: Beginning(5, None), B: Beginning(0, None)}, {A: 5, B: 0})
+    free.follow({A: SplitStart(5, None), B: SplitStart(0, None)}, {A: 5, B: 0})
     assert client.assigned == {A: -1, B: 0}, "A goes on where it is"
-    free.follow({B: Beginning(0, None)}, {B: 0})
+    free.follow({B: SplitStart(0, None)}, {B: 0})
     assert client.assigned == {B: 0}
 
 
 def test_nothing_beyond_the_stop_and_nothing_twice() -> None:
     client = Client()
     free = fetcher(client)
-    free.follow({A: Beginning(0, 3), B: Beginning(7, 7)}, {A: 9, B: 9})
+    free.follow({A: SplitStart(0, 3), B: SplitStart(7, 7)}, {A: 9, B: 9})
     assert client.assigned == {A: 0}
     client.batches = [[Message(A, 0), Message(A, 1)], [Message(A, 1)], [Message(A, 2, END)]]
     assert given(free, 1) == [(A, [0, 1], 2)]
@@ -104,7 +105,7 @@ def test_nothing_beyond_the_stop_and_nothing_twice() -> None:
 def test_the_lag_is_what_the_client_knows_until_it_is_at_the_end() -> None:
     client = Client()
     free = fetcher(client)
-    free.follow({A: Beginning(40, None)}, {A: 120})
+    free.follow({A: SplitStart(40, None)}, {A: 120})
     assert free.lag() == 80
     client.batches = [[Message(A, 40), Message(A, 121, END)]]
     given(free)
@@ -114,7 +115,7 @@ def test_the_lag_is_what_the_client_knows_until_it_is_at_the_end() -> None:
 def test_a_paused_partition_goes_on_when_it_may() -> None:
     client = Client()
     free = fetcher(client)
-    free.follow({A: Beginning(0, None), B: Beginning(0, None)}, {})
+    free.follow({A: SplitStart(0, None), B: SplitStart(0, None)}, {})
     free.pause([A])
     assert client.paused == {A}
     free.pause([B])
@@ -126,11 +127,11 @@ def test_a_paused_partition_goes_on_when_it_may() -> None:
 def test_silence_counts_only_if_something_must_come(clock: Clock) -> None:
     client = Client()
     free = fetcher(client)
-    free.follow({A: Beginning(5, None)}, {A: 5})
+    free.follow({A: SplitStart(5, None)}, {A: 5})
     for _ in range(200):
         clock.now += 0.9
         assert given(free) == []
-    free.follow({A: Beginning(5, None)}, {A: 7})
+    free.follow({A: SplitStart(5, None)}, {A: 7})
     clock.now += 0.9
     assert given(free) == []
     clock.now += 3600

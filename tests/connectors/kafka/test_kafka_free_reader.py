@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from holdfast.datastream.connectors._kafka_client import KafkaConnectorError
-from holdfast.datastream.connectors._kafka_planner import KafkaPlan
 from holdfast.datastream.connectors.base import EpochPlanner, SourceReader
 from holdfast.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSourceBuilder
+from holdfast.datastream.connectors.kafka.client import KafkaConnectorError
+from holdfast.datastream.connectors.kafka.planner import KafkaPlan
 from holdfast.metrics import MetricGroup
 from tests.connectors.kafka.test_kafka_source import builder
 from tests.kafka import LONGEST, Kafka, texts, wait_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.datastream.connectors._kafka_offsets import OffsetRange, Split, divide, owner
+from holdfast.datastream.connectors.kafka.offsets import OffsetRange, Split, divide, owner
 
 splits = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 9))
 ranges = st.tuples(st.integers(0, 1000), st.integers(0, 500)).map(lambda r: (r[0], r[0] + r[1]))

@@ -9,13 +9,13 @@ import pytest
 
 from holdfast.common import Configuration, SimpleStringSchema, WatermarkStrategy
 from holdfast.datastream import DataStream, StreamExecutionEnvironment
-from holdfast.datastream.connectors import _kafka_reader
 from holdfast.datastream.connectors.kafka import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
     KafkaSource,
     KafkaSourceBuilder,
 )
+from holdfast.datastream.connectors.kafka import reader as _kafka_reader
 from holdfast.datastream.functions import (
     CheckpointedFunction,
     FunctionInitializationContext,

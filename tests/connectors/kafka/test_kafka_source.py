@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.common import SimpleStringSchema, WatermarkStrategy
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.kafka import (
+    DeliveryGuarantee,
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
     KafkaRecord,
     KafkaRecordDeserializationSchema,
+    KafkaRecordSerializationSchema,
+    KafkaSink,
     KafkaSource,
     KafkaSourceBuilder,
     KafkaTopicPartition,
 )
-from holdfast.testing import LocalExecutor
+from holdfast.testing import LocalExecutor, collect
+from holdfast.torture.bounding import bounded
+from holdfast.torture.comparing import Guarantee
+from holdfast.torture.environment import environment_for
+from holdfast.torture.order import Order, write_order
+from holdfast.torture.reading import read_contents
 from tests.kafka import Kafka, texts
+from tests.torture.agents import agents_ended
 
 pytestmark = pytest.mark.spark
 
@@ -123,3 +134,49 @@ def test_a_message_without_a_value_is_left_out(kafka: Kafka) -> None:
     topic = kafka.topic()
     kafka.produce(topic, ["a", None, "b"])
     assert read(builder(kafka, topic).set_bounded(LATEST)) == ["a", "b"]
+
+
+# Under `holdfast torture`
+
+
+def test_a_tortured_source_reads_the_same_in_every_run(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic(2)
+    kafka.produce(topic, texts("a", 10), 0)
+    kafka.produce(topic, texts("b", 3), 1)
+    source = builder(kafka, topic).set_group_id("readers").build()
+    order = Order(str(tmp_path / "run"), str(tmp_path), "run", "job.py")
+    first = bounded(source, order, "source")
+    few = bounded(source, msgspec.structs.replace(order, records=8), "few")
+    kafka.produce(topic, ["later"], 1)
+    for made, expected in (
+        (first, [*texts("a", 10), *texts("b", 3)]),
+        (bounded(source, order, "source"), [*texts("a", 10), *texts("b", 3)]),
+        (few, [*texts("a", 10)[:4], *texts("b", 3)]),
+    ):
+        assert isinstance(made, KafkaSource)
+        assert not made.commits_on_checkpoints
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+        stream = env.from_source(made, WatermarkStrategy.no_watermarks(), "Kafka")
+        assert sorted(collect(stream)) == sorted(expected)
+
+
+def test_a_tortured_sink_has_topics_of_its_own(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic(3)
+    order = Order(str(tmp_path / "run"), str(tmp_path), "run", "job.py")
+    write_order(order)
+    schema = KafkaRecordSerializationSchema.builder().set_topic(topic)
+    schema.set_value_serialization_schema(SimpleStringSchema())
+    sink = KafkaSink.builder().set_bootstrap_servers(kafka.address)
+    sink.set_record_serializer(schema.build())
+    sink.set_delivery_guarantee(DeliveryGuarantee.AT_LEAST_ONCE)
+    env = environment_for(order)().set_parallelism(2)
+    env.from_collection(texts("x", 20)).sink_to(sink.build())
+    with agents_ended(tmp_path / "run"):
+        with LocalExecutor(env) as run:
+            run.run_to_end()
+        (found,) = read_contents(order).values()
+    assert found.guarantee is Guarantee.AT_LEAST_ONCE
+    assert sorted(found.records) == sorted(f"{topic}:  = {text}" for text in texts("x", 20))
+    assert kafka.values(topic) == []
+    (other,) = [name for name in kafka.admin.list_topics().topics if name.startswith(f"{topic}-")]
+    assert len(kafka.ends(other)) == 3

@@ -40,8 +40,8 @@ from holdfast.datastream.window import (
     TumblingProcessingTimeWindows,
     WindowAssigner,
 )
-from holdfast.state.heap import HeapKeyedStateBackend
-from holdfast.state.views import KeyContext
+from holdfast.state.backends.heap import HeapKeyedStateBackend
+from holdfast.state.live.views import KeyContext
 
 ENV: Any = None  # no built-in assigner looks at it
 

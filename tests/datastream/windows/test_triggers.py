@@ -31,8 +31,8 @@ from holdfast.datastream.window import (
     Window,
 )
 from holdfast.metrics import MetricGroup
-from holdfast.state.heap import HeapKeyedStateBackend
-from holdfast.state.views import KeyContext
+from holdfast.state.backends.heap import HeapKeyedStateBackend
+from holdfast.state.live.views import KeyContext
 
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 PURGE, FIRE_AND_PURGE = TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE
@@ -77,7 +77,7 @@ class Panes(Trigger.OnMergeContext):
 
     def is_clean(self) -> bool:
         timers = [timer for timer in self.timers if timer[2] not in self.gone]
-        return not timers and not any(self._backend.statistics().entries.values())
+        return not timers and not self._backend.states()
 
     def times(self, domain: TimeDomain) -> list[int]:
         return sorted(time for kind, time, _ in self.timers if kind is domain)

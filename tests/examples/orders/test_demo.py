@@ -1,4 +1,4 @@
-"""The demonstration as a user starts it, only shorter: a failure, a kill -9, and the proof."""
+"""The demonstration as a user starts it, only shorter: failure, rescale, kill -9, and the proof."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.spark
 def test_the_demonstration(tmp_path: Path) -> None:
-    shorter = ["--events", "6000", "--rate", "1000", "--checkpoint-interval", "0.5"]
+    shorter = ["--events", "8000", "--rate", "1000", "--checkpoint-interval", "0.5"]
     less = ["--restart-delay", "0.1", "--initial-stock", "150", "--directory", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "demo", *shorter, *less],
@@ -36,14 +36,19 @@ def test_the_demonstration(tmp_path: Path) -> None:
     for text in (
         "failed: ",
         "a simulated failure at event",
+        "rescaled from ",
         "kill -9 of the driver",
-        "goes on from checkpoint",
+        "continues from checkpoint",
+        "counts on from",
+        "page: http://127.0.0.1:",
+        f"what happened, as a picture: {tmp_path}/timeline.html",
         "nothing lost, nothing twice",
     ):
         assert text in told
     # the failure and the kill were real: somebody was there before
     assert (tmp_path / "failed").exists()
     assert "DIFFERS" not in told
+    assert ": 0 events/s" not in told
     rows = {line.split("  ")[0]: line for line in told.splitlines() if line.endswith(" ok")}
     assert len(rows) == 8
 

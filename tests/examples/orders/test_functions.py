@@ -65,7 +65,7 @@ def test_an_event_passes_once_however_often_it_comes() -> None:
     harness = dedup()
     created, paid = event("created", 1), event("paid", 2)
     assert harness.process(created, created, paid, created, paid) == [created, paid]
-    assert harness.metrics == {"duplicates": 3}
+    assert harness.metrics == {"events.duplicates": 3}
 
 
 def test_events_of_two_orders_are_told_apart() -> None:

@@ -130,6 +130,13 @@ def test_events_come_at_their_rate(monkeypatch: Any) -> None:
     other = GeneratorSource(shop).create_reader(0, 1)
     other.restore(reader.position())
     now += 10
+    assert read(other, 10_000) == []
+    # they are then read at twice the rate, until all have come
+    now += 4
+    assert 600 < len(read(other, 10_000)) < 900
+    now += 100
+    assert 10_000 < len(read(other, 100_000)) < 11_000
+    now += 10
     assert 900 < len(read(other, 10_000)) < 1100
 
 

@@ -37,7 +37,7 @@ from holdfast.common import Types
 from holdfast.common.typeinfo import type_info_of
 from holdfast.datastream import KeyedProcessFunction, RuntimeContext
 from holdfast.datastream.state import StateTtlConfig, ValueStateDescriptor
-from holdfast.runtime.staging import schema_of
+from holdfast.runtime.operators.staging import schema_of
 from holdfast.testing import CollectingSink, LocalExecutor
 from tests.examples.orders.running import SMALL, check, job
 from tests.examples.orders.running import settings as job_settings
@@ -119,7 +119,7 @@ def test_nothing_is_lost_and_nothing_is_twice_whatever_happens(life: Life) -> No
 def test_all_kinds_of_output_are_there(tmp_path: Path) -> None:
     """Or the test above would prove little."""
     live(Life(quota=200), tmp_path)
-    output = job_settings(tmp_path).output
+    output = Path(job_settings(tmp_path).output)
     for name in ("statuses", "rejected", "statistics", "late", "stock", "low_stock"):
         assert len(read(output / name)) > 5, name
     starts = {row["window_start"] for row in read(output / "statistics")}
@@ -171,7 +171,7 @@ def test_a_changed_program_goes_on_from_a_savepoint(
         for _ in range(4):
             run.epoch(checkpoint=True)
         savepoint = run.savepoint(tmp_path / "savepoints", stop=True)
-    before = read(chosen.output / "statuses")
+    before = read(Path(chosen.output, "statuses"))
     assert len(before) > 100
 
     monkeypatch.setattr(examples.orders.tracking, "OrderState", GrownOrderState)
@@ -190,6 +190,6 @@ def test_a_changed_program_goes_on_from_a_savepoint(
         run.run_to_end()
     assert check(chosen, 2) == []
     assert {order.warehouse for order in orders.values()} == {"main"}
-    after = [row for row in read(chosen.output / "statuses") if row["status"] == DELIVERED]
+    after = [row for row in read(Path(chosen.output, "statuses")) if row["status"] == DELIVERED]
     new = len(after) - sum(row["status"] == DELIVERED for row in before)
     assert len(delivered.records) == new > 10

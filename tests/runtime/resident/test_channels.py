@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InternalError
-from holdfast.runtime.blocks import Block, Header, Kind
-from holdfast.runtime.protocol import encode
 from holdfast.runtime.resident.channels import (
     TIME_MOVED,
     Bell,
@@ -23,6 +21,8 @@ from holdfast.runtime.resident.channels import (
 )
 from holdfast.runtime.resident.messages import TIME_ONLY, Mark
 from holdfast.runtime.resident.pace import SMALLEST_WINDOW
+from holdfast.runtime.wire.blocks import Block, BlockHeader, Kind
+from holdfast.runtime.wire.protocol import encode
 
 PRODUCERS = [(0, 0), (0, 1), (1, 0)]
 PATIENCE = 30.0
@@ -42,7 +42,7 @@ class Sender:
         return self._block(Kind.CONTROL, encode(Mark(epoch, aligned, **more)))
 
     def _block(self, kind: Kind, data: bytes) -> Block:
-        header = Header(kind, 2, 0, 0, *self.place, self._next, 1, "stamp")
+        header = BlockHeader(kind, 2, 0, 0, *self.place, self._next, 1, "stamp")
         self._next += 1
         return Block(header, data)
 

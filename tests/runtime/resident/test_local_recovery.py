@@ -20,10 +20,10 @@ from holdfast.datastream.functions import CheckpointedFunction, MapFunction
 from holdfast.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from holdfast.driver.reports import attempts_of
 from holdfast.history.events import StateLoaded
-from holdfast.runtime.protocol import StoredState
-from holdfast.runtime.resident.states import StateWriter, needed_chains
+from holdfast.runtime.resident.states import StateWriter, needed_heads
+from holdfast.runtime.wire.protocol import StoredState
 from holdfast.state.backend import KeyContext, make_backend
-from holdfast.state.chain import Chain, FileRef
+from holdfast.state.format.head import FileRef, Head
 from holdfast.state.key_groups import KeyGroupShare
 from holdfast.state.local_copies import HostStorage, copies_of
 from holdfast.state.settings import StateSettings
@@ -192,11 +192,11 @@ def test_the_disk_holds_no_more_than_a_restart_may_need(
         state.keep_files(names)
 
     writer = StateWriter(files, driver, wall_clock, (0, 0), keep)
-    writer.begin(Chain())
-    state.restore(files, Chain())
+    writer.begin(Head())
+    state.restore(files, Head())
     context = KeyContext()
     value: Any = state.keyed_state("op", ValueStateDescriptor("v", Types.LONG()), context)
-    last = Chain()
+    last = Head()
     for checkpoint in range(150):
         for number in range(20):
             context.key = number
@@ -204,7 +204,7 @@ def test_the_disk_holds_no_more_than_a_restart_may_need(
         writer.write(checkpoint, state.capture(f"{checkpoint}-0-0-x", checkpoint, durable=True))
         stored = driver.states.get(timeout=PATIENCE)
         assert stored.failure is None
-        before, last = last, stored.chain
+        before, last = last, stored.head
         writer.note_completed((checkpoint,))
     writer.close()
     assert writer._thread is not None
@@ -219,15 +219,15 @@ def test_the_disk_holds_no_more_than_a_restart_may_need(
     files.close(ended=True)
 
 
-def chain(*names: str) -> Chain:
-    return Chain(tuple(FileRef(name, 1, at - 1, at) for at, name in enumerate(names)))
+def head(*names: str) -> Head:
+    return Head(tuple(FileRef(name, 1, at - 1, at) for at, name in enumerate(names)))
 
 
 def test_a_restart_goes_back_to_what_is_complete_or_may_become_so() -> None:
-    chains = {-1: chain("a"), 5: chain("a", "b"), 6: chain("a", "c"), 7: chain("d")}
+    heads = {-1: head("a"), 5: head("a", "b"), 6: head("a", "c"), 7: head("d")}
 
     def needed(completed: int) -> list[int]:
-        return list(needed_chains(chains, completed))
+        return list(needed_heads(heads, completed))
 
     assert needed(-1) == [-1, 5, 6, 7]
     assert needed(4) == [-1, 5, 6, 7], "told of the one that the attempt began with"

@@ -10,28 +10,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.checkpoint.store import SavedImage
 from holdfast.common import Configuration, ExecutionConfig
 from holdfast.common.time import wall_clock
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 from holdfast.datastream.state_backend import state_settings
-from holdfast.driver.delivery import CollectedRecords
 from holdfast.driver.engine import Engine, PlannedJob
+from holdfast.driver.epochs.delivery import CollectedRecords
+from holdfast.driver.job.runner import JobRunner
 from holdfast.driver.job_events import Abilities
 from holdfast.driver.outcome import EpochOutcome
-from holdfast.driver.runner import JobRunner
-from holdfast.driver.slots import Slots
-from holdfast.driver.start import Start
+from holdfast.driver.slots.attempt_slots import Slots
 from holdfast.filesystem import file_system_of
-from holdfast.graph.nodes import ResultKind, ResultOperation
-from holdfast.runtime.job import JobCode, make_job_code, new_key, pack, unpack
-from holdfast.runtime.peers import listen
-from holdfast.runtime.protocol import EpochTask, StoredState
+from holdfast.graph.operations import ResultKind, ResultOperation
+from holdfast.runtime.network.peers import listen
 from holdfast.runtime.resident.outbox import Post
 from holdfast.runtime.resident.slot import Slot, SlotLostError
 from holdfast.runtime.resident.subtask import ResidentSubtask
+from holdfast.runtime.wire.protocol import EpochTask, StoredState
+from holdfast.runtime.worker.job_code import JobCode, make_job_code, new_key, pack, unpack
 from holdfast.state.errors import StateStorageError
 from holdfast.state.local_copies import copies_of
-from holdfast.state.storage import DirectoryStateStorage
+from holdfast.state.storage.directory import DirectoryStateStorage
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0
@@ -90,7 +90,7 @@ class ThreadEngine(Engine):
         )
         self._code = pack(code)
 
-    def start(self, attempt: int, start: Start | None) -> None:
+    def start(self, attempt: int, start: SavedImage | None) -> None:
         self.before(attempt)
         subtasks = sum(level.parallelism for level in self.job.plan.levels)
         self.slots = Slots(

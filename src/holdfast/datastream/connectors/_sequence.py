@@ -1,4 +1,4 @@
-"""Reads sequences that are at hand, in ranges of their indices."""
+"""Reads sequences in memory, by ranges of their indices."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from holdfast.datastream.connectors.base import Source, SourceReader
 
 _BATCH = 4096
 
-#: indices from the first up to, and without, the last
+#: indices from the first, inclusive, to the last, exclusive
 Range = tuple[int, int]
 
 
 class SequenceSource(Source):
-    """The records of a sequence, divided over the subtasks in contiguous parts."""
+    """The records of a sequence, divided between the subtasks in contiguous parts."""
 
     @abstractmethod
     def sequence(self) -> Sequence[Any]:
-        """All records."""
+        """Return all records."""
 
     def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
-        """Contiguous shares that differ by at most one record."""
+        """Return a reader; shares are contiguous and differ by at most one record."""
         records = self.sequence()
         return _SequenceReader(records, deal([(0, len(records))], parallelism)[subtask])
 
     def redistribute(self, positions: Sequence[Any], parallelism: int) -> Sequence[Any]:
-        """What is left, in contiguous shares."""
+        """Divide the remaining records into contiguous shares."""
         return deal([left for position in positions for left in position], parallelism)
 
 
 class _SequenceReader(SourceReader):
-    """Reads a subtask's share of a sequence; the position is what is left of it, as ranges."""
+    """Reads a subtask's share of a sequence; the position is the rest of it, as ranges."""
 
     def __init__(self, records: Sequence[Any], share: list[Range]) -> None:
         self._records = records
         self._left = share
 
     def restore(self, position: Any) -> None:
-        """Go on with these ranges."""
+        """Continue with these ranges."""
         self._left = list(position)
 
     def read(self, limit: int) -> Iterator[Sequence[Any]]:
-        """Slices of the sequence."""
+        """Yield slices of the sequence."""
         while limit > 0 and self._left:
             first, last = self._left[0]
             stop = min(last, first + limit, first + _BATCH)
@@ -53,12 +53,12 @@ class _SequenceReader(SourceReader):
             yield self._records[first:stop]
 
     def position(self) -> Any:
-        """What is left."""
+        """Return the ranges that are left."""
         return tuple(self._left)
 
     @property
     def finished(self) -> bool:
-        """Whether the end is reached."""
+        """Return whether the end is reached."""
         return not self._left
 
 
@@ -70,7 +70,7 @@ def deal(ranges: Sequence[Range], parallelism: int) -> list[list[Range]]:
 
 
 def _cut(ranges: Sequence[Range], low: int, high: int) -> Iterator[Range]:
-    """What lies between two places of all ranges, put one after another."""
+    """Return the part between two positions of the concatenated ranges."""
     place = 0
     for first, last in ranges:
         begin, end = max(low - place, 0), min(high - place, last - first)

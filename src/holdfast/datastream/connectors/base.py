@@ -1,14 +1,14 @@
-"""What a source and a sink are.
+"""The interfaces of sources and sinks.
 
-A ``Source`` is a description that travels in the graph; a ``SourceReader`` does the reading in a
-worker. Reading is a function of the position: a reader that is put back to a position and asked
-for as many records gives the same records again. So an epoch can be run again after a failure.
+A ``Source`` is a description in the graph; a ``SourceReader`` reads in a
+worker. Reading is a function of the position: a reader that is restored to a position and asked
+for as many records returns the same records again. So an epoch can be repeated after a failure.
 
-Where the end of what there is moves while an epoch runs, as in a topic, an ``EpochPlanner`` in the
-driver says before each epoch how far it goes; reading is then a function of position and plan.
+If more data arrives while an epoch runs, as in a topic, an ``EpochPlanner`` in the
+driver decides before each epoch how far it reads; reading is then a function of position and plan.
 
-An engine that never runs an epoch again calls ``run_free`` of both: readers then read on as records
-come, and plans say only which splits there are.
+An engine that never repeats an epoch calls ``run_free`` of both: readers then read records as they
+arrive, and plans only list the splits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["DeliveryGuarantee", "EpochPlanner", "Sink", "Source", "SourceReader"
 
 
 class DeliveryGuarantee(Enum):
-    """What a sink promises when a job fails and recovers."""
+    """What a sink guarantees when a job fails and recovers."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -36,10 +36,10 @@ class DeliveryGuarantee(Enum):
 
 
 class SplitRecords(list[Any]):
-    """A batch of records of one split: a partition, say, with a watermark of its own.
+    """A batch of records of one split, such as a partition, which has its own watermark.
 
     Attributes:
-        split: which one.
+        split: the split.
         aside: records for side outputs, each with its tag and its timestamp.
     """
 
@@ -56,7 +56,7 @@ class SplitRecords(list[Any]):
 
 
 class EpochPlanner(ABC):
-    """Says in the driver how far the readers of a source go in the next epoch."""
+    """Decides in the driver how far the readers of a source read in the next epoch."""
 
     def run_free(self) -> None:
         """Called once, before ``plan``, if the readers run free: they read on beyond the plan.
@@ -66,35 +66,35 @@ class EpochPlanner(ABC):
 
     @abstractmethod
     def plan(self) -> Any:
-        """What all readers are told; picklable. If the epoch is run again, they hear the same.
+        """Return the plan for all readers; picklable. A repeated epoch gets the same plan.
 
         Raises:
-            HoldfastError: when the job cannot go on; the restart strategy decides then.
+            HoldfastError: when the job cannot continue; the restart strategy decides then.
         """
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class SourceReader(ABC):
     """Reads the share of one subtask."""
 
-    #: the splits that it reads now, if its records come as ``SplitRecords``; none that has ended,
-    #: since time would wait for it
+    #: the splits that it reads now, if its records come as ``SplitRecords``; not those that have
+    #: ended, because the watermark would wait for them
     splits: Collection[Hashable] | None = None
 
     def open(self, metrics: MetricGroup) -> None:
         """Called once, before anything else."""
 
     def run_free(self) -> None:
-        """Called once, before reading, by an engine that never reads an epoch again.
+        """Called once, before reading, by an engine that never repeats an epoch.
 
-        Read on beyond the plan as records come. ``read`` must not wait for records then: it is
-        called again after a few milliseconds. By default reading stays as it is.
+        Read records beyond the plan as they arrive. ``read`` must not wait for records then: it is
+        called again after a few milliseconds. By default nothing changes.
         """
 
     def follow(self, plan: Any) -> None:
-        """Hear what the planner said for the epoch that is read next; after ``restore``."""
+        """Take the plan of the next epoch; called after ``restore``."""
 
     def pause(self, splits: Collection[Hashable]) -> None:
         """Leave these splits out of the next ``read``: they are ahead of their watermark group.
@@ -104,16 +104,16 @@ class SourceReader(ABC):
         """
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """A checkpoint is taken of what ``position`` returns after this call."""
+        """Prepare for a checkpoint, which saves what ``position`` returns after this call."""
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete; as with a ``CheckpointListener``."""
+        """Take note that a checkpoint is complete; as with a ``CheckpointListener``."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was given up."""
+        """Take note that a checkpoint was aborted."""
 
     def notify_epoch_accepted(self) -> None:
-        """In a job without checkpoints: what was read up to the position is part of the job."""
+        """Take note that an epoch was accepted, in a job without checkpoints."""
 
     @abstractmethod
     def restore(self, position: Any) -> None:
@@ -121,19 +121,19 @@ class SourceReader(ABC):
 
     @abstractmethod
     def read(self, limit: int) -> Iterator[Sequence[Any]]:
-        """Batches of records, ``limit`` in all at most; ends early when there is no more now."""
+        """Yield batches of at most ``limit`` records in total; fewer if there are no more now."""
 
     @abstractmethod
     def position(self) -> Any:
-        """Where the reader stands after the batches that were taken from it; picklable."""
+        """Return the position after the batches that were taken; picklable."""
 
     @property
     @abstractmethod
     def finished(self) -> bool:
-        """Whether there will never be another record."""
+        """Return whether there will never be another record."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class Source(ABC):
@@ -144,36 +144,36 @@ class Source(ABC):
 
     @property
     def parallelism_limit(self) -> int | None:
-        """The parallelism where the user gives none; None for the environment's."""
+        """Return the default parallelism; None for that of the environment."""
         return None
 
     @property
     def listens(self) -> bool:
-        """Whether readers have something to do when the last epoch is accepted."""
+        """Return whether readers have something to do when the last epoch is accepted."""
         return False
 
     @property
     def side_outputs(self) -> bool:
-        """Whether readers put records aside, for ``DataStream.get_side_output``."""
+        """Return whether readers emit to side outputs, for ``DataStream.get_side_output``."""
         return False
 
     def create_planner(self, restored: bool) -> EpochPlanner | None:
-        """What plans the epochs of an attempt, in the driver; None where reading needs no plan.
+        """Return the planner of an attempt's epochs, in the driver; None if none is needed.
 
         Args:
-            restored: whether the readers go on from positions that were saved.
+            restored: whether the readers continue from saved positions.
         """
         return None
 
     @abstractmethod
     def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
-        """A reader for one subtask, at the beginning of its share."""
+        """Return a reader for one subtask, at the beginning of its share."""
 
     def redistribute(self, positions: Sequence[Any], parallelism: int) -> Sequence[Any]:
-        """Positions for another number of subtasks: what those of before had not read yet.
+        """Return positions for another number of subtasks, with what was not read yet.
 
         Raises:
-            JobDefinitionError: when the source does not say how; its parallelism is fixed then.
+            JobDefinitionError: when the source does not support it; its parallelism is fixed then.
         """
         raise JobDefinitionError(
             f"{type(self).__name__} was saved by {len(positions)} subtasks and does not say how "
@@ -183,11 +183,11 @@ class Source(ABC):
 
 
 class Sink(ABC):
-    """A sink to use with ``DataStream.sink_to``: makes the function that takes the records."""
+    """A sink for ``DataStream.sink_to``: creates the function that takes the records."""
 
-    #: what the operator is called in plans and messages
+    #: the name of the operator in plans and messages
     name: str = "Sink"
 
     @abstractmethod
     def create_function(self) -> Any:
-        """A ``SinkFunction``; called in the program, sent to the workers."""
+        """Return a ``SinkFunction``; called in the program, sent to the workers."""

@@ -14,14 +14,14 @@ class CollectionSource(SequenceSource):
     """The records of a list, in order, in one subtask."""
 
     def __init__(self, records: Sequence[Any]) -> None:
-        """Keep the records as they are."""
+        """Take the records."""
         self.records = records
 
     @property
     def parallelism_limit(self) -> int | None:
-        """One, so that the order is kept; more subtasks share the records in contiguous parts."""
+        """Return one, to keep the order; more subtasks share the records in contiguous parts."""
         return 1
 
     def sequence(self) -> Sequence[Any]:
-        """All records."""
+        """Return all records."""
         return self.records

@@ -27,15 +27,15 @@ class DataFrameSource(Source):
 
     @property
     def parallelism_limit(self) -> int | None:
-        """Spark's partitioning of the frame; the number here is never used."""
+        """Return a number that is never used: Spark partitions the frame."""
         return 1
 
     def __getstate__(self) -> dict[str, Any]:
-        """The frame itself stays in the driver."""
+        """Leave out the frame, which stays in the driver."""
         return {"frame": None}
 
     def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
-        """Not used: Spark reads the rows."""
+        """Raise an error: Spark reads the rows."""
         raise NotImplementedError
 
 
@@ -56,12 +56,12 @@ class DataFrameSink:
         partition_by: tuple[str, ...] | list[str] = (),
         table: str | None = None,
     ) -> None:
-        """Describe the writer as one would on a DataFrame.
+        """Describe the writer as on a DataFrame.
 
         Args:
             format: ``parquet``, ``delta``, ``json``, ``jdbc``, …
             path: where to, for formats that have a path.
-            mode: the save mode; ``overwrite`` replaces what the epoch before wrote.
+            mode: the save mode; ``overwrite`` replaces the output of the previous epoch.
             options: the writer's options.
             schema: the columns, as a Spark DDL string or ``StructType``; by default from the
                 stream's declared type, which must then be a named row or a dataclass.
@@ -69,8 +69,8 @@ class DataFrameSink:
             table: a table to write to instead of a path.
         """
         if mode not in _MODES:
-            msg = f"DataFrameSink: mode must be one of {', '.join(_MODES)}; got {mode!r}"
-            raise ValueError(msg)
+            message = f"DataFrameSink: mode must be one of {', '.join(_MODES)}; got {mode!r}"
+            raise ValueError(message)
         self.format = format
         self.path = path
         self.mode = mode
@@ -81,17 +81,17 @@ class DataFrameSink:
         self.type_info: Any = None
 
     def with_type(self, type_info: Any) -> DataFrameSink:
-        """This sink, with the stream's declared type for the columns where no schema is given.
+        """Return this sink with the stream's declared type for the columns, unless it has a schema.
 
         Raises:
             TypeError: when there is neither.
         """
         if self.schema is None and type_info is None:
-            msg = (
+            message = (
                 f"DataFrameSink('{self.format}') needs to know the columns: declare the stream's "
                 "type (output_type=Types.ROW_NAMED(...) or a dataclass), or give schema=..."
             )
-            raise TypeError(msg)
+            raise TypeError(message)
         sink = copy.copy(self)
         sink.type_info = type_info
         return sink

@@ -1,7 +1,7 @@
 """Files as sources and sinks, under PyFlink's names.
 
-A ``FileSource`` reads text files line by line (`holdfast.datastream.connectors._file_source`). A
-``FileSink`` writes part files into a directory, on any file system. What it has written is hidden
+A ``FileSource`` reads text files line by line (`holdfast.datastream.connectors.files.source`). A
+``FileSink`` writes part files into a directory, on any file system. Its output is hidden
 until the checkpoint that contains it is complete, and then appears, exactly once.
 """
 
@@ -15,13 +15,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from holdfast.common import Encoder
-from holdfast.datastream.connectors._file_sink import FileSinkFunction
-from holdfast.datastream.connectors._file_source import (
+from holdfast.datastream.connectors.base import Sink
+from holdfast.datastream.connectors.files.sink import FileSinkFunction
+from holdfast.datastream.connectors.files.source import (
     FileSource,
     FileSourceBuilder,
     StreamFormat,
 )
-from holdfast.datastream.connectors.base import Sink
 from holdfast.filesystem import check_scheme, file_system_of
 
 __all__ = [
@@ -40,23 +40,23 @@ __all__ = [
 class BucketAssigner(ABC):
     """Chooses the directory, below the sink's, for a record."""
 
-    #: the bucket of all records, where there is only one: then nobody asks, nor for the time
+    #: the bucket of all records if there is only one; then ``bucket`` is not called
     only_bucket: str | None = None
 
     @abstractmethod
     def bucket(self, record: Any, now_ms: int) -> str:
-        """The relative path of the directory; empty for the sink's own."""
+        """Return the relative path of the directory; empty for the sink's own."""
 
     @staticmethod
     def base_path_bucket_assigner() -> BucketAssigner:
-        """Everything into the sink's own directory."""
+        """Return an assigner that puts all records into the sink's own directory."""
         return _OneBucket()
 
     @staticmethod
     def date_time_bucket_assigner(
         format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None
     ) -> BucketAssigner:
-        """A directory per hour (or as the pattern says) of processing time."""
+        """Return an assigner with a directory per hour (or by the pattern) of processing time."""
         return _TimeBuckets(format_str, timezone_id)
 
 
@@ -82,7 +82,7 @@ class _TimeBuckets(BucketAssigner):
             pattern = pattern.replace(java, python)
         self._pattern = pattern
         self._zone = ZoneInfo(timezone_id) if timezone_id else None
-        #: the second that the last bucket was worked out for, which is that of most records
+        #: the second of the last computed bucket, which most records share
         self._second = -1
         self._bucket = ""
 
@@ -96,18 +96,18 @@ class _TimeBuckets(BucketAssigner):
 
 @dataclass(frozen=True)
 class RollingPolicy:
-    """When a part file is closed. A checkpoint closes all of them, whatever the policy says."""
+    """When a part file is closed. A checkpoint closes all of them, whatever the policy."""
 
     def largest_part(self) -> int:
-        """The number of bytes at which a part file is closed."""
+        """Return the number of bytes at which a part file is closed."""
         return sys.maxsize
 
     def rolls(self, size: int, age: int, idle: int) -> bool:
-        """Whether a part file is closed before more is added to it.
+        """Return whether to close a part file before more is added to it.
 
         Args:
             size: its bytes so far.
-            age: the time since it was begun, in milliseconds.
+            age: the time since it was started, in milliseconds.
             idle: the time since something was added to it, in milliseconds.
         """
         return False
@@ -118,7 +118,7 @@ class RollingPolicy:
         rollover_interval: int = 60 * 1000,
         inactivity_interval: int = 60 * 1000,
     ) -> DefaultRollingPolicy:
-        """By size and age."""
+        """Return a policy by size and age."""
         return DefaultRollingPolicy(part_size, rollover_interval, inactivity_interval)
 
     @staticmethod
@@ -129,18 +129,18 @@ class RollingPolicy:
 
 @dataclass(frozen=True)
 class DefaultRollingPolicy(RollingPolicy):
-    """By size in bytes, and age and idle time in milliseconds."""
+    """A policy by size in bytes, and age and idle time in milliseconds."""
 
     part_size: int = 1024 * 1024 * 128
     rollover_interval: int = 60 * 1000
     inactivity_interval: int = 60 * 1000
 
     def largest_part(self) -> int:
-        """The number of bytes at which a part file is closed."""
+        """Return the number of bytes at which a part file is closed."""
         return self.part_size
 
     def rolls(self, size: int, age: int, idle: int) -> bool:
-        """Whether one of the limits is reached."""
+        """Return whether one of the limits is reached."""
         aged = age >= self.rollover_interval or idle >= self.inactivity_interval
         return aged or size >= self.part_size
 
@@ -152,44 +152,44 @@ class OnCheckpointRollingPolicy(RollingPolicy):
 
 @dataclass(frozen=True)
 class OutputFileConfig:
-    """What the names of part files begin and end with."""
+    """Prefix and suffix of the names of part files."""
 
     part_prefix: str = "part"
     part_suffix: str = ""
 
     @staticmethod
     def builder() -> OutputFileConfig.OutputFileConfigBuilder:
-        """Begin with Flink's defaults."""
+        """Start with Flink's defaults."""
         return OutputFileConfig.OutputFileConfigBuilder()
 
     def get_part_prefix(self) -> str:
-        """What names begin with."""
+        """Return the prefix of file names."""
         return self.part_prefix
 
     def get_part_suffix(self) -> str:
-        """What names end with."""
+        """Return the suffix of file names."""
         return self.part_suffix
 
     class OutputFileConfigBuilder:
         """Builds an ``OutputFileConfig``."""
 
         def __init__(self) -> None:
-            """Begin with Flink's defaults."""
+            """Start with Flink's defaults."""
             self._prefix = "part"
             self._suffix = ""
 
         def with_part_prefix(self, prefix: str) -> OutputFileConfig.OutputFileConfigBuilder:
-            """What names begin with."""
+            """Set the prefix of file names."""
             self._prefix = prefix
             return self
 
         def with_part_suffix(self, suffix: str) -> OutputFileConfig.OutputFileConfigBuilder:
-            """What names end with."""
+            """Set the suffix of file names."""
             self._suffix = suffix
             return self
 
         def build(self) -> OutputFileConfig:
-            """The settings."""
+            """Return the settings."""
             return OutputFileConfig(self._prefix, self._suffix)
 
 
@@ -199,9 +199,9 @@ class FileSink(Sink):
 
     Part files are named ``<prefix>-<token>-<subtask>-<n><suffix>``; the token is random, so jobs
     may share a directory. They appear when a checkpoint is complete, in jobs without checkpoints
-    when an epoch is accepted, and what has appeared is never touched again: they may be read,
+    when an epoch is accepted, and are never changed after that: they may be read,
     moved and deleted at any time. Before that, records are in files below ``.holdfast-…``, which
-    Spark, Hive and ``FileSource`` do not look into.
+    Spark, Hive and ``FileSource`` ignore.
     """
 
     base_path: str
@@ -213,7 +213,7 @@ class FileSink(Sink):
     name = "Sink: Files"
 
     def create_function(self) -> FileSinkFunction:
-        """The function that writes the files."""
+        """Return the function that writes the files."""
         return FileSinkFunction(self)
 
     @staticmethod
@@ -222,7 +222,7 @@ class FileSink(Sink):
 
         Args:
             base_path: a local path, or an address: ``s3a://bucket/…``, ``hdfs://…``, ``gs://…``, ….
-            encoder: makes bytes of a record.
+            encoder: converts a record to bytes.
 
         Raises:
             ValueError: when there is no file system for the address.
@@ -233,7 +233,7 @@ class FileSink(Sink):
         """Builds a ``FileSink``."""
 
         def __init__(self, base_path: str, encoder: Encoder) -> None:
-            """Made by ``for_row_format``; buckets by the hour unless told otherwise."""
+            """Use ``for_row_format``; the default is a bucket per hour."""
             is_local = check_scheme(base_path) == "file"
             self._path = file_system_of(base_path)[1] if is_local else base_path
             self._encoder = encoder
@@ -244,26 +244,26 @@ class FileSink(Sink):
         def with_bucket_assigner(
             self, bucket_assigner: BucketAssigner
         ) -> FileSink.RowFormatBuilder:
-            """Which directory a record goes to."""
+            """Set what chooses the directory of a record."""
             self._buckets = bucket_assigner
             return self
 
         def with_bucket_check_interval(self, interval: int) -> FileSink.RowFormatBuilder:
-            """Not needed here: files are closed with every epoch."""
+            """Do nothing: files are closed with every epoch."""
             return self
 
         def with_output_file_config(
             self, output_file_config: OutputFileConfig
         ) -> FileSink.RowFormatBuilder:
-            """How part files are named."""
+            """Set how part files are named."""
             self._files = output_file_config
             return self
 
         def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSink.RowFormatBuilder:
-            """When part files are closed."""
+            """Set when part files are closed."""
             self._rolling = rolling_policy
             return self
 
         def build(self) -> FileSink:
-            """The sink."""
+            """Return the sink."""
             return FileSink(self._path, self._encoder, self._buckets, self._files, self._rolling)

@@ -17,14 +17,14 @@ class FunctionSource(Source):
 
     @property
     def parallelism_limit(self) -> int | None:
-        """One, unless the function is made to run in parallel."""
+        """Return one, unless the function runs in parallel."""
         return None if isinstance(self.function, ParallelSourceFunction) else 1
 
     @property
     def gives_timestamps(self) -> bool:
-        """Whether records come with timestamps."""
+        """Return whether records come with timestamps."""
         return self.function.gives_timestamps
 
     def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
-        """Not used: a loop has no position to go back to; the runtime talks to the loop itself."""
+        """Raise an error: the runtime runs the loop, which has no position to restore."""
         raise NotImplementedError

@@ -15,11 +15,11 @@ class NumberSequenceSource(SequenceSource):
     def __init__(self, start: int, end: int) -> None:
         """Check the bounds; an empty sequence is an error as in Flink."""
         if start > end:
-            msg = f"NumberSequenceSource: start {start} is above end {end}"
-            raise ValueError(msg)
+            message = f"NumberSequenceSource: start {start} is above end {end}"
+            raise ValueError(message)
         self.start = start
         self.end = end
 
     def sequence(self) -> Sequence[int]:
-        """All numbers."""
+        """Return all numbers."""
         return range(self.start, self.end + 1)

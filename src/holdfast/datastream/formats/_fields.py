@@ -1,4 +1,4 @@
-"""From the plain values that a format gives to the values that a type declares."""
+"""Converts the plain values of a format to the values of a declared type."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Convert = Callable[[Any], Any]
 
 
 def converter(declared: TypeInformation) -> Convert:
-    """A function that makes values of texts where a type is none: numbers, dates, instants.
+    """Return a function that parses texts where the type is not text: numbers, dates, instants.
 
-    Containers are gone through; bytes are base64 in a text; what is as it should be stays.
+    It descends into containers; bytes are base64 in a text; values that fit are kept.
     """
     if isinstance(declared, RowTypeInfo):
         return _row(declared)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from holdfast.common._type_infos.base import same
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.types import Row
 from holdfast.errors import JobDefinitionError
@@ -29,12 +30,12 @@ def _library() -> Any:
 
 
 class _AvroSchema:
-    """A schema, which travels as its text."""
+    """A schema, pickled as its text."""
 
     def __init__(
         self, record_class: str | None = None, avro_schema_string: str | None = None
     ) -> None:
-        """Take the schema as JSON text; Java's record classes are not there."""
+        """Take the schema as JSON text; Java's record classes are not supported."""
         if avro_schema_string is None:
             name = type(self).__name__
             message = f"{name} needs avro_schema_string; there is no Java class {record_class!r}"
@@ -56,7 +57,7 @@ class _AvroSchema:
 
 
 class AvroRowDeserializationSchema(_AvroSchema, DeserializationSchema):
-    """Rows of Avro records, with the schema's field names; records within are rows, too."""
+    """Rows of Avro records, with the schema's field names; nested records are rows, too."""
 
     def deserialize(self, message: bytes) -> Any:
         """Return the row."""
@@ -75,7 +76,7 @@ class AvroRowSerializationSchema(_AvroSchema, SerializationSchema):
 
 
 def _shaper(schema: Any, known: dict[str, Convert]) -> Convert:
-    """A function that makes rows of the records in a value, as its schema says."""
+    """Return a function that makes rows of the records in a value, as its schema says."""
     if isinstance(schema, list):
         return _one_of([_shaper(branch, known) for branch in schema if branch != "null"])
     kind = schema.get("type") if isinstance(schema, Mapping) else schema
@@ -87,7 +88,7 @@ def _shaper(schema: Any, known: dict[str, Convert]) -> Convert:
     if kind == "array":
         item = _shaper(schema["items"], known)
         return lambda found: [item(each) for each in found]
-    return known.get(str(kind), _same)
+    return known.get(str(kind), same)
 
 
 def _record(schema: Mapping[str, Any], known: dict[str, Convert]) -> Convert:
@@ -96,15 +97,15 @@ def _record(schema: Mapping[str, Any], known: dict[str, Convert]) -> Convert:
     def convert(found: Mapping[str, Any]) -> Row:
         return Row(**{name: shape(found[name]) for name, shape in fields.items()})
 
-    known[schema["name"]] = convert  # first: a record may have itself within
+    known[schema["name"]] = convert  # first, because a record may contain itself
     for field in schema["fields"]:
         fields[field["name"]] = _shaper(field["type"], known)
     return convert
 
 
 def _one_of(branches: Sequence[Convert]) -> Convert:
-    """None, or a value of one of these types: as the first says that can take it."""
-    shaping = [branch for branch in branches if branch is not _same]
+    """Convert None, or a value with the first of these types that accepts it."""
+    shaping = [branch for branch in branches if branch is not same]
 
     def convert(found: Any) -> Any:
         for branch in shaping if isinstance(found, dict | list) else ():
@@ -113,10 +114,6 @@ def _one_of(branches: Sequence[Convert]) -> Convert:
         return found
 
     return convert
-
-
-def _same(found: Any) -> Any:
-    return found
 
 
 def _plain(value: Any, schema: Any) -> Any:

@@ -27,7 +27,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         self._prepare()
 
     def deserialize(self, message: bytes) -> Any:
-        """Return the row; None for one that does not parse, if that is allowed."""
+        """Return the row; None if it cannot be parsed and errors are ignored."""
         try:
             (values,) = csv.reader([message.decode()], **self._dialect)
             if len(values) != len(self._names):
@@ -61,41 +61,41 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         """Builds a ``CsvRowDeserializationSchema``."""
 
         def __init__(self, type_info: TypeInformation) -> None:
-            """Rows of this type; an empty field is None."""
+            """Build rows of this type; an empty field is None."""
             self._type = _row_type(type_info)
             self._dialect: dict[str, Any] = {"delimiter": ","}
             self._null = ""
             self._lenient = False
 
         def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
-            """What stands between two fields."""
+            """Set the character between two fields."""
             self._dialect["delimiter"] = delimiter
             return self
 
         def set_quote_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
-            """What stands around a field that has a delimiter in it."""
+            """Set the character around a field that contains a delimiter."""
             self._dialect["quotechar"] = c
             return self
 
         def set_escape_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
-            """What stands before a character that means only itself."""
+            """Set the character that escapes the next one."""
             self._dialect["escapechar"] = c
             return self
 
         def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
-            """What stands for None."""
+            """Set the text that represents None."""
             self._null = null_literal
             return self
 
         def set_ignore_parse_errors(
             self, ignore_parse_errors: bool
         ) -> CsvRowDeserializationSchema.Builder:
-            """Whether lines that do not parse are left out."""
+            """Skip lines that cannot be parsed."""
             self._lenient = ignore_parse_errors
             return self
 
         def build(self) -> CsvRowDeserializationSchema:
-            """The schema."""
+            """Return the schema."""
             return CsvRowDeserializationSchema(self._type, self._dialect, self._null, self._lenient)
 
 
@@ -118,43 +118,43 @@ class CsvRowSerializationSchema(SerializationSchema):
         """Builds a ``CsvRowSerializationSchema``."""
 
         def __init__(self, type_info: TypeInformation) -> None:
-            """Rows of this type; None is an empty field."""
+            """Take rows of this type; None is an empty field."""
             _row_type(type_info)
             self._dialect: dict[str, Any] = {"delimiter": ",", "lineterminator": "\n"}
             self._null = ""
 
         def set_field_delimiter(self, c: str) -> CsvRowSerializationSchema.Builder:
-            """What stands between two fields."""
+            """Set the character between two fields."""
             self._dialect["delimiter"] = c
             return self
 
         def set_line_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
-            """What stands at the end of a line; may be nothing."""
+            """Set the end of a line; may be empty."""
             self._dialect["lineterminator"] = delimiter
             return self
 
         def set_quote_character(self, c: str) -> CsvRowSerializationSchema.Builder:
-            """What stands around a field that has a delimiter in it."""
+            """Set the character around a field that contains a delimiter."""
             self._dialect["quotechar"] = c
             return self
 
         def disable_quote_character(self) -> CsvRowSerializationSchema.Builder:
-            """Put nothing around fields."""
+            """Do not quote fields."""
             self._dialect["quoting"] = csv.QUOTE_NONE
             return self
 
         def set_escape_character(self, c: str) -> CsvRowSerializationSchema.Builder:
-            """What stands before a character that means only itself."""
+            """Set the character that escapes the next one."""
             self._dialect["escapechar"] = c
             return self
 
         def set_null_literal(self, s: str) -> CsvRowSerializationSchema.Builder:
-            """What stands for None."""
+            """Set the text that represents None."""
             self._null = s
             return self
 
         def build(self) -> CsvRowSerializationSchema:
-            """The schema."""
+            """Return the schema."""
             return CsvRowSerializationSchema(self._dialect, self._null)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.common._type_infos.base import same
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.typeinfo import RowTypeInfo, TypeInformation
 from holdfast.common.types import Row
@@ -18,7 +19,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class JsonRowDeserializationSchema(DeserializationSchema):
-    """Rows of JSON objects; without a type, whatever is there: dictionaries, lists, values."""
+    """Rows of JSON objects; without a type, plain dictionaries, lists and values."""
 
     def __init__(
         self,
@@ -34,11 +35,11 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
     @staticmethod
     def builder() -> JsonRowDeserializationSchema.Builder:
-        """Begin to describe a schema."""
+        """Start building a schema."""
         return JsonRowDeserializationSchema.Builder()
 
     def deserialize(self, message: bytes) -> Any:
-        """Return what the message holds; None for one that does not parse, if that is allowed."""
+        """Return the value; None if it cannot be parsed and errors are ignored."""
         try:
             found = _decode(message)
             return found if self._type is None else self._typed(found)
@@ -62,7 +63,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
     def _prepare(self) -> None:
         if self._type is not None:
             self._convert: Callable[[Any], Any] = converter(self._type)
-            self._coerce: Callable[[Any], Any] = self._type.coercer() or _same
+            self._coerce: Callable[[Any], Any] = self._type.coercer() or same
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._type, self._strict, self._lenient
@@ -75,32 +76,32 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         """Builds a ``JsonRowDeserializationSchema``."""
 
         def __init__(self) -> None:
-            """Begin without a type."""
+            """Start without a type."""
             self._type: TypeInformation | None = None
             self._strict = self._lenient = False
 
         def type_info(self, type_info: TypeInformation) -> JsonRowDeserializationSchema.Builder:
-            """The type of the records: ``Types.ROW_NAMED(…)``, say."""
+            """Set the type of the records, such as ``Types.ROW_NAMED(…)``."""
             self._type = type_info
             return self
 
         def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
-            """A field that is not there is an error; otherwise it is None."""
+            """Fail if a field is missing; by default it is None."""
             self._strict = True
             return self
 
         def ignore_parse_errors(self) -> JsonRowDeserializationSchema.Builder:
-            """Leave out messages that do not parse."""
+            """Skip messages that cannot be parsed."""
             self._lenient = True
             return self
 
         def build(self) -> JsonRowDeserializationSchema:
-            """The schema."""
+            """Return the schema."""
             return JsonRowDeserializationSchema(self._type, self._strict, self._lenient)
 
 
 class JsonRowSerializationSchema(SerializationSchema):
-    """JSON objects of rows, with the field names of the type; other values as they are."""
+    """JSON objects of rows, with the field names of the type; other values unchanged."""
 
     def __init__(self, type_info: TypeInformation | None = None) -> None:
         """Use ``builder()``."""
@@ -110,7 +111,7 @@ class JsonRowSerializationSchema(SerializationSchema):
 
     @staticmethod
     def builder() -> JsonRowSerializationSchema.Builder:
-        """Begin to describe a schema."""
+        """Start building a schema."""
         return JsonRowSerializationSchema.Builder()
 
     def serialize(self, value: Any) -> bytes:
@@ -123,21 +124,17 @@ class JsonRowSerializationSchema(SerializationSchema):
         """Builds a ``JsonRowSerializationSchema``."""
 
         def __init__(self) -> None:
-            """Begin without a type."""
+            """Start without a type."""
             self._type: TypeInformation | None = None
 
         def with_type_info(self, type_info: TypeInformation) -> JsonRowSerializationSchema.Builder:
-            """The type of the records."""
+            """Set the type of the records."""
             self._type = type_info
             return self
 
         def build(self) -> JsonRowSerializationSchema:
-            """The schema."""
+            """Return the schema."""
             return JsonRowSerializationSchema(self._type)
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _plain(value: Any) -> Any:

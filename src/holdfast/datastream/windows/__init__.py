@@ -1,6 +1,6 @@
-"""What a window operation is made of; users import it from ``holdfast.datastream.window``.
+"""The parts of a window operation; users import them from ``holdfast.datastream.window``.
 
-`windows` are the groups themselves, `assigners` put records into them, `triggers` say when a window
-is looked at, and `evictors` take records out of it before or after that. All of them are values:
-they travel in the graph, and what changes is kept in state.
+`windows` are the groups themselves, `assigners` put records into them, `triggers` decide when a
+window fires, and `evictors` remove records before or after that. All of them are values:
+they are part of the graph, and whatever changes is kept in state.
 """

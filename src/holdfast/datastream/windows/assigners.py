@@ -1,7 +1,7 @@
 """Assigners: which windows a record belongs to.
 
-An assigner is a value: it checks itself when it is made, travels in the graph, and keeps nothing.
-Those of time come in pairs, by the records' timestamps and by the clock.
+An assigner is a value: it checks its arguments, is part of the graph, and keeps no state.
+Time windows come in pairs, by the records' timestamps and by the clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.common.constants import MIN_LONG_VALUE
 from holdfast.common.serializer import TypeSerializer
 from holdfast.common.time import DurationLike, to_millis
 from holdfast.common.typeinfo import Types
-from holdfast.datastream.function_base import RuntimeContext
+from holdfast.datastream.functions.base import RuntimeContext
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.datastream.windows.trigger import Trigger
 from holdfast.datastream.windows.triggers import (
@@ -38,21 +38,6 @@ from holdfast.datastream.windows.windows import (
 if TYPE_CHECKING:
     from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 
-__all__ = [
-    "CountSlidingWindowAssigner",
-    "CountTumblingWindowAssigner",
-    "EventTimeWindowAssigner",
-    "GlobalWindows",
-    "MergingWindowAssigner",
-    "ProcessingTimeWindowAssigner",
-    "SlidingEventTimeWindows",
-    "SlidingProcessingTimeWindows",
-    "TimeWindowAssigner",
-    "TumblingEventTimeWindows",
-    "TumblingProcessingTimeWindows",
-    "WindowAssigner",
-]
-
 T = TypeVar("T")
 W = TypeVar("W", bound=Window)
 W2 = TypeVar("W2", bound=Window)
@@ -62,7 +47,7 @@ class WindowAssigner(ABC, Generic[T, W]):
     """Puts each record into no, one or several windows."""
 
     class WindowAssignerContext(ABC):
-        """What an assigner may ask for; valid only during the call."""
+        """The context of an assigner; valid only during the call."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
@@ -83,7 +68,7 @@ class WindowAssigner(ABC, Generic[T, W]):
 
     @abstractmethod
     def get_default_trigger(self, env: StreamExecutionEnvironment) -> Trigger[T, W]:
-        """Return the trigger for windows that are given none; called when the job is built."""
+        """Return the default trigger; called when the job is built."""
 
     @abstractmethod
     def get_window_serializer(self) -> TypeSerializer[W]:
@@ -95,10 +80,10 @@ class WindowAssigner(ABC, Generic[T, W]):
 
 
 class MergingWindowAssigner(WindowAssigner[T, W]):
-    """An assigner whose windows may grow into each other, as sessions do."""
+    """An assigner whose windows may merge, as sessions do."""
 
     class MergeCallback(ABC, Generic[W2]):
-        """What is told of windows that merge."""
+        """Gets the windows that merge."""
 
         @abstractmethod
         def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
@@ -108,7 +93,7 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
     def merge_windows(
         self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]
     ) -> None:
-        """Look for windows that merge and tell the callback of each group of them.
+        """Find windows that merge, and call the callback with each group of them.
 
         Called with all windows that a key has, whenever one is added.
         """
@@ -117,13 +102,13 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
 class TimeWindowAssigner(WindowAssigner[T, TimeWindow]):
     """An assigner of windows of time.
 
-    It is one of two kinds, by event time or by processing time, which says of which point of time
-    a record is; `windows_at` says which windows have that point in them.
+    There are two kinds, by event time and by processing time, which determine the time of a record;
+    `windows_at` returns the windows that contain it.
     """
 
     @abstractmethod
     def windows_at(self, time: int, element: T) -> list[TimeWindow]:
-        """Return the windows of a record that is of that time."""
+        """Return the windows of a record with that time."""
 
     def get_window_serializer(self) -> TypeSerializer[TimeWindow]:
         """Return the serializer of time windows."""
@@ -131,7 +116,7 @@ class TimeWindowAssigner(WindowAssigner[T, TimeWindow]):
 
 
 class EventTimeWindowAssigner(TimeWindowAssigner[T]):
-    """The kind that goes by the records' timestamps."""
+    """An assigner by the records' timestamps."""
 
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
@@ -155,12 +140,12 @@ class EventTimeWindowAssigner(TimeWindowAssigner[T]):
 
 
 class ProcessingTimeWindowAssigner(TimeWindowAssigner[T]):
-    """The kind that goes by the clock."""
+    """An assigner by the clock."""
 
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> list[TimeWindow]:
-        """Return the windows of the time that the clock shows."""
+        """Return the windows of the current time."""
         return self.windows_at(context.get_current_processing_time(), element)
 
     def get_default_trigger(self, env: StreamExecutionEnvironment) -> Trigger[T, TimeWindow]:
@@ -174,7 +159,7 @@ class ProcessingTimeWindowAssigner(TimeWindowAssigner[T]):
 
 @dataclass(frozen=True)
 class _TumblingWindows(TimeWindowAssigner[T]):
-    """Windows of one size, each beginning where the one before it ends."""
+    """Windows of a fixed size, each starting where the previous one ends."""
 
     size: int
     offset: int = 0
@@ -188,13 +173,13 @@ class _TumblingWindows(TimeWindowAssigner[T]):
             raise ValueError(message)
 
     def windows_at(self, time: int, element: T) -> list[TimeWindow]:
-        """Return the one window that has the point in it."""
+        """Return the window that contains the time."""
         start = time - (time - self.offset) % self.size
         return [TimeWindow(start, start + self.size)]
 
 
 class TumblingEventTimeWindows(_TumblingWindows[T], EventTimeWindowAssigner[T]):
-    """Windows of one size, one after another, by the records' timestamps."""
+    """Windows of a fixed size, one after another, by the records' timestamps."""
 
     @staticmethod
     def of(size: DurationLike, offset: DurationLike | None = None) -> TumblingEventTimeWindows[Any]:
@@ -207,7 +192,7 @@ class TumblingEventTimeWindows(_TumblingWindows[T], EventTimeWindowAssigner[T]):
 
 
 class TumblingProcessingTimeWindows(_TumblingWindows[T], ProcessingTimeWindowAssigner[T]):
-    """Windows of one size, one after another, by the clock."""
+    """Windows of a fixed size, one after another, by the clock."""
 
     @staticmethod
     def of(
@@ -219,7 +204,7 @@ class TumblingProcessingTimeWindows(_TumblingWindows[T], ProcessingTimeWindowAss
 
 @dataclass(frozen=True)
 class _SlidingWindows(TimeWindowAssigner[T]):
-    """Windows of one size that start at regular distances."""
+    """Windows of a fixed size that start at regular intervals."""
 
     size: int
     slide: int
@@ -235,7 +220,7 @@ class _SlidingWindows(TimeWindowAssigner[T]):
             raise ValueError(message)
 
     def windows_at(self, time: int, element: T) -> list[TimeWindow]:
-        """Return all windows that have the point in them, the latest first."""
+        """Return all windows that contain the time, the latest first."""
         size = self.size
         latest = time - (time - self.offset) % self.slide
         starts = range(latest, time - size, -self.slide)
@@ -243,7 +228,7 @@ class _SlidingWindows(TimeWindowAssigner[T]):
 
 
 class SlidingEventTimeWindows(_SlidingWindows[T], EventTimeWindowAssigner[T]):
-    """Windows of one size that start at regular distances, by the records' timestamps."""
+    """Windows of a fixed size that start at regular intervals, by the records' timestamps."""
 
     @staticmethod
     def of(
@@ -251,14 +236,14 @@ class SlidingEventTimeWindows(_SlidingWindows[T], EventTimeWindowAssigner[T]):
     ) -> SlidingEventTimeWindows[Any]:
         """Return windows of that size that start at the multiples of the slide since 1970, UTC.
 
-        They overlap where the size is longer than the slide; where it is shorter there are
-        records between them, which belong to none. An offset moves them.
+        They overlap if the size is longer than the slide; if it is shorter, there are
+        records between them that belong to none. An offset moves them.
         """
         return SlidingEventTimeWindows(to_millis(size), to_millis(slide), _optional_millis(offset))
 
 
 class SlidingProcessingTimeWindows(_SlidingWindows[T], ProcessingTimeWindowAssigner[T]):
-    """Windows of one size that start at regular distances, by the clock."""
+    """Windows of a fixed size that start at regular intervals, by the clock."""
 
     @staticmethod
     def of(
@@ -308,9 +293,9 @@ class _CountWindows(WindowAssigner[T, CountWindow]):
     window_size: int
 
     def get_default_trigger(self, env: StreamExecutionEnvironment) -> Trigger[T, CountWindow]:
-        """Return a trigger that fires the full window and lets its records go.
+        """Return a trigger that fires the full window and drops its records.
 
-        Nothing is added to a full window, and no time ends it: who keeps it keeps it for ever.
+        No record is added to a full window, and no time ends it, so it would be kept forever.
         """
         return PurgingTrigger(CountTrigger(self.window_size))
 
@@ -363,7 +348,7 @@ class CountSlidingWindowAssigner(_CountWindows[T]):
 
     @staticmethod
     def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner[Any]:
-        """Return windows of that many records that begin at that distance."""
+        """Return windows of that many records that start at that distance."""
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(
@@ -377,7 +362,7 @@ class CountSlidingWindowAssigner(_CountWindows[T]):
 
 
 def count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
-    """Windows of so many records, one after another or, with a slide, overlapping."""
+    """Return windows of that many records, one after another or, with a slide, overlapping."""
     return CountSlidingWindowAssigner(size, slide) if slide else CountTumblingWindowAssigner(size)
 
 
@@ -396,7 +381,7 @@ def _optional_millis(offset: DurationLike | None) -> int:
 
 
 def no_timestamp(assigner: WindowAssigner[Any, Any]) -> ValueError:
-    """What is wrong with a record that has no timestamp."""
+    """Return the error message for a record without a timestamp."""
     return ValueError(
         f"{type(assigner).__name__} needs records with a timestamp, and this one has none; give "
         "the stream timestamps with assign_timestamps_and_watermarks(...) before the window, or "

@@ -1,4 +1,4 @@
-"""How far two records are apart: what `DeltaTrigger` and `DeltaEvictor` ask."""
+"""The distance of two records, for `DeltaTrigger` and `DeltaEvictor`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
-
-__all__ = ["DeltaFunction", "as_delta"]
 
 T = TypeVar("T")
 
@@ -29,7 +27,7 @@ class _CallableDelta(DeltaFunction[Any]):
 
 
 def as_delta(user: str, given: Any) -> DeltaFunction[Any]:
-    """Return a delta function for what was given: one, or a function of two records."""
+    """Return a delta function for one, or for a function of two records."""
     if hasattr(given, "get_delta"):
         return given  # type: ignore[no-any-return]
     if callable(given):

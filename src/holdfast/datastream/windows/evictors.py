@@ -1,6 +1,6 @@
-"""Evictors: which records are taken out of a window before or after its function is called.
+"""Evictors: which records are removed from a window before or after its function is called.
 
-PyFlink has none of them; names and meaning are those of Flink's Java API. A window with an evictor
+PyFlink has no evictors; the API is that of Flink's Java API. A window with an evictor
 keeps all its records, so ``reduce`` and ``aggregate`` save nothing there.
 """
 
@@ -15,8 +15,6 @@ from holdfast.common.time import DurationLike, to_millis
 from holdfast.datastream.windows.delta import DeltaFunction, as_delta
 from holdfast.datastream.windows.windows import Window
 from holdfast.metrics import MetricGroup
-
-__all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
 
 T = TypeVar("T")
 W = TypeVar("W", bound=Window)
@@ -42,13 +40,13 @@ class TimestampedValue(NamedTuple, Generic[T]):
 
 
 class Evictor(ABC, Generic[T, W]):
-    """Takes records out of a window that fires; what it takes out is gone from the window's state.
+    """Removes records from a window that fires, and so from the window's state.
 
     One evictor object serves all keys and windows of a subtask and must not keep anything.
     """
 
     class EvictorContext(ABC):
-        """What an evictor may ask for; valid only during the call."""
+        """The context of an evictor; valid only during the call."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
@@ -115,12 +113,12 @@ class _OneSidedEvictor(Evictor[T, W]):
 
     @abstractmethod
     def _evict(self, elements: list[TimestampedValue[T]]) -> None:
-        """Remove records from the list, which has some."""
+        """Remove records from the list, which is not empty."""
 
 
 @dataclass(frozen=True)
 class CountEvictor(_OneSidedEvictor[T, W]):
-    """Keeps the last so many records."""
+    """Keeps the last records, up to a number."""
 
     max_count: int
     do_evict_after: bool = False
@@ -141,9 +139,9 @@ class CountEvictor(_OneSidedEvictor[T, W]):
 
 @dataclass(frozen=True)
 class TimeEvictor(_OneSidedEvictor[T, W]):
-    """Keeps the records that are less than so much older than the latest one.
+    """Keeps the records whose age, relative to the latest one, is below a limit.
 
-    Records without a timestamp are kept, as there is nothing to go by.
+    Records without a timestamp are kept.
     """
 
     window_size: int

@@ -1,6 +1,6 @@
 """Session windows: records of a key with no gap between them that is too long.
 
-Each record begins with a window of its own that is as long as the gap; windows that overlap or
+Each record starts with its own window, which is as long as the gap; windows that overlap or
 touch merge into one.
 """
 
@@ -19,14 +19,6 @@ from holdfast.datastream.windows.assigners import (
     TimeWindowAssigner,
 )
 from holdfast.datastream.windows.windows import TimeWindow
-
-__all__ = [
-    "DynamicEventTimeSessionWindows",
-    "DynamicProcessingTimeSessionWindows",
-    "EventTimeSessionWindows",
-    "ProcessingTimeSessionWindows",
-    "SessionWindowTimeGapExtractor",
-]
 
 T = TypeVar("T")
 
@@ -47,7 +39,7 @@ class _Sessions(TimeWindowAssigner[T], MergingWindowAssigner[T, TimeWindow]):
         windows: Iterable[TimeWindow],
         callback: MergingWindowAssigner.MergeCallback[TimeWindow],
     ) -> None:
-        """Tell the callback of every group of windows that overlap or touch."""
+        """Call the callback with every group of windows that overlap or touch."""
         TimeWindow.merge_windows(windows, callback)
 
 
@@ -72,7 +64,7 @@ class _FixedSessions(_Sessions[T]):
 
 @dataclass(frozen=True)
 class _DynamicSessions(_Sessions[T]):
-    """Sessions of which each record has a gap of its own."""
+    """Sessions in which each record has its own gap."""
 
     session_window_time_gap_extractor: SessionWindowTimeGapExtractor
 
@@ -100,7 +92,7 @@ class EventTimeSessionWindows(_FixedSessions[T], EventTimeWindowAssigner[T]):
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], DurationLike],
     ) -> DynamicEventTimeSessionWindows[Any]:
-        """Return sessions of which each record says how long they stay open after it."""
+        """Return sessions whose gap depends on the record."""
         return DynamicEventTimeSessionWindows.with_dynamic_gap(extractor)
 
 
@@ -116,7 +108,7 @@ class ProcessingTimeSessionWindows(_FixedSessions[T], ProcessingTimeWindowAssign
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], DurationLike],
     ) -> DynamicProcessingTimeSessionWindows[Any]:
-        """Return sessions of which each record says how long they stay open after it."""
+        """Return sessions whose gap depends on the record."""
         return DynamicProcessingTimeSessionWindows.with_dynamic_gap(extractor)
 
 
@@ -151,7 +143,7 @@ class _CallableExtractor(SessionWindowTimeGapExtractor):
 
 
 def _as_extractor(given: Any) -> SessionWindowTimeGapExtractor:
-    # An object with the method will do: PyFlink does not ask for the base class either.
+    # Any object with the method is accepted, as in PyFlink.
     if hasattr(given, "extract"):
         return given  # type: ignore[no-any-return]
     if callable(given):

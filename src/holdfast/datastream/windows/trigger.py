@@ -1,4 +1,4 @@
-"""What a trigger is: it decides when a window is looked at."""
+"""The interface of a trigger, which decides when a window fires."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from holdfast.datastream.state import StateDescriptor
 from holdfast.datastream.windows.windows import Window
 from holdfast.metrics import MetricGroup
 
-__all__ = ["Trigger", "TriggerResult"]
-
 T = TypeVar("T")
 W = TypeVar("W", bound=Window)
 
 
 class TriggerResult(Enum):
-    """What becomes of a window.
+    """What happens to a window.
 
     A window without records does not fire, whatever its trigger says.
     """
@@ -45,10 +43,10 @@ class TriggerResult(Enum):
 
 
 class Trigger(ABC, Generic[T, W]):
-    """Decides when a window is looked at: when its records are given to the window function.
+    """Decides when a window fires, that is, when the window function is called.
 
-    One trigger object serves all keys and windows of a subtask, so it must not keep anything in
-    its fields; state comes from the context, and belongs to the key and the window of the call.
+    One trigger object serves all keys and windows of a subtask, so it must not keep state in
+    fields; get state from the context. It belongs to the key and the window of the call.
     A trigger for windows that merge returns True from `can_merge` and implements `on_merge`.
     """
 
@@ -69,23 +67,23 @@ class Trigger(ABC, Generic[T, W]):
 
         @abstractmethod
         def register_processing_time_timer(self, time: int) -> None:
-            """Have `on_processing_time` called when the clock gets there; equal timers are one."""
+            """Call `on_processing_time` at that time; setting a timer twice sets it once."""
 
         @abstractmethod
         def register_event_time_timer(self, time: int) -> None:
-            """Have `on_event_time` called when the watermark gets there; equal timers are one."""
+            """Call `on_event_time` at that watermark; setting a timer twice sets it once."""
 
         @abstractmethod
         def delete_processing_time_timer(self, time: int) -> None:
-            """Remove that timer, if it is there."""
+            """Delete that timer, if it is set."""
 
         @abstractmethod
         def delete_event_time_timer(self, time: int) -> None:
-            """Remove that timer, if it is there."""
+            """Delete that timer, if it is set."""
 
         @abstractmethod
         def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
-            """Return the state of this key and this window, of the kind the descriptor asks for."""
+            """Return the state of this key and this window, of the descriptor's kind."""
 
     class OnMergeContext(TriggerContext):
         """The context of `on_merge`."""
@@ -124,10 +122,10 @@ class Trigger(ABC, Generic[T, W]):
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
         """Called after windows became this one: merge their state, set the timers of the new one.
 
-        After it `clear` is called for each of the windows that are gone; timers that they have
-        after that are not heard of again.
+        After it, `clear` is called for each of the merged windows; timers that they have
+        after that do not fire.
         """
 
     @abstractmethod
     def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
-        """Called when the window is gone: remove the state and the timers that it still has."""
+        """Called when the window is removed: remove the state and timers that it still has."""

@@ -1,6 +1,6 @@
 """The built-in triggers.
 
-They are values without state of their own. What a trigger has to remember it keeps in state that
+They are values without state in fields. A trigger keeps what it has to remember in state that
 the context scopes to the key and the window.
 """
 
@@ -23,23 +23,12 @@ from holdfast.datastream.windows.delta import DeltaFunction, as_delta
 from holdfast.datastream.windows.trigger import Trigger, TriggerResult
 from holdfast.datastream.windows.windows import TimeWindow, Window
 
-__all__ = [
-    "ContinuousEventTimeTrigger",
-    "ContinuousProcessingTimeTrigger",
-    "CountTrigger",
-    "DeltaTrigger",
-    "EventTimeTrigger",
-    "NeverTrigger",
-    "ProcessingTimeTrigger",
-    "PurgingTrigger",
-]
-
 T = TypeVar("T")
 W = TypeVar("W", bound=Window)
 
 
 class _QuietTrigger(Trigger[T, W]):
-    """Never fires, remembers nothing; subclasses say what they do instead."""
+    """Never fires and keeps no state; subclasses override what they do."""
 
     def on_element(
         self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext
@@ -66,7 +55,7 @@ class _QuietTrigger(Trigger[T, W]):
 
 @dataclass(frozen=True)
 class NeverTrigger(_QuietTrigger[T, W]):
-    """Never fires: what a global window has unless told."""
+    """Never fires; the default of a global window."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +70,7 @@ class EventTimeTrigger(_QuietTrigger[T, TimeWindow]):
     def on_element(
         self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
-        """Wait for the end of the window; fire if that is over."""
+        """Wait for the end of the window; fire if it has passed."""
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
         ctx.register_event_time_timer(window.max_timestamp())
@@ -99,7 +88,7 @@ class EventTimeTrigger(_QuietTrigger[T, TimeWindow]):
 
     def on_merge(self, window: TimeWindow, ctx: Trigger.OnMergeContext) -> None:
         """Wait for the end of the new window."""
-        # NB: not if that is over: the record that led to the merge fires the window.
+        # NB: not if it has passed: the record that led to the merge fires the window.
         if window.max_timestamp() > ctx.get_current_watermark():
             ctx.register_event_time_timer(window.max_timestamp())
 
@@ -185,7 +174,7 @@ class _ContinuousTrigger(_QuietTrigger[T, TimeWindow]):
     ) -> None:
         """Set the timer an interval after ``time``, or at the end of the window if that is first.
 
-        By the clock a window of event time may be past its end; then it goes on by intervals.
+        By the clock, an event-time window may be past its end; then it continues by intervals.
         """
         fire_time = self._next(time, window.max_timestamp())
         fire_timestamp_state.add(fire_time)
@@ -229,7 +218,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger[T]):
     def on_element(
         self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
-        """Wait for the next interval and for the end; fire if the end is over."""
+        """Wait for the next interval and for the end; fire if the end has passed."""
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
         ctx.register_event_time_timer(window.max_timestamp())
@@ -309,7 +298,7 @@ class CountTrigger(_QuietTrigger[T, W]):
     def on_element(
         self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
-        """Count the record; fire, and count anew, if it was the last one."""
+        """Count the record; fire and reset the count if it was the last one."""
         count = ctx.get_partitioned_state(_COUNT)
         count.add(1)
         # NB: merged windows may have more than the number together.

@@ -15,22 +15,12 @@ from holdfast.common.serializer import TypeSerializer
 if TYPE_CHECKING:
     from holdfast.datastream.windows.assigners import MergingWindowAssigner
 
-__all__ = [
-    "CountWindow",
-    "CountWindowSerializer",
-    "GlobalWindow",
-    "GlobalWindowSerializer",
-    "TimeWindow",
-    "TimeWindowSerializer",
-    "Window",
-]
-
 
 class Window:
-    """A finite group of records of one key that are looked at together.
+    """A finite group of records of one key that are processed together.
 
-    Windows are values: state is kept by window, so equal windows are one window. A class of your
-    own needs ``__eq__`` and ``__hash__`` that fit each other, and must be picklable.
+    Windows are values: state is kept by window, so equal windows are the same. Your own window
+    class needs consistent ``__eq__`` and ``__hash__``, and must be picklable.
     """
 
     __slots__ = ()
@@ -52,16 +42,16 @@ class TimeWindow(Window, msgspec.Struct, frozen=True, order=True):
         return self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
-        """Return whether the two overlap or touch: whether they are one session."""
+        """Return whether the two overlap or touch, that is, are one session."""
         return self.start <= other.end and self.end >= other.start
 
     def cover(self, other: TimeWindow) -> TimeWindow:
-        """Return the smallest window that has both in it."""
+        """Return the smallest window that contains both."""
         return TimeWindow(min(self.start, other.start), max(self.end, other.end))
 
     @staticmethod
     def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
-        """Return the start of the window of that size in which the timestamp lies.
+        """Return the start of the window of that size that contains the timestamp.
 
         Windows start at multiples of their size, moved by the offset; timestamps may be negative.
         """
@@ -71,7 +61,7 @@ class TimeWindow(Window, msgspec.Struct, frozen=True, order=True):
     def merge_windows(
         windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
     ) -> None:
-        """Tell the callback of every group of windows that overlap or touch, in order of time."""
+        """Call the callback with each group of windows that overlap or touch, in order of time."""
         for group in _sessions(sorted(set(windows))):
             if len(group) > 1:
                 end = max(window.end for window in group)
@@ -84,7 +74,7 @@ class CountWindow(Window, msgspec.Struct, frozen=True, order=True):
     id: int
 
     def max_timestamp(self) -> int:
-        """Return the end of time: the window does not end by a clock."""
+        """Return the maximum timestamp: the window does not end by a clock."""
         return MAX_LONG_VALUE
 
 
@@ -97,7 +87,7 @@ class GlobalWindow(Window, msgspec.Struct, frozen=True):
         return _GLOBAL
 
     def max_timestamp(self) -> int:
-        """Return the end of time."""
+        """Return the maximum timestamp."""
         return MAX_LONG_VALUE
 
 

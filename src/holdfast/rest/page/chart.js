@@ -9,7 +9,7 @@ const LEAST = 1.5;
 const FAR = 5;
 
 /** The least of 1, 2 and 5 times a power of ten that is not below a number, in units of powers of `base`. */
-function ceiling(number, base) {
+export function ceiling(number, base) {
   if (!(number > 0)) return 1;
   const unit = base ** Math.max(0, Math.floor(Math.log(number) / Math.log(base)));
   const power = unit * 10 ** Math.floor(Math.log10(number / unit));

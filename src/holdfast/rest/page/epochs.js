@@ -24,6 +24,19 @@ const STEPS = [
   ["complete", "9 complete"],
   ["commit", "10 commit"],
 ];
+/** the same by their numbers: what has the same number is one part of a bar, and one column */
+const NUMBERED = [
+  ["trigger", "1 trigger", ["trigger"]],
+  ["load", "2 load", ["load"]],
+  ["notify", "3 notify", ["notify"]],
+  ["process", "4 process", ["process", "time", "flush"]],
+  ["snapshot", "5 snapshot", ["snapshot"]],
+  ["persist", "6 persist", ["persist"]],
+  ["acknowledge", "7 acknowledge", ["acknowledge"]],
+  ["agree", "8 agree", ["agree", "deliver"]],
+  ["complete", "9 complete", ["complete"]],
+  ["commit", "10 commit", ["commit"]],
+];
 const REST = ["rest", "rest: scheduling, shuffle"];
 /** what the driver does before and after the Spark job, whose time `duration` is */
 const OUTSIDE = ["trigger", "agree", "deliver", "complete", "commit"];
@@ -41,10 +54,10 @@ export function view(job) {
   return [
     section("Epochs over time",
       bars({ ...chart, name: "Duration", parts: steps, label: (s) => duration(1000 * s) }),
-      legend([...STEPS, REST]),
+      legend([...NUMBERED, REST]),
       bars({ ...chart, name: "Records read by sources", parts: (one) => [["read", one["records-read"]]], label: short }),
       h("p", { class: "detail", "aria-live": "off" }, chosen ? describe(chosen) : spread(items))),
-    section("The last ones", table("Epochs", COLUMNS, items.slice(-LISTED).reverse(), { key: (one) => one.epoch })),
+    section("The last ones", table("Epochs", COLUMNS, items.slice(-LISTED).reverse(), { key: (one) => one.epoch, dense: true })),
   ];
 }
 
@@ -58,7 +71,7 @@ function steps(one) {
   const inside = sum(one, STEPS.map(([step]) => step)) - sum(one, OUTSIDE);
   const scale = inside > one.duration ? one.duration / inside : 1;
   return [
-    ...STEPS.map(([step]) => [step, (one.steps[step] ?? 0) * (OUTSIDE.includes(step) ? 1 : scale)]),
+    ...NUMBERED.map(([kind, , names]) => [kind, sum(one, names) * (OUTSIDE.includes(kind) ? 1 : scale)]),
     ["rest", Math.max(0, one.duration - inside)],
   ];
 }
@@ -79,20 +92,13 @@ function spread(items) {
   return `the last ${items.length}: half within ${at(0.5)}, 95 % within ${at(0.95)}, the longest ${at(1)}`;
 }
 
-const step = (name) => [
-  STEPS.find(([one]) => one === name)[1],
-  (one) => duration(1000 * (one.steps[name] ?? 0)),
-  "number",
-];
-
 const COLUMNS = [
   ["Epoch", (one) => one.epoch, "number"],
   ["Started", (one) => time(one["start-time"]), "when"],
   ["Took", (one) => duration(took(one)), "number"],
   ["Read", (one) => count(one["records-read"]), "number"],
   ["Records", (one) => count(one.records), "number"],
-  ["Quota", (one) => count(one.quota), "number"],
-  ...STEPS.map(([name]) => step(name)),
+  ...NUMBERED.map(([, name, names]) => [name, (one) => duration(1000 * sum(one, names)), "number"]),
   ["State", (one) => bytes(one["state-bytes"]), "number"],
   ["Checkpoint", (one) => one.checkpoint ?? "", "number"],
 ];

@@ -41,7 +41,7 @@ export function slots(rescale) {
 }
 
 const CAUSES = {
-  UPDATE_REQUIREMENT: "somebody asked for it",
+  UPDATE_REQUIREMENT: "a user requested it",
   RECOVERABLE_FAILOVER: "fewer task slots",
   NEW_RESOURCE_AVAILABLE: "more task slots",
 };

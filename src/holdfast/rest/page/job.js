@@ -5,17 +5,20 @@ import { events, get } from "./api.js";
 import * as checkpoints from "./checkpoints.js";
 import * as configuration from "./configuration.js";
 import { h, render } from "./dom.js";
+import { ending } from "./ending.js";
 import * as epochs from "./epochs.js";
 import * as exceptions from "./exceptions.js";
 import { bytes, count, duration, rate, time } from "./format.js";
 import { empty, fact, facts, problem, status } from "./parts.js";
+import * as logs from "./logs.js";
 import * as plan from "./plan.js";
+import * as series from "./series.js";
 import * as states from "./states.js";
 
-const TABS = { plan, epochs, checkpoints, exceptions, states, configuration };
+const TABS = { plan, series, epochs, checkpoints, exceptions, logs, states, configuration };
 const NAMES = {
-  plan: "Plan", epochs: "Epochs", checkpoints: "Checkpoints", exceptions: "Exceptions",
-  states: "State", configuration: "Configuration",
+  plan: "Plan", series: "Metrics", epochs: "Epochs", checkpoints: "Checkpoints", exceptions: "Exceptions",
+  logs: "Logs", states: "State", configuration: "Configuration",
 };
 const KEPT_EPOCHS = 1000;
 const RATE_OVER_MS = 5000;
@@ -32,6 +35,8 @@ class Job {
     /** what views remember: what is open, chosen, entered */
     this.ui = {};
     this.details = null;
+    /** whether the server does not answer any more */
+    this.gone = false;
     this.counts = null;
     this.epochs = [];
     /** for kinds of events: how many events there were when one was last told */
@@ -65,10 +70,10 @@ class Job {
   }
 
   /** Ask for something, unless nothing has happened to it since it was asked for. */
-  keep(name, version = this.versions[name], path = name) {
+  keep(name, version = this.versions[name], path = name, query = {}) {
     if (this.asked[name] === version) return;
     this.asked[name] = version;
-    this.load(name, path);
+    this.load(name, path, query);
   }
 
   /** Ask for something, and remember the answer, or why there is none. */
@@ -111,7 +116,7 @@ export function openJob(frame, site, id, firstTab) {
       return;
     }
     frame.title(job.details.name, NAMES[tab]);
-    render(frame.content, header(job), tabs(job, id, tab), h("div", { class: "tab", key: tab }, TABS[tab].view(job)));
+    render(frame.content, header(job), ending(job), tabs(job, id, tab), h("div", { class: "tab", key: tab }, TABS[tab].view(job)));
   }
 
   function go(name) {
@@ -140,6 +145,7 @@ export function openJob(frame, site, id, firstTab) {
         if (isNew) await loadEpochs();
         isNew = false;
         job.take(event);
+        job.gone = false;
         frame.link(job.ended ? "done" : "good", job.ended ? "ended" : "live");
         refresh();
         job.draw();
@@ -167,6 +173,7 @@ export function openJob(frame, site, id, firstTab) {
       }
       if (stop.signal.aborted) return;
       if (!document.hidden) {
+        job.gone = true;
         frame.link("gone", job.details && job.ended ? "server gone" : "no answer");
         job.draw();
         await new Promise((done) => setTimeout(done, pause));
@@ -205,6 +212,7 @@ function header(job) {
     actions(job),
     facts(
       details.engine ? fact("Engine", details.engine, undefined, details["engine-reason"]) : null,
+      details["spark-ui"] ? fact("Spark", h("a", { href: details["spark-ui"], rel: "noreferrer" }, "its own page")) : null,
       fact("Started", time(details["start-time"])),
       fact(job.ended ? "Ran for" : "Running for", duration(details.duration)),
       fact("Sources read", rate(job.rate)),

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 
 const TONES = {
-  RUNNING: "good", FINISHED: "done", COMPLETED: "good",
+  RUNNING: "good", FINISHED: "good", COMPLETED: "good",
   FAILED: "bad", FAILING: "bad",
   RESTARTING: "warn", CANCELLING: "warn", IN_PROGRESS: "warn", SUSPENDED: "warn",
 };
@@ -26,9 +26,9 @@ export function facts(...children) {
 /** A table that scrolls by itself where there is no room for it.
 
 `columns`: `[title, cell, kind?]` with "number" or "when"; a cell is made from a row. `after(row)` may be a row of its own; a `tall` table
-scrolls up and down, too. */
-export function table(name, columns, rows, { key, after, tall } = {}) {
-  return h("div", { class: tall ? "scroll tall" : "scroll", tabindex: 0, role: "region", "aria-label": name },
+scrolls up and down, too; a `dense` one has little room between its columns. */
+export function table(name, columns, rows, { key, after, tall, dense } = {}) {
+  return h("div", { class: ["scroll", tall && "tall", dense && "dense"].filter(Boolean).join(" "), tabindex: 0, role: "region", "aria-label": name },
     h("table", null,
       h("thead", null, h("tr", null, columns.map(([title, , kind]) => h("th", { class: kind, scope: "col" }, title)))),
       h("tbody", null, rows.map((row, i) => [
@@ -61,4 +61,11 @@ export function meter(now) {
   return h("span", { class: "meter", role: "img", "aria-label": text, title: text },
     h("span", { class: "busy", style: { width: `${busy}%` } }),
     h("span", { class: `blocked ${now["backpressure-level"]}`, style: { width: `${blocked}%` } }));
+}
+
+/** A field in which one of several things is chosen; `options`: `[value, text]`. */
+export function choice(name, label, options, on = {}) {
+  const id = `choice-${name}`;
+  return h("div", { class: "field" }, h("label", { for: id }, label),
+    h("select", { id, name, on }, options.map(([value, text]) => h("option", { key: value, value }, text))));
 }

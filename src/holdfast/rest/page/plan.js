@@ -1,7 +1,7 @@
 /* The plan as a graph: vertices as boxes with what they do now, and the ways of records between them. */
 
 import { h } from "./dom.js";
-import { bytes, count, duration, percent, rate, watermark } from "./format.js";
+import { bytes, count, duration, percent, rate, short, watermark } from "./format.js";
 import { curve, layout } from "./layout.js";
 import { empty, meter, problem, section, table } from "./parts.js";
 
@@ -13,6 +13,8 @@ const SPACE = 18;
 const NARROW = 640;
 const MARGIN = 8;
 const LINE = 12;
+/** a table of metrics has a column for each of so many subtasks */
+const SHOWN_SUBTASKS = 8;
 
 const observer = new ResizeObserver(([entry]) => entry.target.holdfastResized?.());
 
@@ -117,9 +119,20 @@ function vertexBox(job, node, { x, y, width }) {
   h("span", { class: "parallelism", title: "Parallelism" }, `×${node.parallelism}`),
   h("span", { class: "figures" },
     h("span", null, h("i", null, "in "), rate(now["records-in-per-second"])),
-    h("span", null, h("i", null, "out "), rate(now["records-out-per-second"]))),
+    h("span", null, h("i", null, `${isSink(job, node) ? "wrote" : "out"} `), rate(leaving(now)))),
   h("span", { class: "mark" }, h("i", null, "watermark "), watermark(now.watermark, job.details.now)),
   h("span", { class: "share" }, meter(now), h("span", null, busyText(busy, now))));
+}
+
+/** Whether records leave it only for outside of the job. */
+function isSink(job, node) {
+  const goesOn = job.details.plan.nodes.some((other) => other.inputs.some((input) => input.id === node.id));
+  return !goesOn && node.operators.some((op) => op.sink);
+}
+
+/** Records per second that leave a vertex: for other vertices, and for outside of the job. */
+function leaving(now) {
+  return now["records-out-per-second"] + now["records-written-per-second"];
 }
 
 function busyText(busy, now) {
@@ -137,9 +150,29 @@ function details(job, node) {
         ["Kind", (op) => op.kind],
         ["Keyed", (op) => (op.keyed ? "yes" : "no")],
         ["Uid", (op) => h("code", null, op.id)],
-      ], node.operators, { key: (op) => op.id })),
+        node.operators.some((op) => op.sink) && ["Records written", (op) => (op.sink ? count(answer?.written?.[op.id]) : ""), "number"],
+      ].filter(Boolean), node.operators, { key: (op) => op.id })),
     problem(job.answers["vertex problem"]),
+    subtasks && answer.metrics.length ? metrics(node, answer) : null,
     subtasks && section("Subtasks", table("Subtasks", columns(job), subtasks, { key: (one) => one.subtask })));
+}
+
+/** What functions count, by subtask. */
+function metrics(node, { metrics: found, subtasks }) {
+  const name = (metric) => node.operators.find((op) => op.id === metric.operator)?.name;
+  const value = (one) => (one !== null && typeof one === "object" ? spread(one) : typeof one === "number" ? count(one) : one ?? "–");
+  return section("Metrics of functions", table("Metrics of functions", [
+    ["Operator", name],
+    ["Metric", (metric) => h("code", null, metric.name)],
+    ["All subtasks", (metric) => (metric.values.every((one) => typeof one === "number" || one === null)
+      ? count(metric.values.reduce((sum, one) => sum + (one ?? 0), 0)) : ""), "number"],
+    ...subtasks.slice(0, SHOWN_SUBTASKS).map((one) =>
+      [`Subtask ${one.subtask + 1}`, (metric) => value(metric.values[one.subtask]), "number"]),
+  ], found, { key: (metric) => `${metric.operator} ${metric.name}` }));
+}
+
+function spread({ count: times, sum, min, max }) {
+  return times ? `${count(times)} × ${short(sum / times)} (${short(min)} – ${short(max)})` : "–";
 }
 
 function columns(job) {
@@ -149,6 +182,7 @@ function columns(job) {
     ["Bytes in", (one) => bytes(one.metrics["read-bytes"]), "number"],
     ["Records out", (one) => count(one.metrics["write-records"]), "number"],
     ["Bytes out", (one) => bytes(one.metrics["write-bytes"]), "number"],
+    ["Written", (one) => count(one.now["records-written"]), "number"],
     ["Now in", (one) => rate(one.now["records-in-per-second"]), "number"],
     ["Watermark", (one) => watermark(one.watermark, job.details.now), "number"],
     ["Load", (one) => meter(one.now)],

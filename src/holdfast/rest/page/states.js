@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, count, time } from "./format.js";
-import { empty, problem, section, table } from "./parts.js";
+import { choice, empty, problem, section, table } from "./parts.js";
 
 export function refresh(job) {
   job.keep("checkpoints");
@@ -22,7 +22,8 @@ export function view(job) {
   const failed = job.answers["state problem"];
   if (!state) return failed ? problem(failed) : empty("Reading the last checkpoint …");
   return [
-    section("In the checkpoint", choice(job, state), problem(failed), overview(state)),
+    section("In the checkpoint", chosenCheckpoint(job, state), problem(failed), overview(state)),
+    browse(job, state),
     job.acts && lookUp(job, state),
     comparison(job),
   ];
@@ -37,7 +38,7 @@ function named(one) {
   return `${one.is_savepoint ? "savepoint" : "checkpoint"} ${one.id}, ${time(one.trigger_timestamp)}`;
 }
 
-function choice(job, state) {
+function chosenCheckpoint(job, state) {
   if (state.checkpoint === null) return empty("There is no checkpoint yet.");
   const options = kept(job);
   return h("form", { class: "row", on: {
@@ -47,14 +48,8 @@ function choice(job, state) {
     },
   } },
   h("p", null, `Checkpoint ${state.checkpoint}, of ${time(state.timestamp)}: ${bytes(state.size)}.`),
-  select("checkpoint", "Another one", [["", "the last one"], ...options.map((one) => [one.id, named(one)])]),
+  choice("checkpoint", "Another one", [["", "the last one"], ...options.map((one) => [one.id, named(one)])]),
   h("button", { disabled: job.ui.reading }, job.ui.reading ? "Reading …" : "Read"));
-}
-
-function select(name, label, options, on) {
-  const id = `choice-${name}`;
-  return h("div", { class: "field" }, h("label", { for: id }, label),
-    h("select", { id, name, on: on ?? {} }, options.map(([value, text]) => h("option", { key: value, value }, text))));
 }
 
 function overview(state) {
@@ -75,6 +70,77 @@ function overview(state) {
   ], rows, { key: (row) => `${row.operator.uid} ${row.name} ${row.windowed}` });
 }
 
+// Browse
+
+const PAGE = 50;
+
+/** The states whose entries can be shown: those of functions, and the contents of windows. */
+function browsable(state) {
+  return state.operators.flatMap((operator) => operator.states
+    .filter((one) => !one.internal || one.name === "window-contents")
+    .map((one) => ({ operator, ...one, label: stateName(operator, one) })));
+}
+
+function stateName(operator, one) {
+  if (one.internal) return `${operator.name}: contents of windows`;
+  return `${operator.name}: ${one.name}${one.windowed ? " (per window)" : ""}`;
+}
+
+function browse(job, state) {
+  const states = browsable(state);
+  if (!states.length) return null;
+  const shown = job.ui.browsed;
+  return section("Entries",
+    h("form", { class: "row", on: {
+      submit: (event) => {
+        event.preventDefault();
+        showPage(job, { state: states[Number(event.target.elements.browsed.value)], checkpoint: state.checkpoint, before: [], after: undefined });
+      },
+    } },
+    choice("browsed", "Entries of", states.map((one, i) => [i, one.label])),
+    h("button", null, "Show entries")),
+    h("div", { role: "status" }, shown && [problem(shown.problem), shown.answer && page(job, shown)]));
+}
+
+/** Read a page of entries. `before`: where the pages before it begin, so that one can go back. */
+async function showPage(job, { state, checkpoint, before, after }) {
+  const query = {
+    operator: state.operator.uid, state: state.name, windowed: state.keyed && !state.internal ? state.windowed : undefined,
+    checkpoint, after, rows: PAGE,
+  };
+  const last = job.ui.browsed?.state === state ? job.ui.browsed.answer : undefined;
+  try {
+    job.ui.browsed = { state, checkpoint, before, after, answer: await get(`${job.path}/state/entries`, query) };
+  } catch (failure) {
+    job.ui.browsed = { state, checkpoint, before, after, answer: last, problem: failure.message };
+  }
+  job.draw();
+}
+
+function page(job, { state, checkpoint, before, after, answer }) {
+  const turn = (text, to) => h("button", { type: "button", disabled: !to, on: { click: () => to && showPage(job, to) } }, text);
+  const back = before.length ? { state, checkpoint, before: before.slice(0, -1), after: before.at(-1) } : null;
+  const onward = answer.next && { state, checkpoint, before: [...before, after], after: answer.next };
+  const columns = [
+    answer.rows.some((row) => row.key !== null) && ["Key", (row) => h("code", null, row.key)],
+    answer.rows.some((row) => row.window !== null) && ["Window", (row) => h("code", null, row.window)],
+    answer.rows.some((row) => row.subtask !== null) && ["Subtask", (row) => row.subtask + 1, "number"],
+    ["Value", (row) => h("code", { class: "value" }, row.value)],
+    state.expires && !state.internal && ["Last used", (row) => used(row.accessed), "when"],
+  ].filter(Boolean);
+  return [
+    h("p", { class: "hint" }, `${state.label} in checkpoint ${answer.checkpoint}, of ${time(answer.timestamp)}`,
+      state.entries === null ? "" : `: ${count(state.entries)} entries`, `. Page ${before.length + 1}.`),
+    answer.rows.length ? table("Entries", columns, answer.rows) : empty("No entries here."),
+    h("div", { class: "choices pages" }, turn("Previous", back), turn("Next", onward)),
+  ];
+}
+
+/** A time, or those of the elements of a list or map. */
+function used(accessed) {
+  return typeof accessed === "number" ? time(accessed) : JSON.stringify(accessed);
+}
+
 // Look up
 
 function lookUp(job, state) {
@@ -92,7 +158,7 @@ function lookUp(job, state) {
         find(job, chosen, key.value, window?.value);
       },
     } },
-    select("state", "State", states.map((one, i) => [i, name(one)]), {
+    choice("state", "State", states.map((one, i) => [i, name(one)]), {
       change: (event) => { job.ui.lookedUp = Number(event.target.value); job.draw(); },
     }),
     h("div", { class: "field" }, h("label", { for: "key" }, `Key${typed(chosen.operator)}`),
@@ -150,8 +216,8 @@ function comparison(job) {
         compare(job, before.value, after.value);
       },
     } },
-    select("before", "Before", [...options].reverse()),
-    select("after", "After", options),
+    choice("before", "Before", [...options].reverse()),
+    choice("after", "After", options),
     h("button", null, "Compare")),
     h("div", { role: "status" }, compared && [problem(compared.problem), compared.answer && differences(job, compared.answer)]));
 }

@@ -1,4 +1,4 @@
-"""Subtasks with a place of their own: slots, the channels between them, and rounds.
+"""Subtasks that run permanently: slots, the channels between them, and rounds.
 
-`docs/internals/resident.md` has the protocol.
+The protocol is in `docs/internals/resident.md`.
 """

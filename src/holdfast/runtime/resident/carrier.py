@@ -1,8 +1,8 @@
 """Carries the blocks of a slot: to other slots, to the driver, and between its own subtasks.
 
-A block for a subtask of the same slot goes to its inputs at once. Every other one goes over a
+A block for a subtask of the same slot goes to its inputs directly. Every other block goes over a
 connection, in the order in which it was sent. There is one connection between any two slots that
-have a channel between them.
+share a channel.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from holdfast.runtime.addresses import Address
-from holdfast.runtime.blocks import Block, Kind, decode_header, encode_header
-from holdfast.runtime.inbox import Producer
-from holdfast.runtime.job import JobCode
-from holdfast.runtime.peers import GONE, Line, connect
-from holdfast.runtime.protocol import StoredState
+from holdfast.runtime.network.addresses import Address
+from holdfast.runtime.network.peers import GONE, Line, connect
+from holdfast.runtime.network.sockets import check_room
 from holdfast.runtime.resident.channels import Credit, Leaving
 from holdfast.runtime.resident.messages import (
     Credited,
@@ -32,14 +29,17 @@ from holdfast.runtime.resident.messages import (
     encode,
 )
 from holdfast.runtime.resident.pace import SMALLEST_WINDOW
-from holdfast.runtime.sockets import check_room
+from holdfast.runtime.wire.blocks import Block, Kind, decode_header, encode_header
+from holdfast.runtime.wire.inbox import Producer
+from holdfast.runtime.wire.protocol import StoredState
+from holdfast.runtime.worker.job_code import JobCode
 
-__all__ = ["PATIENCE", "Carrier", "Place"]
-
-#: how long a peer may take to answer a call, in seconds
+#: how long a peer may take to connect and answer, in seconds
 PATIENCE: Final = 30.0
-#: bytes of results that may be under way to the driver
+#: maximum number of bytes of results on the way to the driver
 _RESULTS: Final = 16 << 20
+#: blocks that wait for room
+_WAITING: Final = (Kind.RECORDS, Kind.RESULT)
 
 #: a subtask: its level and number
 Place = tuple[int, int]
@@ -54,7 +54,7 @@ class Carrier:
     """
 
     def __init__(self, job: JobCode, hello: Hello, driver: Wire) -> None:
-        """Carry for the slot that says hello like this."""
+        """Carry blocks for the slot that this hello describes."""
         self.driver = driver
         self.leaving = False
         self._plan = job.plan
@@ -67,7 +67,7 @@ class Carrier:
         self._credits: dict[tuple[Producer, Place], Credit] = {}
 
     def add(self, level: int, put: Callable[[Block], None]) -> None:
-        """Carry for the slot's subtask of a level; ``put`` takes what comes for it."""
+        """Carry blocks for the slot's subtask of a level; ``put`` takes those that arrive."""
         here = level, self._hello.slot
         self._inputs[here] = put
         for target in self._plan.targets(level):
@@ -77,7 +77,7 @@ class Carrier:
     # Other slots
 
     def meet(self, line: Line) -> None:
-        """Serve a slot that has called, and has proved to have the key."""
+        """Serve a slot that has connected and proved that it has the key."""
         wire = Wire(line)
         frame = wire.receive()
         hello = decode_hello(frame.data)
@@ -87,17 +87,17 @@ class Carrier:
             self._listen(hello.slot, wire)
 
     def call(self, welcome: Welcome, key: str) -> list[int]:
-        """Call the slots of lower numbers; those of higher ones call here.
+        """Connect to the slots with lower numbers; those with higher numbers connect to this one.
 
-        Returns the numbers of those that did not.
+        Return the numbers of the slots that are not connected in time.
 
         Raises:
-            JobExecutionError: when this process may not have so many connections.
+            JobExecutionError: when this process may not have that many connections.
         """
         own = self._hello.slot
         others = self._neighbours()
         check_room(len(others), f"slot {own} of {len(welcome.slots)}")
-        # NB: not all slots call slot 0 first
+        # NB: in this order, so that not all slots connect to slot 0 first
         for number in sorted((other for other in others if other < own), reverse=True):
             host, port = welcome.slots[number]
             address = Address(key, host=host, port=port)
@@ -126,13 +126,13 @@ class Carrier:
         return found - {own}
 
     def know(self, number: int, wire: Wire) -> None:
-        """Reach another slot over this connection."""
+        """Use this connection to reach another slot."""
         with self._peer_came:
             self._peers[number] = wire
             self._peer_came.notify_all()
 
     def _listen(self, number: int, wire: Wire) -> None:
-        """Take what another slot sends, until it hangs up."""
+        """Handle the messages of another slot, until it closes the connection."""
         try:
             while True:
                 self.take(wire.receive())
@@ -143,7 +143,7 @@ class Carrier:
             self._report(f"slot {own} cannot read what slot {number} sends: {error!r}")
 
     def take(self, frame: Frame) -> None:
-        """Take what another slot sent."""
+        """Handle a message of another slot."""
         if frame.kind == Say.BLOCK:
             header = decode_header(frame.head)
             self._inputs[header.level, header.subtask](Block(header, frame.data))
@@ -151,7 +151,7 @@ class Carrier:
             self._credit(decode_credited(frame.data))
 
     def lose(self, number: int) -> None:
-        """Tell the driver that another slot cannot be reached any more."""
+        """Report to the driver that another slot cannot be reached any more."""
         self._report(f"slot {self._hello.slot} has lost its connection to slot {number}")
 
     def _credit(self, credited: Credited) -> None:
@@ -163,10 +163,10 @@ class Carrier:
             with suppress(*GONE):
                 self.driver.send(Say.LOST, data=what.encode())
 
-    # What subtasks send (`Post`)
+    # Sending for subtasks (`Post`)
 
     def send(self, block: Block) -> float:
-        """Send a block; returns how long it had to wait for room, in seconds.
+        """Send a block; return how long it had to wait for credit, in seconds.
 
         Raises:
             Leaving: when the attempt is over.
@@ -174,8 +174,8 @@ class Carrier:
         if self.leaving:
             raise Leaving
         header = block.header
-        waited = self._room(block).acquire(len(block.data)) if _needs_room(header.kind) else 0.0
-        if header.level == len(self._plan.levels):
+        waited = self._room(block).acquire(len(block.data)) if header.kind in _WAITING else 0.0
+        if header.level == self._plan.driver_level:
             self._send_over(self.driver, block)
         elif header.subtask == self._hello.slot:
             self._inputs[header.level, header.subtask](block)
@@ -194,11 +194,11 @@ class Carrier:
         try:
             wire.send(Say.BLOCK, encode_header(block.header), block.data)
         except GONE:
-            # NB: the thread that reads from that connection says what has become of the other side
+            # NB: the thread that reads from that connection reports what happened to the other side
             raise Leaving from None
 
     def put_back(self, producer: Producer, target: Place, size: int) -> None:
-        """So many bytes more may be sent on a channel."""
+        """Allow this many more bytes to be sent on a channel."""
         if producer[1] == self._hello.slot:
             self._credits[producer, target].grant(size)
             return
@@ -207,26 +207,26 @@ class Carrier:
             self._peers[producer[1]].send(Say.CREDIT, data=credited)
 
     def grant_results(self, size: int) -> None:
-        """The driver has handed out so many bytes of results."""
+        """Allow this many more bytes of results, because the driver has delivered as many."""
         self._results.grant(size)
 
     def stored(self, state: StoredState) -> None:
-        """Tell the driver of a state that was written, or could not be."""
+        """Report to the driver a state that was written, or could not be written."""
         with suppress(*GONE):
             self.driver.send(Say.STORED, data=encode(state))
 
-    # Who lives
+    # Heartbeats
 
     def watch(self, heartbeat: float) -> None:
-        """Count whoever says nothing for so many seconds as lost."""
+        """Treat a peer that sends nothing for this many seconds as lost."""
         for wire in (self.driver, *self._peers.values()):
             wire.expect_words_within(heartbeat)
 
     def say_alive(self) -> None:
-        """Tell the driver and the other slots that this one lives.
+        """Send a heartbeat to the driver and the other slots.
 
         Raises:
-            OSError: when the driver has gone. That another slot has is noticed by whoever listens.
+            OSError: when the driver is gone. The reading thread notices when another slot is gone.
         """
         self.driver.send(Say.ALIVE)
         for wire in list(self._peers.values()):
@@ -236,17 +236,13 @@ class Carrier:
     # The end
 
     def leave(self) -> None:
-        """Let nobody wait for room any more."""
+        """Release all threads that wait for credit."""
         self.leaving = True
         for credit in (*self._credits.values(), self._results):
             credit.end()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         self.driver.close()
         for wire in self._peers.values():
             wire.close()
-
-
-def _needs_room(kind: int) -> bool:
-    return kind in (Kind.RECORDS, Kind.RESULT)

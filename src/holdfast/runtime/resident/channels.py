@@ -1,10 +1,10 @@
-"""Between a producer subtask and a consumer subtask: what has come, and how much more may.
+"""The channels between producer and consumer subtasks: what has arrived, and how much more may.
 
 Invariant: what a producer has sent on a channel and its consumer has not taken is at most a window
-of bytes and one block. Consequence: memory is bounded from end to end, and a consumer that is slow
-slows its producers, and these theirs, up to the sources.
+of bytes and one block. Consequence: memory is bounded from end to end, and a slow consumer slows
+its producers, and these theirs, up to the sources.
 
-Invariant: after an aligned mark nothing of its channel is taken before all channels have come to
+Invariant: after an aligned mark, nothing of its channel is taken before all channels have reached
 that mark. Consequence: the state at the mark is that of all records before it, and of none after.
 """
 
@@ -20,24 +20,22 @@ from typing import Final, NamedTuple
 
 from holdfast.errors import InternalError
 from holdfast.plan.model import Exchange
-from holdfast.runtime.blocks import Block, Kind
 from holdfast.runtime.event_time import Watermark
-from holdfast.runtime.inbox import Producer
 from holdfast.runtime.resident.messages import TIME_ONLY, Mark, decode_mark
 from holdfast.runtime.resident.pace import Windows
+from holdfast.runtime.wire.blocks import Block, Kind
+from holdfast.runtime.wire.inbox import Producer
 
-__all__ = ["TIME_MOVED", "Bell", "Credit", "Inputs", "Leaving", "Reached"]
-
-#: between two looks at whether the attempt is over, while a producer waits, in seconds
+#: interval of the checks whether the attempt is over, while a producer waits, in seconds
 _LOOK: Final = 1.0
 
 
 class Leaving(BaseException):
-    """The attempt is over: leaves whatever a subtask does, through users' functions too."""
+    """The attempt is over. Unwinds a subtask from any point, through users' functions too."""
 
 
 class Bell:
-    """Wakes the one thread that waits; a ring while nobody waits ends the next wait at once."""
+    """Wakes the one thread that waits; a ring while none waits ends the next wait at once."""
 
     def __init__(self) -> None:
         # NB: a lock is locked and released in a tenth of the time that an Event takes
@@ -49,32 +47,32 @@ class Bell:
         """Wake the thread; cheap if it is awake."""
         if not self._rung:
             self._rung = True
-            # two threads that ring at once both come here
+            # two threads may ring at the same time and both get here
             with suppress(RuntimeError):
                 self._silence.release()
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for a ring since the last wait ended; returns whether there was one."""
+        """Wait for a ring since the last wait ended; return whether there was one."""
         timeout = -1 if seconds is None else min(seconds, threading.TIMEOUT_MAX)
         rung = self._silence.acquire(timeout=timeout)
-        # whoever rings from here on is heard in the next wait, and before that is looked for anyway
+        # a ring after this ends the next wait; work that came before it is found without a ring
         self._rung = False
         return rung
 
 
 class Credit:
-    """How many bytes may still be sent on a channel."""
+    """The number of bytes that may still be sent on a channel."""
 
     def __init__(self, window: int) -> None:
-        """Let so many bytes be under way."""
+        """Allow this many bytes to be in transit."""
         self._left = window
         self._changed = threading.Condition()
         self._over = False
 
     def acquire(self, size: int) -> float:
-        """Wait until something may be sent; returns how long that took, in seconds.
+        """Wait until a block may be sent; return how long that took, in seconds.
 
-        One block may exceed the window, so that each can be sent, however large.
+        One block may exceed the window, so that any block can be sent, however large.
 
         Raises:
             Leaving: when the attempt is over.
@@ -95,20 +93,20 @@ class Credit:
         return time.perf_counter() - began
 
     def grant(self, size: int) -> None:
-        """So many bytes were taken."""
+        """Add credit for bytes that the consumer has taken."""
         with self._changed:
             self._left += size
             self._changed.notify()
 
     def end(self) -> None:
-        """Let nobody wait any more."""
+        """Release all waiting threads."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
 
 
 class Reached(NamedTuple):
-    """All producers have come to the end of an epoch."""
+    """All producers have reached the end of an epoch."""
 
     epoch: int
 
@@ -121,37 +119,37 @@ TIME_MOVED: Final = _TimeMoved.TIME_MOVED
 
 
 class Inputs:
-    """What has come for a subtask, from each of its producers in the order in which it was sent.
+    """The input of a subtask, from each of its producers in the order in which it was sent.
 
-    Any thread may put; one takes.
+    Any thread may put; one thread takes.
     """
 
     def __init__(self, producers: Iterable[Producer], put_back: Callable[[Producer, int], None]):
-        """Expect these producers; ``put_back`` lets one of them send so many bytes more."""
+        """Expect these producers; ``put_back`` allows one of them to send this many bytes more."""
         self._producers = frozenset(producers)
         self._windows = Windows(self._producers, put_back)
-        #: since when the consumer has been at a block; None: it had nothing to do
+        #: since when the consumer has been processing a block; None: it had nothing to do
         self._since: float | None = None
         self._arrived: deque[Block] = deque()
-        #: what came behind an aligned mark, by the producer that has to wait
+        #: what arrived after an aligned mark, by the producer that has to wait
         self._held: dict[Producer, list[Block]] = {}
-        #: who has come to the end of an epoch that others have not come to
+        #: the producers that have reached the end of an epoch that others have not reached yet
         self._reached: dict[int, set[Producer]] = {}
-        #: the last word of each producer about time
+        #: the last mark of each producer, with its watermarks
         self._said = dict.fromkeys(self._producers, Mark())
         self._next = dict.fromkeys(self._producers, 0)
         self._moved = True
 
     def put(self, block: Block) -> None:
-        """Add what came."""
+        """Add a block that arrived."""
         self._arrived.append(block)
 
     def __bool__(self) -> bool:
-        """Return whether something has come; it may have to wait, though."""
+        """Return whether something has arrived; it may be held back, though."""
         return bool(self._arrived)
 
     def take_moved(self) -> bool:
-        """Return whether a producer has said something new of time since the last call."""
+        """Return whether a producer has sent a new watermark or its end since the last call."""
         moved, self._moved = self._moved, False
         return moved
 
@@ -161,7 +159,7 @@ class Inputs:
         return all(mark.ended for mark in self._said.values())
 
     def watermarks(self, exchange: Exchange) -> list[Watermark]:
-        """Return how far time is at the producers of an exchange."""
+        """Return the watermarks of the producers of an exchange."""
         return [
             _watermark(exchange, mark)
             for (level, subtask), mark in self._said.items()
@@ -169,10 +167,10 @@ class Inputs:
         ]
 
     def take(self) -> Block | Reached | _TimeMoved | None:
-        """Return the next block of records, or what marks amount to; None if nothing is there.
+        """Return the next block of records, or the result of a mark; None if there is nothing.
 
         Raises:
-            InternalError: when a block is missing, or comes from nowhere.
+            InternalError: when a block is missing, or comes from an unknown producer.
         """
         while self._arrived:
             block = self._arrived.popleft()
@@ -191,11 +189,11 @@ class Inputs:
         return None
 
     def done(self, block: Block) -> None:
-        """The block that was taken last was processed: more may be sent."""
+        """Allow more to be sent, because the block that was taken last was processed."""
         header, now = block.header, time.perf_counter()
         producer = header.producer_level, header.producer
         self._windows.handled(producer, len(block.data), now - (self._since or now))
-        self._since = now  # NB: whatever else it does before the next one is part of its pace
+        self._since = now  # NB: the time until the next block is part of the consumer's pace
 
     def _check(self, producer: Producer, number: int) -> None:
         expected = self._next.get(producer)
@@ -222,7 +220,7 @@ class Inputs:
         return Reached(mark.epoch)
 
     def _let_go(self) -> None:
-        """All have come to an aligned mark: what came behind it is next."""
+        """Release the blocks that were held back, after all producers reached an aligned mark."""
         held = [block for blocks in self._held.values() for block in blocks]
         self._held.clear()
         self._arrived.extendleft(reversed(held))

@@ -1,8 +1,8 @@
-"""What slots, and a slot and the driver, say to each other.
+"""The messages between slots, and between a slot and the driver.
 
-A message is one of `holdfast.runtime.peers`: the first byte of its head is its kind, the rest of
-the head and the data are the kind's own. Both sides have proved to have the job's key before the
-first one.
+A message is one of `holdfast.runtime.network.peers`. The first byte of its head is its kind; the
+rest of the head and the data depend on the kind. Both sides have proved that they have the job's
+key before the first message.
 
     slot → driver   HELLO, READY, BLOCK (acknowledgements, failures, results, log), STORED, ANSWER,
                     LOST, ALIVE
@@ -20,35 +20,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.runtime.peers import Line
-from holdfast.runtime.protocol import EpochTask, Origin
+from holdfast.runtime.network.peers import Line
+from holdfast.runtime.wire.protocol import EpochTask, Origin
 
-__all__ = [
-    "TIME_ONLY",
-    "Answer",
-    "Credited",
-    "Frame",
-    "Hello",
-    "Mark",
-    "Query",
-    "Round",
-    "Say",
-    "Stop",
-    "Welcome",
-    "Wire",
-    "decode_answer",
-    "decode_credited",
-    "decode_hello",
-    "decode_mark",
-    "decode_query",
-    "decode_round",
-    "decode_stop",
-    "decode_welcome",
-    "encode",
-    "pack_round",
-]
-
-#: the epoch of a mark that ends none
+#: the epoch of a mark that does not end an epoch
 TIME_ONLY = -1
 
 
@@ -70,13 +45,13 @@ class Say(IntEnum):
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """Who is calling.
+    """The first message of a connection, which says who connects.
 
     Attributes:
-        slot: its number. To the driver, which gives out the numbers, that of its Spark task.
+        slot: its number. To the driver, which assigns the numbers: that of its Spark task.
         host, port: where the slot listens for other slots.
         machine: the name of its host.
-        process: for people.
+        process: its process id, for messages.
     """
 
     job: str
@@ -89,37 +64,38 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """The number of a slot, and where all slots of the attempt listen, by number."""
+    """The number of a slot, and the addresses of all slots of the attempt, by number."""
 
     slot: int
     slots: tuple[tuple[str, int], ...]
 
 
 class Round(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An epoch begins: what the subtasks of each level are told.
+    """The start of an epoch: the tasks for the subtasks of each level.
 
-    All slots are sent the chains of all subtasks in the first round of an attempt, so these grow
-    with the square of the number of slots. Each is in the message once only: see `pack_round`.
+    In the first round of an attempt, all slots get the heads of all subtasks, so their total size
+    grows with the square of the number of slots. Each head is in the message only once: see
+    `pack_round`.
 
     Attributes:
-        origin: that of all tasks. A task without chains has those that are in it.
+        origin: the origin of all tasks. A task without heads has those of the origin.
     """
 
     tasks: tuple[EpochTask, ...]
     origin: Origin | None = None
 
     def unpacked(self) -> tuple[EpochTask, ...]:
-        """Return the tasks as they were."""
+        """Return the original tasks."""
         if self.origin is None:
             return self.tasks
         return tuple(
-            replace(task, origin=self.origin, chains=task.chains or self.origin.levels[task.level])
+            replace(task, origin=self.origin, heads=task.heads or self.origin.levels[task.level])
             for task in self.tasks
         )
 
 
 def pack_round(tasks: Sequence[EpochTask]) -> Round:
-    """Return the message for tasks of one epoch, which have one origin."""
+    """Return the message for the tasks of one epoch, which have the same origin."""
     origin = tasks[0].origin if tasks else None
     if origin is None:
         return Round(tuple(tasks))
@@ -128,7 +104,7 @@ def pack_round(tasks: Sequence[EpochTask]) -> Round:
             replace(
                 task,
                 origin=None,
-                chains=() if task.chains in origin.levels[task.level :][:1] else task.chains,
+                heads=() if task.heads in origin.levels[task.level :][:1] else task.heads,
             )
             for task in tasks
         ),
@@ -137,13 +113,13 @@ def pack_round(tasks: Sequence[EpochTask]) -> Round:
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """What a producer subtask says to a consumer subtask, between records.
+    """A message from a producer subtask to a consumer subtask, between records.
 
     Attributes:
         epoch: the epoch that ends here; `TIME_ONLY` if none does.
-        aligned: nothing that follows may be read before all producers have said this.
+        aligned: nothing after it may be read before all producers have sent this mark.
         ended: no records follow.
-        watermarks: how far time is on each exchange; None where it is idle.
+        watermarks: the watermark on each exchange; None where it is idle.
     """
 
     epoch: int = TIME_ONLY
@@ -153,9 +129,9 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Credited(msgspec.Struct, frozen=True, array_like=True):
-    """So many bytes more may be sent on a channel; below zero: fewer.
+    """Grants this many more bytes on a channel; a negative number takes them back.
 
-    A channel is named by the level and number of its two subtasks; one to the driver by nothing.
+    A channel is identified by level and number of its two subtasks, except one to the driver.
     """
 
     bytes: int
@@ -166,7 +142,7 @@ class Credited(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A look at the state of a key; key and window are pickled."""
+    """A query of the state of a key; key and window are pickled."""
 
     number: int
     level: int
@@ -177,7 +153,7 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a query found, or an error; pickled."""
+    """The result of a query, or an error; pickled."""
 
     number: int
     value: bytes = b""
@@ -185,7 +161,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """The attempt is over; ``ended``: and so is the job."""
+    """The attempt is over; ``ended``: the job is over too."""
 
     ended: bool = False
 
@@ -202,7 +178,7 @@ decode_stop = msgspec.msgpack.Decoder(Stop).decode
 
 
 class Frame(NamedTuple):
-    """A message that came."""
+    """A message that was received."""
 
     kind: int
     head: memoryview
@@ -210,10 +186,10 @@ class Frame(NamedTuple):
 
 
 class Wire:
-    """A line on which any number of threads may send."""
+    """A connection on which any number of threads may send."""
 
     def __init__(self, line: Line) -> None:
-        """Take over a line."""
+        """Take over a connection."""
         self._line = line
         self._sending = threading.Lock()
 
@@ -221,7 +197,7 @@ class Wire:
         """Send a message.
 
         Raises:
-            OSError: when the other side has gone.
+            OSError: when the other side has closed the connection.
         """
         with self._sending:
             self._line.send(bytes((kind,)) + head, data)
@@ -230,7 +206,7 @@ class Wire:
         """Return the next message.
 
         Raises:
-            EOFError, OSError: when there is none, since the other side has gone.
+            EOFError, OSError: when there is none because the other side has closed the connection.
         """
         head, data = self._line.receive()
         if not head:
@@ -238,10 +214,10 @@ class Wire:
         return Frame(head[0], head[1:], data)
 
     def expect_words_within(self, seconds: float) -> None:
-        """Let `receive` raise a TimeoutError when nothing comes for so long."""
+        """Make `receive` raise a TimeoutError when nothing arrives for this long."""
         self._line.limit_silence(seconds)
 
     def close(self) -> None:
-        """End it, for both sides."""
+        """Close the connection, for both sides."""
         self._line.hang_up()
         self._line.close()

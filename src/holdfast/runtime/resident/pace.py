@@ -1,11 +1,12 @@
-"""How much may be under way to a subtask: as much as it handles in a second, within bounds.
+"""The windows of channels: how much may be in transit to a subtask, based on its pace.
 
-A mark travels behind the records that were sent before it. If a slow subtask had megabytes of small
-records before it, a checkpoint would take minutes. Flink calls the remedy buffer debloating.
+A mark travels behind the records that were sent before it. If megabytes of small records were
+queued for a slow subtask, a checkpoint would take minutes. So what is in transit is limited to what
+the subtask processes in about a second, within bounds. Flink calls this buffer debloating.
 
-Invariant: what a producer may still send, what is under way, and what was taken and not put back
-yet are the window of a channel together. Consequence: a producer that has nothing under way may
-send, since less than a quarter of a window is kept back; and a window can become smaller at once.
+Invariant: the window of a channel is the sum of what the producer may still send, what is in
+transit, and what was taken but not yet put back. Consequence: a producer with nothing in transit
+may send, since less than a quarter of a window is kept back; and a window can shrink at once.
 """
 
 from __future__ import annotations
@@ -13,49 +14,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from holdfast.runtime.inbox import Producer
+from holdfast.runtime.wire.inbox import Producer
 
-__all__ = ["SMALLEST_WINDOW", "Windows", "window_of"]
-
-#: how many bytes may be under way on a channel at least, and before the pace is known
+#: minimum window of a channel in bytes, also used before the pace is known
 SMALLEST_WINDOW: Final = 1 << 10
-#: how many bytes may be under way to a subtask at most, from all producers together
+#: maximum number of bytes in transit to a subtask, from all producers together
 _BUDGET: Final = 2 << 20
-#: but with many producers, so many from each
+#: but with many producers, this many from each
 _LEAST: Final = 1 << 17
-#: what is under way should be handled in so many seconds
+#: what is in transit should be processed in this many seconds
 _TARGET: Final = 1.0
-#: and be no more than so many times what was handled in the last time: a subtask is not known to be
-#: fast before those after it have shown how fast they are
+#: and be at most this multiple of what was processed recently: a subtask is not known to be fast
+#: before its downstream subtasks have shown how fast they are
 _GROWTH: Final = 2.0
 
 
 def window_of(producers: int) -> int:
-    """Return how many bytes may be under way at most on each of so many channels to a subtask."""
+    """Return the maximum window of each channel to a subtask with this many producers."""
     return max(_LEAST, _BUDGET // max(producers, 1))
 
 
 class Windows:
-    """The windows of the channels to one subtask; they follow the pace of its work."""
+    """The windows of the channels to one subtask, which follow the pace of its work."""
 
     def __init__(
         self, producers: Iterable[Producer], put_back: Callable[[Producer, int], None]
     ) -> None:
-        """Begin with small windows; ``put_back`` lets a producer send so many bytes more."""
+        """Start with small windows; ``put_back`` allows a producer to send this many bytes more."""
         self._put_back = put_back
-        #: what was taken of each channel, and not put back yet
+        #: what was taken from each channel, and not put back yet
         self._kept = dict.fromkeys(producers, 0)
         self._largest = window_of(len(self._kept))
         self._open = dict.fromkeys(self._kept, SMALLEST_WINDOW)
-        #: what was handled lately, and how long that took
+        #: what was processed recently, and how long that took
         self._bytes = 0.0
         self._seconds = 0.0
 
     def handled(self, producer: Producer, size: int, seconds: float) -> None:
-        """So many bytes of a channel were handled in so many seconds."""
+        """Record that this many bytes of a channel were processed in this many seconds."""
         self._note(size, seconds)
         wanted = self._wanted()
-        # NB: less than nothing, when a window becomes smaller: what may be sent is taken back
+        # NB: it is negative when a window shrinks: credit is then taken back
         kept = self._kept[producer] + size + wanted - self._open[producer]
         self._open[producer] = wanted
         if abs(kept) * 4 >= wanted:
@@ -66,7 +65,7 @@ class Windows:
     def _note(self, size: int, seconds: float) -> None:
         self._bytes += size
         self._seconds += seconds
-        if self._seconds > _TARGET:  # what was long ago counts less and less
+        if self._seconds > _TARGET:  # older measurements count less and less
             self._bytes /= 2
             self._seconds /= 2
 

@@ -1,4 +1,4 @@
-"""Looks at the state of a key in a running subtask."""
+"""Queries of the state of a key in a running subtask."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.errors import InternalError
+from holdfast.runtime.operators.windows.contexts import namespace_of
 from holdfast.runtime.resident.messages import Answer, Query
-from holdfast.runtime.window_contexts import namespace_of
 from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.errors import StateLookupError
+from holdfast.state.live.ttl.pairs import split_times
 from holdfast.state.saved_entries import section_entries
-from holdfast.state.ttl_pairs import split_times
-
-__all__ = ["answer", "look_up"]
 
 
 def answer(query: Query, look_up: Callable[[str, str, Any, Any], Any]) -> Answer:
-    """Look up what a query asks for; an error is an answer, too."""
+    """Return the answer to a query; an error is an answer too."""
     try:
         key, window = pickle.loads(query.key)
         value = look_up(query.operator, query.state, key, window)
@@ -35,12 +33,12 @@ def _pickled(error: Exception) -> bytes:
 
 
 def look_up(backend: KeyedStateBackend, operator: str, state: str, key: Any, window: Any) -> Any:
-    """Return what a key has in a state now, as a plain value; None if it has nothing.
+    """Return the value of a key in a state now, as a plain value; None if it has none.
 
     Raises:
         StateLookupError: when the operator has no such state.
     """
-    # of two states of one name the one by window, if there is one given
+    # if two states have the same name, prefer the one by window if a window is given
     for namespaced in (window is not None, window is None):
         place = (key, namespace_of(window)) if namespaced else key
         section = backend.section_of(operator, state, namespaced, place)

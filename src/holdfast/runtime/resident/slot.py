@@ -3,11 +3,11 @@
 Threads of a slot, and what they wait for:
 
     the slot's own       messages of the driver
-    one per peer         messages of another slot; they never wait for anything else, so whoever
-                         sends to this slot waits for credit only, never for the connection
-    one per subtask      something to do (`ResidentSubtask.wait`), or room on a channel
+    one per peer         messages of another slot; these threads never wait for anything else, so
+                         senders to this slot wait for credit only, never for the connection
+    one per subtask      something to do (`ResidentSubtask.wait`), or credit on a channel
     one per subtask      states to write, and the storage (`StateWriter`)
-    one                  the next time to say that the slot lives
+    one                  the time of the next heartbeat
 """
 
 from __future__ import annotations
@@ -25,41 +25,28 @@ from typing import Any, Final
 
 from holdfast.errors import HoldfastError, InternalError, JobExecutionError
 from holdfast.printable import get_logger
-from holdfast.runtime.addresses import Address
 from holdfast.runtime.failures import OperatorFailed, describe_engine_error
-from holdfast.runtime.job import JobCode
-from holdfast.runtime.logs import begin_subtask, spill
-from holdfast.runtime.peers import GONE, PeerError, connect, listen
-from holdfast.runtime.protocol import EpochTask, Failure
+from holdfast.runtime.network.addresses import Address
+from holdfast.runtime.network.handshake import PeerError
+from holdfast.runtime.network.peers import GONE, connect, listen
+from holdfast.runtime.resident import messages
 from holdfast.runtime.resident.carrier import PATIENCE, Carrier, Place
 from holdfast.runtime.resident.channels import Leaving
-from holdfast.runtime.resident.messages import (
-    Frame,
-    Hello,
-    Say,
-    Welcome,
-    Wire,
-    decode_credited,
-    decode_query,
-    decode_round,
-    decode_stop,
-    decode_welcome,
-    encode,
-)
 from holdfast.runtime.resident.outbox import Post
 from holdfast.runtime.resident.queries import answer
 from holdfast.runtime.resident.subtask import ResidentSubtask
+from holdfast.runtime.wire.protocol import EpochTask, Failure
+from holdfast.runtime.worker.job_code import JobCode
+from holdfast.runtime.worker.logs import begin_subtask, spill
 
-__all__ = ["Make", "Slot", "SlotLostError", "failure_of"]
-
-#: how long the subtasks may take to end, in seconds
+#: how long the subtasks may take to exit, in seconds
 _LAST_WORDS: Final = 5.0
-#: how long those may take that are not in a function that takes long, in seconds
+#: how long subtasks may take to exit that are not in a slow function, in seconds
 _MOMENT: Final = 0.3
 
 _logger = get_logger(__name__)
 
-#: makes the subtask of a level and a number, given what carries its blocks
+#: creates the subtask of a level and a number, given the object that carries its blocks
 Make = Callable[[int, int, Post], ResidentSubtask]
 
 
@@ -68,7 +55,7 @@ class SlotLostError(HoldfastError):
 
 
 class Slot:
-    """One slot of an attempt; `serve` runs it to the end of the attempt."""
+    """One slot of an attempt; `serve` runs it until the attempt is over."""
 
     def __init__(
         self,
@@ -79,15 +66,15 @@ class Slot:
         heartbeat: float = 10.0,
         tidy: Callable[[], object] = lambda: None,
     ) -> None:
-        """Make nothing yet.
+        """Prepare a slot; its subtasks are created later.
 
         Args:
-            job: what to run.
-            attempt: of which number.
-            number: of the slot; the driver gives it another one that suits its host.
-            make: makes its subtasks.
-            heartbeat: a driver that is silent for so many seconds has gone.
-            tidy: called now and then, while the subtasks work.
+            job: the job to run.
+            attempt: the number of the attempt.
+            number: the number of the slot; the driver assigns a new one that suits its host.
+            make: creates its subtasks.
+            heartbeat: a driver that sends nothing for this many seconds is lost.
+            tidy: called from time to time while the subtasks work.
         """
         self._tidy = tidy
         self._job = job
@@ -97,18 +84,18 @@ class Slot:
         self._heartbeat = heartbeat
         self._subtasks: dict[Place, ResidentSubtask] = {}
         self._threads: list[threading.Thread] = []
-        #: the threads whose subtasks have not begun to leave
+        #: the threads whose subtasks have not started to leave
         self._at_work: set[int] = set()
         #: whether the job is over, not only the attempt
         self._ended = False
 
     def serve(self, driver: Address, host: str) -> None:
-        """Work for the driver at an address until it says that the attempt is over.
+        """Work for the driver at an address until the attempt is over.
 
-        ``host``: the address at which other slots find this one.
+        ``host``: the address on which this slot listens for other slots.
 
         Raises:
-            SlotLostError: when the driver has gone, or other slots cannot be reached.
+            SlotLostError: when the driver is gone, or other slots cannot be reached.
         """
         carriers: list[Carrier] = []
         come = threading.Event()
@@ -131,15 +118,15 @@ class Slot:
         finally:
             listener.close()
 
-    def _introduce(self, driver: Address, own: Address) -> tuple[Carrier, Welcome]:
-        """Call the driver, and take the number that it gives; returns what carries blocks then."""
-        wire = Wire(connect(driver, PATIENCE, self._job.certificate))
+    def _introduce(self, driver: Address, own: Address) -> tuple[Carrier, messages.Welcome]:
+        """Connect to the driver, take the number that it assigns, and return the carrier."""
+        wire = messages.Wire(connect(driver, PATIENCE, self._job.certificate))
         try:
-            wire.send(Say.HELLO, data=encode(self._hello(own)))
+            wire.send(messages.Say.HELLO, data=messages.encode(self._hello(own)))
             frame = wire.receive()
-            if frame.kind != Say.WELCOME:
+            if frame.kind != messages.Say.WELCOME:
                 raise InternalError(f"the driver sent a message of kind {frame.kind} for a welcome")
-            welcome = decode_welcome(frame.data)
+            welcome = messages.decode_welcome(frame.data)
             self._number = welcome.slot
             carrier = Carrier(self._job, self._hello(own), wire)
             self._make_subtasks(carrier)
@@ -149,10 +136,12 @@ class Slot:
         return carrier, welcome
 
     def _lost(self, error: BaseException) -> SlotLostError:
-        return SlotLostError(f"slot {self._number} has lost the driver: {error!r}")
+        return SlotLostError(
+            f"slot {self._number} has lost its connection to the driver: {error!r}"
+        )
 
-    def _hello(self, own: Address) -> Hello:
-        return Hello(
+    def _hello(self, own: Address) -> messages.Hello:
+        return messages.Hello(
             self._job.id,
             self._attempt,
             self._number,
@@ -169,13 +158,13 @@ class Slot:
                 self._subtasks[level.index, self._number] = subtask
                 carrier.add(level.index, subtask.put)
 
-    def _work(self, carrier: Carrier, welcome: Welcome, key: str) -> None:
-        """Find the other slots, and do what the driver says until the attempt is over."""
+    def _work(self, carrier: Carrier, welcome: messages.Welcome, key: str) -> None:
+        """Connect to the other slots, and follow the driver until the attempt is over."""
         missing = carrier.call(welcome, key)
         if missing:
-            message = f"slot {self._number} was not called by slots {missing}"
+            message = f"slots {missing} did not connect to slot {self._number}"
             raise SlotLostError(f"{message} within {PATIENCE:g} s")
-        carrier.driver.send(Say.READY)
+        carrier.driver.send(messages.Say.READY)
         threading.Thread(
             target=self._live, args=(carrier,), name="holdfast-alive", daemon=True
         ).start()
@@ -183,20 +172,22 @@ class Slot:
         while not self._obey(carrier, carrier.driver.receive()):
             pass
 
-    def _obey(self, carrier: Carrier, frame: Frame) -> bool:
-        """Do what the driver says; returns whether the attempt is over."""
-        if frame.kind == Say.ROUND:
-            self._begin_round(carrier, decode_round(frame.data).unpacked())
-        elif frame.kind == Say.CREDIT:
-            carrier.grant_results(decode_credited(frame.data).bytes)
-        elif frame.kind == Say.QUERY:
-            query = decode_query(frame.data)
+    def _obey(self, carrier: Carrier, frame: messages.Frame) -> bool:
+        """Carry out a message of the driver; return whether the attempt is over."""
+        if frame.kind == messages.Say.ROUND:
+            self._begin_round(carrier, messages.decode_round(frame.data).unpacked())
+        elif frame.kind == messages.Say.CREDIT:
+            carrier.grant_results(messages.decode_credited(frame.data).bytes)
+        elif frame.kind == messages.Say.QUERY:
+            query = messages.decode_query(frame.data)
             subtask = self._subtasks[query.level, query.subtask]
             subtask.call(
-                lambda: carrier.driver.send(Say.ANSWER, data=encode(answer(query, subtask.look_up)))
+                lambda: carrier.driver.send(
+                    messages.Say.ANSWER, data=messages.encode(answer(query, subtask.look_up))
+                )
             )
-        elif frame.kind == Say.STOP:
-            self._ended = decode_stop(frame.data).ended
+        elif frame.kind == messages.Say.STOP:
+            self._ended = messages.decode_stop(frame.data).ended
             return True
         return False
 
@@ -209,7 +200,7 @@ class Slot:
             self._threads = [self._drive(carrier, place) for place in self._subtasks]
 
     def _live(self, carrier: Carrier) -> None:
-        """Tell the others, now and then, that this slot lives."""
+        """Send heartbeats to the driver and the other slots."""
         with suppress(*GONE):
             while not carrier.leaving:
                 carrier.say_alive()
@@ -219,7 +210,7 @@ class Slot:
     # Subtasks
 
     def _drive(self, carrier: Carrier, place: Place) -> threading.Thread:
-        # what modules have set when they were loaded, as for decimals, holds here as well
+        # settings that modules made when they were loaded, such as for decimals, apply here too
         context = contextvars.copy_context()
         thread = threading.Thread(
             target=context.run,
@@ -249,28 +240,28 @@ class Slot:
             spill()
 
     def _leave(self, carrier: Carrier) -> None:
-        """End everything, whatever it is doing."""
+        """End all subtasks, whatever they are doing."""
         carrier.leave()
         for subtask in self._subtasks.values():
             subtask.bell.ring()
         if not self._join(_MOMENT):
-            # a function that takes long is left in its middle, as soon as it is back in Python
+            # a slow function is interrupted as soon as it executes Python code again
             for thread in list(self._at_work):
                 _raise_in(thread, Leaving)
             self._join(_LAST_WORDS)
         carrier.close()
         if any(thread.is_alive() for thread in self._threads):
-            # a user's function does not come back: nothing of this attempt may go on
-            _logger.warning("a subtask of slot %d did not end; its process does", self._number)
+            # a user's function does not return: nothing of this attempt may continue
+            _logger.warning("a subtask of slot %d did not end; its process exits", self._number)
             spill()
             os._exit(1)
         if self._ended:
-            # NB: when all have left, for one may have done so before it was known
+            # NB: after all have left, because some may have left before the end was known
             for subtask in self._subtasks.values():
                 subtask.forget()
 
     def _join(self, seconds: float) -> bool:
-        """Wait for all subtasks; returns whether they have ended."""
+        """Wait for all subtasks; return whether they have ended."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -278,17 +269,17 @@ class Slot:
 
 
 def _raise_in(thread: int, error: type[BaseException]) -> None:
-    """Raise an exception in another thread, when it comes to its next instruction of Python."""
+    """Raise an exception in another thread, at its next Python instruction."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 def failure_of(place: Place, error: BaseException) -> Failure:
-    """Return what a subtask that raised this tells the driver."""
+    """Return the failure to report for a subtask that raised this exception."""
     if isinstance(error, OperatorFailed):
         return error.failure
     if isinstance(error, HoldfastError):
         return describe_engine_error(error)
-    # one that ends a process, as sys.exit() does, is no fault of ours
+    # an exception that ends a process, such as that of sys.exit(), is not an internal error
     kind = InternalError if isinstance(error, Exception) else JobExecutionError
     unexpected = kind(f"subtask {place[1]} of level {place[0]} failed: {error!r}")
     unexpected.add_note("".join(traceback.format_exception(error)))

@@ -1,4 +1,4 @@
-"""Writes the states of checkpoints to the storage, in a thread beside that of the subtask."""
+"""Writes the states of checkpoints to the storage, in a separate thread for each subtask."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from queue import SimpleQueue
 from typing import Final
 
 from holdfast.errors import HoldfastError
-from holdfast.runtime.protocol import StoredState
 from holdfast.runtime.resident.outbox import Post
+from holdfast.runtime.wire.protocol import StoredState
 from holdfast.state.backend import StateStorage
-from holdfast.state.capture import Capture
-from holdfast.state.chain import Chain
+from holdfast.state.backends.capture import Capture
+from holdfast.state.format.head import Head
 
-__all__ = ["StateWriter", "needed_chains"]
-
-#: stands for the checkpoint that the attempt began with, which is older than all others
+#: stands for the checkpoint that the attempt started from, which is older than all others
 _BEGINNING: Final = -1
 
 
@@ -25,7 +23,7 @@ class StateWriter:
     """Writes captures in the order in which they were taken.
 
     Attributes:
-        chain: the head of what was written last.
+        head: the head of the state that was written last.
     """
 
     def __init__(
@@ -36,13 +34,14 @@ class StateWriter:
         place: tuple[int, int],
         keep: Callable[[set[str]], None],
     ) -> None:
-        """Write for the subtask at that level and of that number; the thread starts when needed.
+        """Write for the subtask with this level and number; the thread starts when needed.
 
-        ``keep``: is told which state files the host should keep; it may delete all others.
+        ``keep``: called with the names of the state files that the host should keep. It may delete
+        all others.
         """
-        self.chain = Chain()
-        #: the chains of the checkpoints that a restart may go back to
-        self._chains: Mapping[int, Chain] = {}
+        self.head = Head()
+        #: the heads of the checkpoints that a restart may return to
+        self._heads: Mapping[int, Head] = {}
         self._completed = _BEGINNING
         self._keep = keep
         self._storage = storage
@@ -53,32 +52,32 @@ class StateWriter:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def begin(self, chain: Chain) -> None:
-        """Begin where an attempt does, before its state is loaded."""
-        self.chain = chain
-        self._chains = {_BEGINNING: chain}
+    def begin(self, head: Head) -> None:
+        """Start with the head of an attempt, before its state is loaded."""
+        self.head = head
+        self._heads = {_BEGINNING: head}
         self._keep_files()
 
     def note_completed(self, checkpoints: Iterable[int]) -> None:
-        """Take note of checkpoints that are complete; from the thread of the subtask.
+        """Record checkpoints that are complete; called in the thread of the subtask.
 
-        What only earlier ones needed is deleted when the next state has been written.
+        Files that only earlier ones needed are deleted when the next state has been written.
         """
         self._completed = max(self._completed, *checkpoints, _BEGINNING)
 
     def write(self, checkpoint: int, capture: Capture) -> None:
-        """Write a capture, and tell the driver."""
+        """Write a capture, and report it to the driver."""
         self._captures.put((checkpoint, capture, time.perf_counter()))
         self._wake()
 
     def _wake(self) -> None:
-        """There is something to write."""
+        """Start the thread if needed, because there is something to write."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="holdfast-state", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Write no more; what is being written may still come to its end."""
+        """Write no more; a write in progress may still complete."""
         self._closed = True
         self._captures.put(None)
 
@@ -89,7 +88,7 @@ class StateWriter:
     def _store(self, checkpoint: int, capture: Capture, began: float) -> None:
         failure = None
         try:
-            self.chain = capture.write(self._storage, uploads=True)
+            self.head = capture.write(self._storage, uploads=True)
         except HoldfastError as error:
             failure = str(error)
         except Exception as error:
@@ -97,23 +96,21 @@ class StateWriter:
         seconds = time.perf_counter() - began
         pickled = tuple(sorted(capture.pickled))
         now = self._clock()
-        state = StoredState(checkpoint, *self._place, self.chain, failure, now, seconds, pickled)
+        state = StoredState(checkpoint, *self._place, self.head, failure, now, seconds, pickled)
         if not self._closed:
             self._post.stored(state)
             if failure is None:
-                self._chains = needed_chains(
-                    {**self._chains, checkpoint: self.chain}, self._completed
-                )
+                self._heads = needed_heads({**self._heads, checkpoint: self.head}, self._completed)
                 self._keep_files()
 
     def _keep_files(self) -> None:
-        self._keep({file.name for chain in self._chains.values() for file in chain.all_files})
+        self._keep({file.name for head in self._heads.values() for file in head.all_files})
 
 
-def needed_chains(chains: Mapping[int, Chain], completed: int) -> dict[int, Chain]:
-    """Return the chains, by checkpoint, that a restart may go back to.
+def needed_heads(heads: Mapping[int, Head], completed: int) -> dict[int, Head]:
+    """Return the heads, by checkpoint, that a restart may return to.
 
-    It goes back to the last checkpoint that is complete, or to a later one that will be.
+    It returns to the last complete checkpoint, or to a later one that will be complete.
     """
-    last = max((checkpoint for checkpoint in chains if checkpoint <= completed), default=_BEGINNING)
-    return {checkpoint: chain for checkpoint, chain in chains.items() if checkpoint >= last}
+    last = max((checkpoint for checkpoint in heads if checkpoint <= completed), default=_BEGINNING)
+    return {checkpoint: head for checkpoint, head in heads.items() if checkpoint >= last}

@@ -1,0 +1,1 @@
+"""The kinds of type information: see `holdfast.common.typeinfo`."""

@@ -1,0 +1,1 @@
+"""The settings of a configuration: the key, type and check of each."""

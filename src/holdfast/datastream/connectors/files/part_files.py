@@ -1,0 +1,352 @@
+"""From hidden segments to part files, on any file system.
+
+A transaction writes segments for each bucket: hidden files with their own names. If an epoch
+may be repeated, each run of it has a transaction; otherwise one lasts until the checkpoint. All
+segments up to a checkpoint become parts; a part is published, as one file under its final name,
+when the checkpoint is complete:
+
+    <base>/.holdfast-<sink>/.<attempt>-<subtask>-<random>     a segment
+    <base>/<bucket>/<prefix>-<token>-<subtask>-<n><suffix>    a part file
+
+Invariant: the first segment of a part exists if and only if the part is not published, and when
+it has the size of the whole part it is the whole part. Consequence: publishing can be interrupted,
+repeated, and done by two processes at a time, and the part file appears once, complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import BinaryIO, NamedTuple
+
+from holdfast.common.plain_names import plain_name
+from holdfast.filesystem import (
+    FileStatus,
+    FileSystem,
+    FileSystemError,
+    MissingFileError,
+    file_system_of,
+    join,
+)
+from holdfast.printable import get_logger
+from holdfast.state.errors import StateCorruptionError
+
+_COPY_BYTES = 1024 * 1024
+_logger = get_logger(__name__)
+
+
+class Segment(NamedTuple):
+    """The output of one transaction for one bucket, or a part of it.
+
+    Attributes:
+        begun: the processing time of its first record, in milliseconds.
+    """
+
+    name: str
+    size: int
+    begun: int
+
+
+class Part(NamedTuple):
+    """Segments that become one part file.
+
+    Attributes:
+        name: the name of the part file; empty before the part belongs to a checkpoint.
+    """
+
+    bucket: str
+    segments: tuple[Segment, ...]
+    name: str = ""
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes in all."""
+        return sum(segment.size for segment in self.segments)
+
+
+class OpenSegment:
+    """A segment while it is written."""
+
+    __slots__ = ("_grown", "_seen", "begun", "name", "path", "size", "stream", "write")
+
+    def __init__(self, name: str, path: str, stream: BinaryIO, begun: int) -> None:
+        """Take the stream of the file."""
+        self.name = name
+        self.path = path
+        self.stream = stream
+        self.write = stream.write
+        self.size = 0
+        self.begun = begun
+        #: its size at the last check, and when it was first seen with that size
+        self._seen = 0
+        self._grown = begun
+
+    def idle(self, now: int) -> int:
+        """Return how long nothing was added, as far as was checked."""
+        if self.size != self._seen:
+            self._seen, self._grown = self.size, now
+        return now - self._grown
+
+
+class Place(NamedTuple):
+    """Where a sink writes.
+
+    Attributes:
+        base: the address of its directory.
+        sink: the id of the sink, which is in the name of its hidden directory.
+    """
+
+    base: str
+    sink: str
+
+    def resolve(self) -> tuple[FileSystem, str, str]:
+        """Return the file system, and the paths of the directory and of the hidden one."""
+        system, base = file_system_of(self.base)
+        return system, base, path_below(base, _hidden(self.sink))
+
+
+@dataclass
+class FileTransaction:
+    """The output of one run of an epoch, or of all epochs up to a checkpoint.
+
+    Attributes:
+        place: where its segments are.
+    """
+
+    place: Place
+    parts: list[Part] = field(default_factory=list)
+
+    @cached_property
+    def writing(self) -> dict[str, OpenSegment]:
+        """Return the open segment of each bucket; none after the pre-commit, so it is not saved."""
+        return {}
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of its segments."""
+        return [segment.name for part in self.parts for segment in part.segments]
+
+    @property
+    def is_named(self) -> bool:
+        """Return whether its part files have names."""
+        return all(part.name for part in self.parts)
+
+
+class PartFiles:
+    """The segments and part files of a sink, for one subtask of one attempt."""
+
+    def __init__(self, place: Place, attempt: int, subtask: int) -> None:
+        self._place = place
+        self._system, _, self._directory = place.resolve()
+        self._attempt = attempt
+        #: the prefix of this subtask's segments
+        self._own = f".{attempt}-{subtask}-"
+
+    def open_segment(self, begun: int) -> OpenSegment:
+        """Start a segment."""
+        name = self._new_name()
+        path = join(self._directory, name)
+        return OpenSegment(name, path, self._system.open_output(path), begun)
+
+    def close_segment(self, segment: OpenSegment) -> Segment | None:
+        """End a segment; None, and no file, if it is empty."""
+        with self._system.errors("write", segment.path):
+            segment.stream.close()
+        if not segment.size:
+            self._system.delete(segment.path)
+            return None
+        return Segment(segment.name, segment.size, segment.begun)
+
+    def fail(self, segment: OpenSegment, error: Exception) -> None:
+        """Raise an error of the stream as one that names the file."""
+        with self._system.errors("write", segment.path):
+            raise error
+
+    def sync(self, transaction: FileTransaction) -> None:
+        """Make the segments durable."""
+        paths = [path for part in transaction.parts for path in _paths(self._directory, part)]
+        self._system.sync_files(paths)
+
+    def publish(self, transaction: FileTransaction, may_be_gone: bool = False) -> None:
+        """Give all parts of a transaction their names, perhaps again.
+
+        Args:
+            transaction: what to publish.
+            may_be_gone: whether it may have been published so long ago that a part file may have
+                been moved away since.
+        """
+        system, base, directory = transaction.place.resolve()
+        for part in transaction.parts:
+            paths, final = (
+                _paths(directory, part),
+                path_below(base, *_names(f"{part.bucket}/{part.name}")),
+            )
+            try:
+                self._publish(system, base, part, paths, final)
+            except MissingFileError:
+                if system.exists(paths[0]):
+                    raise  # another segment is missing
+            if not system.exists(final):
+                _report_missing(system.uri(final), system.uri(paths[0]), may_be_gone)
+
+    def discard(self, transaction: FileTransaction) -> None:
+        """Delete the files of a transaction."""
+        system, _, directory = transaction.place.resolve()
+        for segment in transaction.writing.values():
+            with contextlib.suppress(Exception):
+                segment.stream.close()
+            system.delete(segment.path)
+        for part in transaction.parts:
+            for path in _paths(directory, part):
+                system.delete(path)
+
+    def sweep_earlier(self, places: Collection[Place], keep: Iterable[str]) -> None:
+        """Delete the segments that earlier attempts of this sink left behind.
+
+        Args:
+            places: where earlier programs wrote, from whose state this one continues.
+            keep: the names of segments that are about to be published.
+        """
+        kept = frozenset(keep)
+        for place in {*places, self._place}:
+            # NB: in this program's own directory, other subtasks of this attempt are at work
+            end = self._attempt if place == self._place else None
+            _sweep(place, partial(_is_left_over, kept, end))
+
+    def sweep_own(self, places: Collection[Place]) -> None:
+        """Delete leftovers of this subtask in this attempt, and empty directories."""
+        _sweep(self._place, lambda name: name.startswith(self._own))
+        for place in {*places, self._place}:
+            system, _, directory = place.resolve()
+            with _warning(place):
+                system.delete_if_empty(directory)
+
+    def _publish(
+        self, system: FileSystem, base: str, part: Part, paths: list[str], final: str
+    ) -> None:
+        first, *others = paths
+        found, published = system.status(first), system.status(final)
+        if found is None:
+            return
+        if published is not None and published.size == part.size:
+            system.delete(first)  # if a move is a copy, it was interrupted
+            return
+        if found.size != part.size:
+            # NB: in this program's own directory, because earlier ones are swept now
+            whole = path_below(base, _hidden(self._place.sink), self._new_name())
+            _concatenate(system, part, paths, whole)
+        for path in others:
+            system.delete(path)
+        system.move(first, final)
+        system.sync_files([final])
+
+    def _new_name(self) -> str:
+        return f"{self._own}{uuid.uuid4().hex}"
+
+
+def check_bucket(bucket: str) -> None:
+    """Reject a bucket outside the sink's directory.
+
+    Raises:
+        ValueError: when a part of it is not a plain name.
+    """
+    try:
+        for name in _names(bucket):
+            plain_name(name)
+    except ValueError as error:
+        message = (
+            f"a record has the bucket {bucket!r}, and {error}; the bucket assigner must return the "
+            "relative path of a directory, or replace what it takes from records"
+        )
+        raise ValueError(message) from error
+
+
+def path_below(directory: str, *names: str) -> str:
+    """Return the path of a name in restored state; it must be in the directory or below it.
+
+    Raises:
+        StateCorruptionError: when a name refers to another place.
+    """
+    try:
+        for name in names:
+            plain_name(name)
+    except ValueError as error:
+        message = (
+            f"the saved state of a sink that writes to '{directory}' cannot be used: {error}; "
+            "start from another checkpoint or savepoint"
+        )
+        raise StateCorruptionError(message) from error
+    return join(directory, *names)
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name]
+
+
+def _hidden(sink: str) -> str:
+    return f".holdfast-{sink}"
+
+
+def _paths(directory: str, part: Part) -> list[str]:
+    return [path_below(directory, segment.name) for segment in part.segments]
+
+
+def _concatenate(system: FileSystem, part: Part, paths: list[str], whole: str) -> None:
+    """Make the first segment the complete part, in one step."""
+    try:
+        with system.errors("write", whole), system.open_output(whole) as out:
+            for path in paths:
+                with system.open_input(path) as source:
+                    shutil.copyfileobj(source, out, _COPY_BYTES)
+        _check_size(system, part, paths, system.status(whole))
+        system.sync_files([whole])
+        system.move(whole, paths[0])
+        system.sync_files([paths[0]])
+    finally:
+        system.delete(whole)
+
+
+def _report_missing(final: str, segment: str, may_be_gone: bool) -> None:
+    message = (
+        f"neither the part file '{final}' nor its segment '{segment}' is there: somebody has moved "
+        "or deleted it, or it is on the disk of another machine"
+    )
+    if not may_be_gone:
+        raise MissingFileError(message)
+    _logger.warning("%s; the job goes on, since it may have been published long ago", message)
+
+
+def _check_size(system: FileSystem, part: Part, paths: list[str], whole: FileStatus | None) -> None:
+    if whole is None or whole.size != part.size:
+        got = 0 if whole is None else whole.size
+        raise FileSystemError(
+            f"the segments of the part file '{part.name}' have {got} bytes, and {part.size} were "
+            f"written; somebody has changed one of {', '.join(map(system.uri, paths))}"
+        )
+
+
+def _is_left_over(kept: Collection[str], end: int | None, name: str) -> bool:
+    """Return whether a segment is a leftover of an attempt before ``end``; None: of any."""
+    attempt = name[1:].split("-")[0]
+    return name not in kept and (end is None or (attempt.isdigit() and int(attempt) < end))
+
+
+def _sweep(place: Place, is_left_over: Callable[[str], bool]) -> None:
+    system, _, directory = place.resolve()
+    with _warning(place):
+        for status in system.list_directory(directory):
+            if is_left_over(status.name):
+                system.delete(join(directory, status.name))
+
+
+@contextlib.contextmanager
+def _warning(place: Place) -> Iterator[None]:
+    """Log instead of failing: leftovers are hidden and do no harm."""
+    try:
+        yield
+    except FileSystemError as error:
+        _logger.warning("hidden files of an earlier run stay in '%s': %s", place.base, error)

@@ -1,0 +1,287 @@
+"""`FileSource`: text files, read line by line.
+
+Whole files are assigned to the subtasks by size, so that each has about as many bytes to read. All
+subtasks compute the same assignment, from the list of files that the driver has made, and keep it
+in their positions: a file stays with its subtask, however long the files grow and whatever files
+are added later. With another parallelism the remaining files are assigned again.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+from urllib.parse import urlparse
+from zlib import crc32
+
+from holdfast.common import Duration
+from holdfast.datastream.connectors.base import EpochPlanner, Source, SourceReader
+from holdfast.filesystem import MissingFileError
+
+_READ_BYTES = 256 * 1024
+
+#: paths and their sizes in bytes
+Files = Sequence[tuple[str, int]]
+
+
+class StreamFormat:
+    """How the bytes of a file are split into records."""
+
+    def __init__(self, charset_name: str) -> None:
+        """Use a factory method."""
+        self.charset_name = charset_name
+
+    @staticmethod
+    def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
+        """Return a format in which every line is a record, without its line break."""
+        "".encode(charset_name)
+        return StreamFormat(charset_name)
+
+
+class FileSourceBuilder:
+    """Builds a ``FileSource``."""
+
+    def __init__(self, stream_format: StreamFormat, paths: Sequence[str]) -> None:
+        """Made by ``FileSource.for_record_stream_format``."""
+        self._format = stream_format
+        self._paths = tuple(paths)
+        self._interval: float | None = None
+
+    def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
+        """Read forever: look for new files and new lines once per interval."""
+        self._interval = discovery_interval.to_millis() / 1000
+        return self
+
+    def process_static_file_set(self) -> FileSourceBuilder:
+        """Read the files that exist when the job starts, then end."""
+        self._interval = None
+        return self
+
+    def build(self) -> FileSource:
+        """Return the source."""
+        return FileSource(self._format, self._paths, self._interval)
+
+
+class FileSource(Source):
+    """The lines of files; a directory represents all files below it."""
+
+    def __init__(
+        self, stream_format: StreamFormat, paths: Sequence[str], interval: float | None
+    ) -> None:
+        """Use ``for_record_stream_format``."""
+        self.format = stream_format
+        self._paths = tuple(_local_path(path) for path in paths)
+        self._interval = interval
+        self.files: Files = () if interval is not None else tuple(_list_files(self._paths))
+
+    @staticmethod
+    def for_record_stream_format(stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
+        """Read these files and directories in a format.
+
+        Raises:
+            FileNotFoundError: by ``build``, when a path does not exist.
+        """
+        return FileSourceBuilder(stream_format, paths)
+
+    @property
+    def monitors(self) -> bool:
+        """Return whether it keeps looking for new files and lines."""
+        return self._interval is not None
+
+    def create_planner(self, restored: bool) -> EpochPlanner | None:
+        """Return what lists the files again and again, if it looks for new ones."""
+        return None if self._interval is None else _FilePlanner(self._paths, self._interval)
+
+    def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
+        return _FileReader(self, subtask, parallelism)
+
+    def redistribute(self, positions: Sequence[Any], parallelism: int) -> Sequence[Any]:
+        """Give every subtask the offsets of all files; remaining files are assigned again."""
+        offsets: dict[str, int] = {}
+        for position in map(_decode, positions):
+            for file, offset in position.offsets.items():
+                # a subtask may have the offset of a file that another one has read since
+                offsets[file] = max(offset, offsets.get(file, 0))
+        return [tuple(_Position(offsets, False, {}))] * parallelism
+
+
+class _FilePlanner(EpochPlanner):
+    """Lists the files in the driver, so that all subtasks have the same list, with its sizes."""
+
+    def __init__(self, paths: Sequence[str], interval: float) -> None:
+        self._paths = paths
+        self._interval = interval
+        self._files: Files = ()
+        self._next_look = 0.0
+
+    def plan(self) -> Files:
+        if time.monotonic() >= self._next_look:
+            self._files = tuple(_list_files(self._paths))
+            self._next_look = time.monotonic() + self._interval
+        return self._files
+
+
+class _Position(NamedTuple):
+    """The position of a reader.
+
+    Attributes:
+        offsets: of the next byte, by file.
+        ended: all files were read, and there will be no more.
+        dealing: the subtask of each file; None in positions of older versions.
+    """
+
+    offsets: dict[str, int]
+    ended: bool
+    dealing: dict[str, int] | None = None
+
+
+def _decode(position: Any) -> _Position:
+    return _Position(*position)
+
+
+class _FileReader(SourceReader):
+    def __init__(self, source: FileSource, subtask: int, parallelism: int) -> None:
+        self._source = source
+        self._subtask, self._parallelism = subtask, parallelism
+        self._offsets: dict[str, int] = {}
+        self._ended = False
+        self._dealing: dict[str, int] | None = {}
+        #: the files of this subtask that are left to read, with the sizes up to which they are
+        #: read, once they are known
+        self._share: dict[str, int] | None = None
+        #: the plan of this share
+        self._plan: Files | None = None
+
+    def restore(self, position: Any) -> None:
+        offsets, self._ended, dealing = _decode(position)
+        self._offsets = dict(offsets)
+        self._dealing = None if dealing is None else dict(dealing)
+        self._share = self._plan = None
+
+    def follow(self, plan: Files) -> None:
+        if plan != self._plan:
+            self._take(plan)
+            self._plan = plan
+
+    def _take(self, files: Files) -> None:
+        """Take this subtask's share of the files."""
+        if self._dealing is None:  # as in older versions
+            self._dealing = {f: crc32(f.encode()) % self._parallelism for f, _ in files}
+        self._dealing = dealing = deal(files, self._parallelism, self._dealing, self._offsets)
+        self._share = {file: size for file, size in files if dealing[file] == self._subtask}
+        own = {file for file, subtask in dealing.items() if subtask == self._subtask}
+        self._offsets = {file: at for file, at in self._offsets.items() if file in own}
+
+    def read(self, limit: int) -> Iterator[Sequence[Any]]:
+        if self._share is None:
+            self._take(self._source.files)
+        share = self._share or {}
+        for file, size in list(share.items()):
+            for lines in self._read_file(file, size, limit):
+                limit -= len(lines)
+                yield lines
+                if limit <= 0:
+                    return
+            del share[file]  # so that it is not opened again in vain
+        self._ended = not self._source.monitors
+
+    def position(self) -> Any:
+        return tuple(_Position(self._offsets, self._ended, self._dealing))
+
+    @property
+    def finished(self) -> bool:
+        return self._ended
+
+    def _read_file(self, file: str, size: int, limit: int) -> Iterator[list[str]]:
+        charset = self._source.format.charset_name
+        end = size if self._source.monitors else sys.maxsize
+        offset = self._offsets.get(file, 0)
+        if offset >= end:
+            return
+        with Path(file).open("rb") as stream:
+            stream.seek(offset)
+            while limit > 0 and (raw := self._whole_lines(stream, end - offset)[:limit]):
+                offset += sum(map(len, raw))
+                limit -= len(raw)
+                stream.seek(offset)
+                self._offsets[file] = offset
+                yield [line.decode(charset).rstrip("\r\n") for line in raw]
+
+    def _whole_lines(self, stream: BinaryIO, most: int) -> list[bytes]:
+        """Return the next lines; if files may grow, a last line without a line break waits.
+
+        Lines written after the files were listed wait, too, so that a repeated epoch
+        reads the same.
+        """
+        lines = stream.readlines(min(_READ_BYTES, most))
+        if self._source.monitors:
+            surplus = sum(map(len, lines)) - most
+            while lines and (surplus > 0 or not lines[-1].endswith(b"\n")):
+                surplus -= len(lines.pop())
+        return lines
+
+
+def deal(
+    files: Files, parallelism: int, dealing: Mapping[str, int], offsets: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the subtask of each file; files that are already assigned stay.
+
+    The others go, largest first, to the subtask with the least to read.
+
+    Args:
+        files: all files.
+        parallelism: the number of subtasks.
+        dealing: the subtasks of files that were assigned earlier.
+        offsets: how far files were read. NB: except for assigned files, it may contain only what
+            all subtasks know, because all must compute the same result.
+    """
+    sizes = dict(files)
+    loads = [[0, 0, subtask] for subtask in range(parallelism)]
+    for file, subtask in dealing.items():
+        _add(loads[subtask], sizes.get(file, 0))
+    result = dict(dealing)
+    left = {file: size - offsets.get(file, 0) for file, size in files if file not in dealing}
+    for file in sorted(left, key=lambda file: (-left[file], file)):
+        least = min(loads)
+        _add(least, left[file])
+        result[file] = least[2]
+    return result
+
+
+def _add(load: list[int], size: int) -> None:
+    """Add a file to the load of a subtask: bytes, files, its number."""
+    load[0] += max(size, 0)
+    load[1] += 1
+
+
+def _local_path(path: str) -> str:
+    """Return the path of a ``file:`` address, or the path itself.
+
+    Raises:
+        ValueError: for an address of another file system.
+    """
+    parsed = urlparse(path)
+    if parsed.scheme in ("", "file"):
+        return parsed.path if parsed.scheme else path
+    message = f"only local paths and file: addresses can be used in this version; got {path!r}"
+    raise ValueError(message)
+
+
+def _list_files(paths: Sequence[str]) -> Iterator[tuple[str, int]]:
+    for text in paths:
+        path = Path(text)
+        if path.is_dir():
+            found = sorted(file for file in path.rglob("*") if file.is_file())
+            shown = [file for file in found if not _is_hidden(file.relative_to(path))]
+        elif path.exists():
+            shown = [path]
+        else:
+            raise MissingFileError(f"FileSource: there is no file or directory {text}")
+        for file in shown:
+            yield str(file), file.stat().st_size
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)

@@ -1,0 +1,1 @@
+"""What a stream can be connected with, joined with and split into; each call adds a node."""

@@ -1,0 +1,1 @@
+"""The slots of a resident attempt, as the driver sees them."""

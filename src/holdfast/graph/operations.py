@@ -1,0 +1,150 @@
+"""What an operator does: one class per operation.
+
+The class of the runtime that carries an operation out is found by the operation's class
+(`holdfast.runtime.operators.choosing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SourceOperation:
+    """Where records come from: a ``Source`` that makes readers.
+
+    Attributes:
+        strategy: assigns timestamps and watermarks, if there is one.
+    """
+
+    source: Any
+    strategy: Any = None
+
+
+@dataclass(frozen=True)
+class TimestampsOperation:
+    """Assigns timestamps to records and generates watermarks."""
+
+    strategy: Any
+
+
+@dataclass(frozen=True)
+class FunctionOperation:
+    """A function called for each record.
+
+    Attributes:
+        function: the user's function object, or a plain callable.
+        key_selector: set on a keyed stream; state and timers are then scoped to the key.
+        key_type: the declared type of the key, if any.
+        second_selector: the key selector of the second of two connected keyed streams.
+    """
+
+    function: Any
+    key_selector: Any = None
+    key_type: Any = None
+    second_selector: Any = None
+
+
+class MapOperation(FunctionOperation):
+    """One record in, one record out."""
+
+
+class FlatMapOperation(FunctionOperation):
+    """One record in, any number out."""
+
+
+class FilterOperation(FunctionOperation):
+    """Keeps some of the records."""
+
+
+class ProcessOperation(FunctionOperation):
+    """A process function: any number out, side outputs, state, timers."""
+
+
+class SinkOperation(FunctionOperation):
+    """A sink function: nothing comes out."""
+
+
+class CoMapOperation(FunctionOperation):
+    """One record of either stream in, at most one out."""
+
+
+class CoFlatMapOperation(FunctionOperation):
+    """One record of either stream in, any number out."""
+
+
+class CoProcessOperation(FunctionOperation):
+    """A process function of two streams."""
+
+
+class WindowingOperation(FunctionOperation):
+    """Windows; the function is a ``WindowOperation``, which describes them."""
+
+
+@dataclass(frozen=True)
+class BroadcastOperation(FunctionOperation):
+    """A process function of a stream and a broadcast one.
+
+    Attributes:
+        descriptors: the states that the stream was broadcast with.
+    """
+
+    descriptors: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class IntervalJoinOperation(FunctionOperation):
+    """Pairs of records of one key that are close in time.
+
+    Attributes:
+        settings: the ``IntervalJoinSettings``: how close, and where late records go.
+    """
+
+    settings: Any = None
+
+
+@dataclass(frozen=True)
+class AsyncOperation(FunctionOperation):
+    """An asynchronous function, with many concurrent calls.
+
+    Attributes:
+        settings: the ``AsyncSettings``: capacity, timeout, order, retries.
+    """
+
+    settings: Any = None
+
+
+class ResultKind(Enum):
+    """What the driver does with the records of a result operation."""
+
+    COLLECT = "collect"
+    PRINT = "print"
+
+
+@dataclass(frozen=True)
+class ResultOperation:
+    """Records that go to the driver: ``execute_and_collect`` and ``print``."""
+
+    kind: ResultKind
+    prefix: str = ""
+
+
+@dataclass(frozen=True)
+class WriterOperation:
+    """Records that a Spark writer takes over at the end of an epoch.
+
+    Attributes:
+        writer: the sink's settings; only the Spark package knows their type.
+    """
+
+    writer: Any
+
+
+#: the operations with which the records of a stream leave a job
+SINKS = (SinkOperation, ResultOperation, WriterOperation)
+
+Operation = (
+    SourceOperation | FunctionOperation | TimestampsOperation | ResultOperation | WriterOperation
+)

@@ -1,0 +1,1 @@
+"""Access control and resource limits of a server."""

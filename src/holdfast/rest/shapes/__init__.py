@@ -1,0 +1,1 @@
+"""The responses of the API, with Flink's field names."""

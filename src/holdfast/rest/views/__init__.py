@@ -1,0 +1,1 @@
+"""Conversion of a job's history to the responses of the API."""

@@ -1,0 +1,1 @@
+"""Connections between the processes of a job: found, authenticated, encrypted."""

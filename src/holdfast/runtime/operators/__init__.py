@@ -1,0 +1,1 @@
+"""The operators of a subtask, apart from the functions that are called record by record."""

@@ -1,0 +1,58 @@
+"""Operators behind which there is no other: sinks, and records that go to the driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.datastream.functions import SinkFunction
+from holdfast.plan.model import PlannedOperator
+from holdfast.runtime.fusion import Calling, FusedStep, SinkCount
+from holdfast.runtime.operators.base import Operator, SubtaskParts
+from holdfast.runtime.operators.functions import FunctionOperator
+from holdfast.runtime.operators.results import make_buffer
+
+
+class SinkOperator(FunctionOperator):
+    """A sink function, or a plain callable."""
+
+    methods = ((Calling.SINK, "invoke"),)
+
+    def __init__(self, operator: PlannedOperator, function: Any, parts: SubtaskParts) -> None:
+        """Count the records that the function accepts."""
+        super().__init__(operator, function, parts)
+        self.accepted = SinkCount()
+
+    def step(self) -> FusedStep:
+        step = super().step()
+        step.sink = self.accepted
+        return step
+
+    def finish(self) -> None:
+        """A sink writes what it has buffered."""
+        if isinstance(self.function, SinkFunction):
+            self._call("finish", self.function.finish)
+
+    def end_epoch(self, barrier: bool = True) -> None:
+        """Sinks let nothing wait."""
+        super().end_epoch(barrier)
+        if not isinstance(self.function, SinkFunction):
+            return
+        if barrier:
+            self._call("end_epoch", self.function.end_epoch)
+        else:
+            self._call("end_round", self.function.end_round)
+
+
+class ResultOperator(Operator):
+    """Sends records to the driver, or stages them for a Spark writer."""
+
+    def __init__(self, operator: PlannedOperator, function: Any, parts: SubtaskParts) -> None:
+        """Make the buffer that records wait in."""
+        super().__init__(operator, function, parts)
+        self.buffer = make_buffer(operator, parts.subtask, parts.job.rows_directory)
+        self.accepted = self.buffer.accepted
+
+    def step(self) -> FusedStep:
+        step = super().step()
+        step.take = self.buffer.emit
+        return step

@@ -1,0 +1,1 @@
+"""What a worker process has once, independent of the engine."""

@@ -1,0 +1,1 @@
+"""The epochs engine: one Spark job per epoch."""

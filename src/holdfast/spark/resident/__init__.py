@@ -1,0 +1,1 @@
+"""The resident engine: one long barrier job of Spark per attempt."""

@@ -1,0 +1,1 @@
+"""State in a RocksDB of the host, for more than memory holds."""

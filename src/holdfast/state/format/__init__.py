@@ -1,0 +1,1 @@
+"""The format of state files, and the list of files that form the state of a subtask."""

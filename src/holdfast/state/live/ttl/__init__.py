@@ -1,0 +1,1 @@
+"""State with a time-to-live."""

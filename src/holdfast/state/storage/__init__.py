@@ -1,0 +1,1 @@
+"""The storage of state files."""
