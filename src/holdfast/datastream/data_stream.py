@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from itertools import islice
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from holdfast.common import ExecutionConfig, TypeInformation, Types, WatermarkStrategy
 from holdfast.common.typeinfo import type_info_of
-from holdfast.datastream.connectors.base import Sink
+from holdfast.datastream.connectors.base import CommittingSink, Sink
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.functions import (
     FilterFunction,
@@ -47,6 +47,7 @@ from holdfast.datastream.streams.keyed_functions import (
     field_reducer,
 )
 from holdfast.datastream.streams.operator_settings import OperatorSettings, check_positive
+from holdfast.datastream.streams.projection import Projection
 from holdfast.datastream.streams.watermark_alignment import check_strategy
 from holdfast.datastream.streams.windowed_stream import AllWindowedStream, WindowedStream
 from holdfast.datastream.windows.assigners import (
@@ -74,6 +75,8 @@ __all__ = [
 ]
 
 _AnySink = SinkFunction | TwoPhaseCommitSinkFunction | Sink
+#: what the name and the uid of a sink's committer end with
+_COMMITTER = ": committer"
 #: the type of a side output without a declared one
 _UNDECLARED = Types.PICKLED_BYTE_ARRAY()
 
@@ -122,6 +125,8 @@ class _Stream:
         if not isinstance(sink, Sink):
             message = f"sink_to: expected a Sink or a DataFrameSink; got {kind_of(sink)}"
             raise JobTypeError(message)
+        if isinstance(sink, CommittingSink):
+            return self._committing_sink(sink)
         return self._sink_function(sink.create_function(), sink.name)
 
     @overload
@@ -167,6 +172,19 @@ class _Stream:
     def _sink_function(self, function: Any, name: str) -> DataStreamSink:
         check_object("add_sink", function, SinkFunction)
         return self._sink("sink", name, operations.SinkOperation(function))
+
+    def _committing_sink(self, sink: CommittingSink) -> DataStreamSink:
+        writer = operations.SinkWriterOperation(sink.create_writer())
+        written = self._add("sink_writer", sink.name, writer)
+        committer = self._environment._graph.add(
+            "committer",
+            f"{sink.name}{_COMMITTER}",
+            operations.SinkOperation(sink.create_function()),
+            (nodes.Edge(written, nodes.Global()),),
+            parallelism=1,
+            max_parallelism=1,
+        )
+        return _CommittedSink(self._environment, written, committer)
 
     def _source(self) -> nodes.Node:
         return self._environment._graph[self._edges[0].source]
@@ -235,7 +253,7 @@ class _Stream:
             raise JobTypeError(message)
         values = self._values()
         return values._apply(
-            "project", "Projection", operations.MapOperation, _Projection(field_indexes), None
+            "project", "Projection", operations.MapOperation, Projection(field_indexes), None
         )
 
     def union(self, *streams: DataStream | KeyedStream) -> DataStream:
@@ -345,12 +363,7 @@ class DataStream(_Stream, OperatorSettings):
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         """Return the records of a side output, sent with ``yield tag, record``."""
-        if not isinstance(output_tag, OutputTag):
-            message = f"get_side_output: expected an OutputTag; got {kind_of(output_tag)}"
-            raise JobTypeError(message)
-        declared = output_tag.type_info if output_tag.type_info != _UNDECLARED else None
-        edge = nodes.Edge(self._operator(), tag=output_tag.tag_id, tag_type=declared)
-        return DataStream(self._environment, (edge,))
+        return _side_output(self._environment, self._operator(), output_tag)
 
     def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
         """Split the whole stream into windows, in one subtask."""
@@ -545,13 +558,42 @@ class DataStreamSink(OperatorSettings):
     def _operator(self) -> int:
         return self._node
 
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """Return the records that a sink has put aside, such as rows that do not fit its table.
+
+        Raises:
+            JobTypeError: when the sink has no side outputs.
+        """
+        name = self._environment._graph[self._node].name
+        message = f"get_side_output: '{name}' has no side outputs; only sinks of tables have them"
+        raise JobTypeError(message)
+
     def __repr__(self) -> str:
         return f"<DataStreamSink '{printable(self._environment._graph[self._node].name)}'>"
 
 
-class _Projection:
-    def __init__(self, indexes: tuple[int, ...]) -> None:
-        self._indexes = indexes
+class _CommittedSink(DataStreamSink):
+    """The end of a stream in a sink with a writer, whose settings these are, and a committer."""
 
-    def __call__(self, record: Any) -> tuple[Any, ...]:
-        return tuple(record[index] for index in self._indexes)
+    def __init__(self, environment: StreamExecutionEnvironment, node: int, committer: int) -> None:
+        super().__init__(environment, node)
+        self._committer = committer
+
+    def _update(self, **changes: Any) -> Self:
+        """Keep the name and the uid of the committer in step with those of the writer."""
+        own = {name: changes[name] + _COMMITTER for name in ("name", "uid") if name in changes}
+        self._environment._graph.update(self._committer, **own)
+        return super()._update(**changes)
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        return _side_output(self._environment, self._node, output_tag)
+
+
+def _side_output(
+    environment: StreamExecutionEnvironment, node: int, output_tag: OutputTag
+) -> DataStream:
+    if not isinstance(output_tag, OutputTag):
+        message = f"get_side_output: expected an OutputTag; got {kind_of(output_tag)}"
+        raise JobTypeError(message)
+    declared = output_tag.type_info if output_tag.type_info != _UNDECLARED else None
+    return DataStream(environment, (nodes.Edge(node, tag=output_tag.tag_id, tag_type=declared),))

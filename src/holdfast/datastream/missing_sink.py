@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from holdfast.datastream.functions.base import Function, innermost
 from holdfast.errors import JobDefinitionError
-from holdfast.graph.operations import (
-    FunctionOperation,
-    ResultOperation,
-    SinkOperation,
-    WriterOperation,
-)
+from holdfast.graph.operations import SINKS, FunctionOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.printable import get_logger
 
 __all__ = ["check_sinks"]
-
-_SINKS: Final = (SinkOperation, ResultOperation, WriterOperation)
 
 _logger = get_logger(__name__)
 
@@ -32,7 +23,7 @@ def check_sinks(plan: Plan) -> None:
         JobDefinitionError: if it has neither.
     """
     operators = plan.operators.values()
-    if any(isinstance(op.node.operation, _SINKS) for op in operators):
+    if any(isinstance(op.node.operation, SINKS) for op in operators):
         return
     read = {edge.source for op in operators for edge in op.node.inputs}
     ends = ", ".join(f"'{op.name}'" for op in operators if op.id not in read)

@@ -67,6 +67,10 @@ class SinkOperation(FunctionOperation):
     """A sink function: nothing comes out."""
 
 
+class SinkWriterOperation(FunctionOperation):
+    """The first half of a sink: writes records, and tells a committer what it has written."""
+
+
 class CoMapOperation(FunctionOperation):
     """One record of either stream in, at most one out."""
 

@@ -13,11 +13,10 @@ from typing import Final
 import msgspec
 
 from holdfast.graph.operations import (
+    SINKS,
     FunctionOperation,
-    ResultOperation,
-    SinkOperation,
+    SinkWriterOperation,
     SourceOperation,
-    WriterOperation,
 )
 from holdfast.plan.explain import draw
 from holdfast.plan.model import Plan, PlannedOperator
@@ -174,5 +173,5 @@ def _operator(plan: Plan, op: PlannedOperator) -> Operator:
         keyed=isinstance(operation, FunctionOperation) and operation.key_selector is not None,
         source=isinstance(operation, SourceOperation),
         inputs=(*by_call, *by_exchange),
-        sink=isinstance(operation, SinkOperation | ResultOperation | WriterOperation),
+        sink=isinstance(operation, (*SINKS, SinkWriterOperation)),
     )

@@ -278,6 +278,8 @@ class _Writer:
             if entry.timestamped:
                 self._line(indent, f"{self._name('context', entry.context)}.stamp = {stamp}")
             self._call(number, entry, var, stamp, indent)
+            if step.sink is not None:
+                self._line(indent, f"{self._name('sink', step.sink)}.records += 1")
             if step.check is not None:
                 self._line(indent, f"{self._name('check', step.check)}()")
 
@@ -313,8 +315,6 @@ class _Writer:
             self._coerced(step, var, stamp, indent + 1)
         elif entry.calling is Calling.SINK:
             self._line(indent, f"{call}({record}, {self._name('context', entry.context)})")
-            if step.sink is not None:
-                self._line(indent, f"{self._name('sink', step.sink)}.records += 1")
         elif entry.calling is Calling.ASYNC:
             self._line(indent, f"{call}({record}, {stamp})")
         else:

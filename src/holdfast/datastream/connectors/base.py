@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from holdfast.datastream.output_tag import OutputTag
     from holdfast.metrics import MetricGroup
 
-__all__ = ["DeliveryGuarantee", "EpochPlanner", "Sink", "Source", "SourceReader", "SplitRecords"]
+__all__ = [
+    "CommittingSink",
+    "DeliveryGuarantee",
+    "EpochPlanner",
+    "Sink",
+    "Source",
+    "SourceReader",
+    "SplitRecords",
+]
 
 
 class DeliveryGuarantee(Enum):
@@ -191,3 +199,19 @@ class Sink(ABC):
     @abstractmethod
     def create_function(self) -> Any:
         """Return a ``SinkFunction``; called in the program, sent to the workers."""
+
+
+class CommittingSink(Sink):
+    """A sink whose subtasks write files, which one committer adds to a table in one step.
+
+    In the graph it is two operators: a writer with the parallelism of the stream, and a committer
+    with one subtask.
+    """
+
+    @abstractmethod
+    def create_writer(self) -> Any:
+        """Return a ``SinkWriter``; called in the program, sent to the workers."""
+
+    @abstractmethod
+    def create_function(self) -> Any:
+        """Return the committer: a ``TwoPhaseCommitSinkFunction`` of what writers have written."""

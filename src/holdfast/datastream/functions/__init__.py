@@ -49,6 +49,7 @@ from holdfast.datastream.functions.joins import (
     ProcessJoinFunction,
 )
 from holdfast.datastream.functions.process import KeyedProcessFunction, ProcessFunction
+from holdfast.datastream.functions.sink_writer import SinkWriter
 from holdfast.datastream.functions.two_phase_commit import TwoPhaseCommitSinkFunction
 from holdfast.datastream.functions.windows import (
     AllWindowFunction,
@@ -102,6 +103,7 @@ __all__ = [
     "ReduceFunction",
     "RuntimeContext",
     "SinkFunction",
+    "SinkWriter",
     "SourceContext",
     "SourceFunction",
     "TimerService",

@@ -18,7 +18,7 @@ from holdfast.runtime.operators.base import Operator, SubtaskParts
 from holdfast.runtime.operators.broadcasting import BroadcastOperator
 from holdfast.runtime.operators.entering import SourceOperator, TimestampsOperator
 from holdfast.runtime.operators.interval_joining import IntervalJoinOperator
-from holdfast.runtime.operators.sinks import ResultOperator, SinkOperator
+from holdfast.runtime.operators.sinks import ResultOperator, SinkOperator, SinkWriterOperator
 from holdfast.runtime.operators.transactions import TransactionalSinkOperator
 from holdfast.runtime.operators.windows.windowing import WindowingOperator
 
@@ -37,6 +37,7 @@ _OPERATORS: Final[dict[type, type[Operator]]] = {
     operations.IntervalJoinOperation: IntervalJoinOperator,
     operations.AsyncOperation: AsyncOperator,
     operations.SinkOperation: SinkOperator,
+    operations.SinkWriterOperation: SinkWriterOperator,
     operations.ResultOperation: ResultOperator,
     operations.WriterOperation: ResultOperator,
 }

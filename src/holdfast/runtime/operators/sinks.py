@@ -10,6 +10,7 @@ from holdfast.runtime.fusion import Calling, FusedStep, SinkCount
 from holdfast.runtime.operators.base import Operator, SubtaskParts
 from holdfast.runtime.operators.functions import FunctionOperator
 from holdfast.runtime.operators.results import make_buffer
+from holdfast.runtime.worker.logs import at_work
 
 
 class SinkOperator(FunctionOperator):
@@ -41,6 +42,40 @@ class SinkOperator(FunctionOperator):
             self._call("end_epoch", self.function.end_epoch)
         else:
             self._call("end_round", self.function.end_round)
+
+
+class SinkWriterOperator(FunctionOperator):
+    """A sink's writer. What it wrote goes to the committer before the barrier of the epoch."""
+
+    methods = ((Calling.PROCESS, "write"),)
+    sides = True
+
+    def __init__(self, operator: PlannedOperator, function: Any, parts: SubtaskParts) -> None:
+        """Count the records that the writer accepts."""
+        super().__init__(operator, function, parts)
+        self.accepted = SinkCount()
+
+    @property
+    def emits_later(self) -> bool:
+        return True
+
+    def step(self) -> FusedStep:
+        step = super().step()
+        step.sink = self.accepted
+        return step
+
+    def end_epoch(self, barrier: bool = True) -> None:
+        """Without a barrier the writer goes on with what it has begun."""
+        super().end_epoch(barrier)
+        if barrier:
+            self._call("prepare_commit", self._hand_over)
+
+    def abandon(self) -> None:
+        with at_work(self.report):
+            self.function.abandon()
+
+    def _hand_over(self) -> None:
+        self.emit([(written, None) for written in self.function.prepare_commit()])
 
 
 class ResultOperator(Operator):
