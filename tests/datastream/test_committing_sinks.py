@@ -147,5 +147,5 @@ def test_records_that_do_not_fit_go_to_a_side_output() -> None:
 
 def test_a_sink_without_side_outputs_says_so() -> None:
     sink = environment().from_collection([1]).print()
-    with pytest.raises(JobTypeError, match="'Sink: Print to Std. Out' has no side outputs"):
+    with pytest.raises(JobTypeError, match=r"'Sink: Print to Std\. Out' has no side outputs"):
         sink.get_side_output(ODD)
