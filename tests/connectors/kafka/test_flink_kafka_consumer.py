@@ -19,10 +19,6 @@ pytestmark = pytest.mark.spark
 
 #: in seconds: the connector itself waits a minute for a broker that is silent
 PATIENCE = 240
-#: seen in about one of ten runs of these tests beside others, for longer than a minute
-stands_still = pytest.mark.skip(
-    reason="FlinkKafkaConsumer stands still now and then in a LocalExecutor; the cause is not known"
-)
 
 
 class UpTo(SimpleStringSchema):
@@ -54,7 +50,6 @@ def stream_of(
     return env.add_source(source).uid("kafka")
 
 
-@stands_still
 def test_it_goes_on_from_its_offsets_with_another_parallelism(
     kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -81,7 +76,6 @@ def test_it_goes_on_from_its_offsets_with_another_parallelism(
     assert "restore state" not in caplog.text
 
 
-@stands_still
 def test_offsets_are_committed_with_checkpoints_and_a_crash_repeats_nothing(kafka: Kafka) -> None:
     topic, group = kafka.topic(), "consumers-on-checkpoints"
     kafka.produce(topic, texts("", 10))
@@ -97,7 +91,6 @@ def test_offsets_are_committed_with_checkpoints_and_a_crash_repeats_nothing(kafk
     assert run.records == texts("", 12)
 
 
-@stands_still
 def test_a_group_goes_on_where_it_was(kafka: Kafka) -> None:
     topic, group = kafka.topic(), "consumers-again"
     kafka.produce(topic, ["old"])
@@ -111,7 +104,6 @@ def test_a_group_goes_on_where_it_was(kafka: Kafka) -> None:
     assert run.records == ["new"]
 
 
-@stands_still
 def test_nothing_is_committed_when_that_is_switched_off(kafka: Kafka) -> None:
     topic, group = kafka.topic(), "consumers-off"
     kafka.produce(topic, ["a", "b", "end"])
@@ -125,7 +117,6 @@ def test_nothing_is_committed_when_that_is_switched_off(kafka: Kafka) -> None:
     assert kafka.committed(group, topic) == [None]
 
 
-@stands_still
 def test_without_checkpoints_it_commits_now_and_then(kafka: Kafka) -> None:
     topic, group = kafka.topic(), "consumers-periodic"
     kafka.produce(topic, texts("", 5))
@@ -151,7 +142,6 @@ def test_the_commit_mode(
     assert found is expected
 
 
-@stands_still
 def test_offsets_wait_for_no_more_than_a_number_of_checkpoints(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

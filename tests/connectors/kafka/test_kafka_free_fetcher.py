@@ -26,6 +26,12 @@ class Client:
         self.batches: list[list[Message]] = []
         self.assigned: dict[Any, int] = {}
         self.paused: set[Any] = set()
+        #: offsets that were to be committed, commit by commit
+        self.commits: list[dict[Any, int]] = []
+
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        assert asynchronous
+        self.commits.append({(place.topic, place.partition): place.offset for place in offsets})
 
     def consume(self, count: int, timeout: float) -> list[Message]:
         assert timeout == 0
@@ -60,7 +66,10 @@ class Clock:
 @pytest.fixture
 def clock() -> Iterator[Clock]:
     made = Clock()
-    with patch.object(_kafka_free_fetcher, "time", made):
+    with (
+        patch.object(_kafka_free_fetcher, "time", made),
+        patch.object(_kafka_consuming, "time", made),
+    ):
         yield made
 
 
@@ -142,3 +151,29 @@ def test_silence_counts_only_if_something_must_come(clock: Clock) -> None:
     clock.now += 0.9
     with pytest.raises(KafkaConnectorError, match=r"has not .* up to 7 and was read up to 5"):
         given(free)
+
+
+def test_offsets_that_the_group_did_not_take_are_committed_again(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Client()
+    free = fetcher(client)
+    away = KafkaError(KafkaError._WAIT_COORD)
+    both = [TopicPartition(*A, 5), TopicPartition(*B, 7)]
+    free.commit({A: 5, B: 7})
+    free._commits.answered(away, both)
+    assert "the group did not take the offsets" in caplog.text
+    given(free)
+    assert len(client.commits) == 1, "not at once"
+    clock.now += 1
+    given(free)
+    assert client.commits[1:] == [{A: 5, B: 7}]
+    free.commit({A: 6})
+    free._commits.answered(away, both)
+    clock.now += 1
+    given(free)
+    assert client.commits[2:] == [{A: 6}, {B: 7}], "a newer offset replaces the older one"
+    free._commits.answered(None, [TopicPartition(*B, 7)])
+    clock.now += 100
+    given(free)
+    assert len(client.commits) == 4

@@ -48,6 +48,7 @@ class Fetcher(SplitConsumer):
         Raises:
             KafkaConnectorError: when an offset does not exist any more, or no record arrives.
         """
+        self._repeat_commits()
         self._go_to(positions)
         left = {split: last for split, (_, last) in ranges.items()}
         for split in list(left):
