@@ -38,16 +38,18 @@ class Message:
 
 
 class Client:
-    """Has some of the offsets of each partition; tells the end of one each time it gets there."""
+    """Has some of the offsets of each partition; tells the end of one when it gets there, once."""
 
     def __init__(self, logs: dict[Split, list[int]], ends: dict[Split, int], seed: int) -> None:
         self._logs, self._ends = logs, ends
         self._at: dict[Split, int] = {}
         self._random = random.Random(seed)
         self.assignments = 0
+        self._told: set[Split] = set()
 
     def assign(self, places: list[TopicPartition]) -> None:
         self.assignments += 1
+        self._told.clear()
         self._at = {(place.topic, place.partition): place.offset for place in places}
 
     def consume(self, count: int, timeout: float) -> list[Message]:
@@ -60,8 +62,10 @@ class Client:
                 given += [Message(split, offset) for offset in run]
                 self._at[split] = run[-1] + 1
             else:
-                end = KafkaError(KafkaError._PARTITION_EOF)
-                given.append(Message(split, self._ends[split], end))
+                if split not in self._told:
+                    end = KafkaError(KafkaError._PARTITION_EOF)
+                    given.append(Message(split, self._ends[split], end))
+                self._told.add(split)
         return given
 
     def pause(self, places: list[TopicPartition]) -> None:

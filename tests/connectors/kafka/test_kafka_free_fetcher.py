@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
+from holdfast.datastream.connectors.kafka import commits as _kafka_commits
 from holdfast.datastream.connectors.kafka import consuming as _kafka_consuming
 from holdfast.datastream.connectors.kafka import free_fetcher as _kafka_free_fetcher
 from holdfast.datastream.connectors.kafka.client import KafkaConnectorError
@@ -68,7 +69,7 @@ def clock() -> Iterator[Clock]:
     made = Clock()
     with (
         patch.object(_kafka_free_fetcher, "time", made),
-        patch.object(_kafka_consuming, "time", made),
+        patch.object(_kafka_commits, "time", made),
     ):
         yield made
 
@@ -159,21 +160,29 @@ def test_offsets_that_the_group_did_not_take_are_committed_again(
     client = Client()
     free = fetcher(client)
     away = KafkaError(KafkaError._WAIT_COORD)
-    both = [TopicPartition(*A, 5), TopicPartition(*B, 7)]
-    free.commit({A: 5, B: 7})
-    free._commits.answered(away, both)
-    assert "the group did not take the offsets" in caplog.text
+    free.commits.ask({A: 5, B: 7})
+    free.commits.answered(away, [TopicPartition(*A, 5), TopicPartition(*B, 7)])
+    assert "could not be committed to Kafka" in caplog.text
     given(free)
     assert len(client.commits) == 1, "not at once"
     clock.now += 1
     given(free)
     assert client.commits[1:] == [{A: 5, B: 7}]
-    free.commit({A: 6})
-    free._commits.answered(away, both)
+    free.commits.answered(None, [TopicPartition(*A, 5), TopicPartition(*B, 7)])
+    assert not free.commits.unfinished
+
+
+def test_there_is_one_request_at_a_time_so_that_no_older_offset_comes_last(clock: Clock) -> None:
+    client = Client()
+    free = fetcher(client)
+    free.commits.ask({A: 5, B: 7})
+    free.commits.ask({A: 6})
+    free.commits.ask({A: 8})
+    given(free)
+    assert client.commits == [{A: 5, B: 7}]
+    free.commits.answered(
+        KafkaError(KafkaError._WAIT_COORD), [TopicPartition(*A, 5), TopicPartition(*B, 7)]
+    )
     clock.now += 1
     given(free)
-    assert client.commits[2:] == [{A: 6}, {B: 7}], "a newer offset replaces the older one"
-    free._commits.answered(None, [TopicPartition(*B, 7)])
-    clock.now += 100
-    given(free)
-    assert len(client.commits) == 4
+    assert client.commits[1:] == [{A: 8, B: 7}], "a newer offset replaces the older one"

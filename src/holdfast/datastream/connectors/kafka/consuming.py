@@ -13,16 +13,15 @@ from holdfast.datastream.connectors.kafka.client import (
     library,
     new_consumer,
 )
+from holdfast.datastream.connectors.kafka.commits import GroupCommits
 from holdfast.datastream.connectors.kafka.offsets import Split, describe
-from holdfast.printable import get_logger
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, TopicPartition
+    from confluent_kafka import Message, TopicPartition
 
-_logger = get_logger(__name__)
-#: before offsets that the group did not take are committed again, in seconds: doubled each time
-_FIRST_PAUSE = 0.2
-_LONGEST_PAUSE = 60.0
+
+#: how long an answer to the last commit is waited for, in seconds
+_LAST_COMMIT = 3.0
 
 
 class Fetched(NamedTuple):
@@ -38,7 +37,11 @@ class Fetched(NamedTuple):
 
 
 class SplitConsumer:
-    """A consumer with assigned partitions."""
+    """A consumer with assigned partitions.
+
+    Attributes:
+        commits: the offsets that it commits to its group.
+    """
 
     def __init__(self, properties: Mapping[str, str], patience: float) -> None:
         """Connect; ``patience``: the timeout for a record that must exist, in seconds."""
@@ -56,35 +59,29 @@ class SplitConsumer:
         self._patience = patience
         #: the last warning of the client
         self._complaint = ""
-        self._commits = _Commits()
+        self.commits = GroupCommits(self._send_commit)
         self._consumer = new_consumer(
-            properties, error_cb=self._note, on_commit=self._commits.answered
+            properties, error_cb=self._note, on_commit=self.commits.answered
         )
         #: how far each partition was read
         self._came: dict[Split, int] = {}
-
-    def commit(self, offsets: Mapping[Split, int]) -> None:
-        """Commit offsets to the group, without waiting for an answer.
-
-        What the group's coordinator does not take, for example because it is just starting, is
-        committed again by a later read.
-        """
-        self._commits.asked(offsets)
-        self._send_commit(offsets)
 
     def _send_commit(self, offsets: Mapping[Split, int]) -> None:
         places = [self._place(split, offset) for split, offset in sorted(offsets.items())]
         self._consumer.commit(offsets=places, asynchronous=True)
 
-    def _repeat_commits(self) -> None:
-        """Commit again what was not taken; called with every read."""
-        offsets = self._commits.due(time.monotonic())
-        if offsets:
-            self._send_commit(offsets)
-
     def close(self) -> None:
-        """Close the connection after all commits have arrived."""
+        """Close the connection after all commits have arrived, if the group answers soon."""
+        if self.commits.unfinished:
+            self._finish_commits()
         self._consumer.close()
+
+    def _finish_commits(self) -> None:
+        self._consumer.unassign()
+        deadline = time.monotonic() + _LAST_COMMIT
+        while self.commits.unfinished and time.monotonic() < deadline:
+            self.commits.go_on()
+            self._consumer.consume(1, 0.05)  # answers arrive while the client reads
 
     def _ended(self, event: Message) -> Split | None:
         """Return the partition whose end an event reports; None if it is only a warning.
@@ -132,48 +129,6 @@ class SplitConsumer:
             f"{reason}. See that its broker runs; the property default.api.timeout.ms says how "
             "long to wait"
         )
-
-
-class _Commits:
-    """The offsets that were to be committed, and those of them that the group did not take."""
-
-    def __init__(self) -> None:
-        self._asked: dict[Split, int] = {}
-        self._failed: dict[Split, int] = {}
-        self._pause = _FIRST_PAUSE
-        self._again = 0.0
-
-    def asked(self, offsets: Mapping[Split, int]) -> None:
-        """Take note of new offsets, which replace older ones."""
-        self._asked |= offsets
-
-    def answered(self, error: KafkaError | None, places: Sequence[TopicPartition]) -> None:
-        """Take note of an answer; the client calls this in the thread that reads."""
-        failed = {
-            (place.topic, place.partition): place.offset
-            for place in places
-            if error is not None or place.error is not None
-        }
-        if not failed:
-            self._pause = _FIRST_PAUSE
-            return
-        if self._pause == _FIRST_PAUSE:
-            reason = error or next(place.error for place in places if place.error is not None)
-            _logger.warning(
-                "the group did not take the offsets %s: %s; they are committed again",
-                failed,
-                reason,
-            )
-        self._failed |= failed
-        self._again = time.monotonic() + self._pause
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-
-    def due(self, now: float) -> dict[Split, int]:
-        """Return the offsets to commit again now, unless newer ones were committed since."""
-        if not self._failed or now < self._again:
-            return {}
-        failed, self._failed = self._failed, {}
-        return {split: at for split, at in failed.items() if self._asked.get(split) == at}
 
 
 def by_split(batch: Sequence[Message]) -> Iterator[tuple[Split, Sequence[Message]]]:

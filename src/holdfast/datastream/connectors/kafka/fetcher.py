@@ -36,6 +36,9 @@ class Fetcher(SplitConsumer):
         #: records beyond that, for a later epoch
         self._kept: dict[Split, list[Message]] = {}
         self._paused: set[Split] = set()
+        #: the last end that the client has reported; it does so once, perhaps before a range
+        #: that goes so far is asked for
+        self._ends: dict[Split, int] = {}
 
     def read(
         self, positions: Mapping[Split, int], ranges: Mapping[Split, OffsetRange]
@@ -48,11 +51,12 @@ class Fetcher(SplitConsumer):
         Raises:
             KafkaConnectorError: when an offset does not exist any more, or no record arrives.
         """
-        self._repeat_commits()
+        self.commits.go_on()
         self._go_to(positions)
         left = {split: last for split, (_, last) in ranges.items()}
         for split in list(left):
             yield from self._take(split, self._kept.pop(split, []), left)
+            yield from self._reach_end(split, left)
         self._resume()
         heard = time.monotonic()
         while left:
@@ -62,13 +66,19 @@ class Fetcher(SplitConsumer):
                 heard = time.monotonic()
             elif time.monotonic() - heard > self._patience:
                 raise self._silence(left)
-            events = [message for message in batch if message.error() is not None]
-            if events:
-                batch = [message for message in batch if message.error() is None]
-            for split, messages in by_split(batch):
-                yield from self._take(split, messages, left)
-            for event in events:
-                yield from self._hear(event, left)
+            yield from self._sorted_out(batch, left)
+        if self.commits.unfinished:
+            # NB: answers arrive while the client reads; records that come along are kept
+            yield from self._sorted_out(self._consumer.consume(_BATCH, 0), left)
+
+    def _sorted_out(self, batch: Sequence[Message], left: dict[Split, int]) -> Iterator[Fetched]:
+        events = [message for message in batch if message.error() is not None]
+        if events:
+            batch = [message for message in batch if message.error() is None]
+        for split, messages in by_split(batch):
+            yield from self._take(split, messages, left)
+        for event in events:
+            yield from self._hear(event, left)
 
     def _go_to(self, positions: Mapping[Split, int]) -> None:
         """Move the consumer to the reader's position, which differs after an epoch elsewhere."""
@@ -76,6 +86,7 @@ class Fetcher(SplitConsumer):
             return
         self._kept.clear()
         self._paused.clear()
+        self._ends.clear()
         self._given, self._came = dict(positions), dict(positions)
         self._consumer.assign([self._place(split, at) for split, at in positions.items()])
 
@@ -106,9 +117,17 @@ class Fetcher(SplitConsumer):
     def _hear(self, event: Message, left: dict[Split, int]) -> Iterator[Fetched]:
         """Return the end of a partition, or an error."""
         split = self._ended(event)
-        # NB: the last offsets of a range may not be records but, for example, transaction markers
-        if split in left and (event.offset() or 0) >= left[split]:
-            self._came[split] = left[split]
+        if split is not None:
+            self._ends[split] = offset_of(event)
+            yield from self._reach_end(split, left)
+
+    def _reach_end(self, split: Split, left: dict[Split, int]) -> Iterator[Fetched]:
+        """Return the rest of a range if there is no record in it.
+
+        The last offsets of a range may not be records but, for example, transaction markers.
+        """
+        if split in left and self._ends.get(split, 0) >= left[split]:
+            self._came[split] = max(self._came[split], left[split])
             yield self._give(split, [], left[split], left)
 
     def _keep(self, split: Split, messages: Sequence[Message]) -> None:

@@ -76,7 +76,7 @@ class FreeFetcher(SplitConsumer):
         Raises:
             KafkaConnectorError: when an offset does not exist any more, or no record arrives.
         """
-        self._repeat_commits()
+        self.commits.go_on()
         started = time.monotonic()
         if started - self._last_read > _LONGEST_PAUSE:
             self._heard = started

@@ -13,13 +13,11 @@ from holdfast.datastream.connectors.kafka.fetcher import Fetcher
 from holdfast.datastream.connectors.kafka.free_fetcher import FreeFetcher
 from holdfast.datastream.connectors.kafka.offsets import Split, divide, owner
 from holdfast.datastream.connectors.kafka.planner import KafkaPlan, SplitStart
-from holdfast.printable import get_logger
 
 if TYPE_CHECKING:
     from holdfast.datastream.connectors.kafka.source import KafkaSource
     from holdfast.metrics import MetricGroup
 
-_logger = get_logger(__name__)
 #: the maximum number of checkpoints whose offsets wait for a commit; older ones are dropped
 MAX_NUM_PENDING_CHECKPOINTS = 100
 _DEFAULT_PATIENCE = 60_000
@@ -113,7 +111,10 @@ class KafkaReader(SourceReader):
             if s not in self._paused
         }
         ranges = divide(backlog, limit)
-        return self._connected().read(self.offsets(), ranges) if ranges else iter(())
+        unfinished = self._fetcher is not None and self._fetcher.commits.unfinished
+        if not (ranges or unfinished):
+            return iter(())
+        return self._connected().read(self.offsets(), ranges)
 
     @property
     def finished(self) -> bool:
@@ -158,12 +159,8 @@ class KafkaReader(SourceReader):
         changed = {s: at for s, at in offsets.items() if self._committed.get(s) != at}
         if not changed:
             return
-        try:
-            client: SplitConsumer = self._free or self._connected()
-            client.commit(changed)
-        except Exception as error:
-            _logger.warning("offsets %s could not be committed to Kafka: %s", changed, error)
-            return
+        client: SplitConsumer = self._free or self._connected()
+        client.commits.ask(changed)
         self._committed |= changed
 
     def _connected(self) -> Fetcher:
