@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigurationError, JobExecutionError
-from holdfast.spark.prerequisites import check_java, check_master
+from holdfast.spark.prerequisites import check_java, check_master, check_resources
 
 
 @pytest.fixture
@@ -48,6 +48,24 @@ def test_java_on_the_path(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_masters_that_are_not_asked(master: str) -> None:
     check_master(master)
+
+
+def test_memory_and_cores_that_spark_can_read() -> None:
+    check_resources({"spark.executor.memory": "4g", "spark.driver.memory": "512MB"})
+    check_resources({"spark.executor.cores": "2", "spark.executor.memory": " 1024 ", "a.b": "abc"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("spark.executor.memory", "abc", "is not a size of memory; use a number and a unit"),
+        ("spark.driver.memory", "1.5g", "is not a size of memory"),
+        ("spark.executor.cores", "two", "is not a number; use one such as 2"),
+    ],
+)
+def test_memory_and_cores_that_spark_cannot_read(key: str, value: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{key}: '{value}' {problem}"):
+        check_resources({key: value})
 
 
 @pytest.mark.parametrize("master", ["", "foo://x", "local[x]", "localhost:7077", "spark:host"])

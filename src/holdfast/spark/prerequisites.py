@@ -1,4 +1,4 @@
-"""What a new Spark session needs: Java, and a master that can be reached.
+"""What a new Spark session needs: Java, settings that Spark can read, a master that answers.
 
 Spark itself reports what is missing with stack traces, some of them after a minute.
 """
@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import socket
+from collections.abc import Mapping
 from typing import Final
 
 from holdfast.errors import ConfigurationError, JobExecutionError
@@ -20,6 +21,35 @@ _MASTERS: Final = re.compile(
 _STANDALONE: Final = "spark://"
 #: how long to wait for the answer of a master, in seconds
 _PATIENCE: Final = 5.0
+
+
+#: settings that Spark's launcher reads before it can report an error
+_SIZES: Final = (
+    *("spark.driver.memory", "spark.driver.memoryOverhead", "spark.driver.maxResultSize"),
+    *("spark.executor.memory", "spark.executor.memoryOverhead", "spark.executor.pyspark.memory"),
+    "spark.memory.offHeap.size",
+)
+_COUNTS: Final = (
+    *("spark.driver.cores", "spark.executor.cores", "spark.executor.instances"),
+    *("spark.cores.max", "spark.task.cpus"),
+)
+_SIZE: Final = re.compile(r"\d+([bkmgtp]|[kmgtp]b)?", re.IGNORECASE)
+
+
+def check_resources(settings: Mapping[str, str]) -> None:
+    """Check the settings for memory and cores.
+
+    Raises:
+        ConfigurationError: if Spark could not read one of them.
+    """
+    for keys, form, what in (
+        (_SIZES, _SIZE, "is not a size of memory; use a number and a unit, such as 512m or 4g"),
+        (_COUNTS, re.compile(r"\d+"), "is not a number; use one such as 2"),
+    ):
+        for key in keys:
+            value = settings.get(key, "0")
+            if not form.fullmatch(value.strip()):
+                raise ConfigurationError(f"{key}: '{value}' {what}")
 
 
 def check_java() -> None:

@@ -22,7 +22,7 @@ from holdfast.common.leftovers import OwnDirectory
 from holdfast.common.private import user_directory
 from holdfast.errors import JobDefinitionError, JobExecutionError
 from holdfast.spark.jvm import death_named, is_of_bridge
-from holdfast.spark.prerequisites import check_java, check_master
+from holdfast.spark.prerequisites import check_java, check_master, check_resources
 from holdfast.spark.shipping import on_this_machine, zip_modules
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -190,6 +190,7 @@ def _make_session(app_name: str, settings: dict[str, str], slots: int) -> SparkS
         settings = _ON_ONE_MACHINE | settings
     if _SUBMITTED not in os.environ:
         check_java()
+    check_resources(settings)
     check_master(settings.get(_MASTER, "local"))
     builder = SparkSession.builder
     for key, value in (defaults | settings).items():
