@@ -110,6 +110,7 @@ def test_settings_of_the_program_do_not_lead_out_of_the_run(order: Order, tmp_pa
     planned(env)
     config = env.get_checkpoint_config()
     assert str(order.path) in str(config.get_checkpoint_directory())
+    assert env._configuration.get_string("holdfast.directory", "").startswith(str(order.path))
     assert config.get_checkpoint_interval() == 300
     assert env.get_restart_strategy() != RestartStrategies.no_restart()
 

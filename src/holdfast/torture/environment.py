@@ -6,7 +6,7 @@ import sys
 from typing import ClassVar
 
 from holdfast.common import Configuration, RestartStrategies
-from holdfast.common.options.engine import FAULTS, HEARTBEAT
+from holdfast.common.options.engine import DIRECTORY, FAULTS, HEARTBEAT
 from holdfast.common.options.recovery import RESTORE_PATH
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.function import FunctionSource
@@ -57,8 +57,10 @@ class TorturedEnvironment(StreamExecutionEnvironment):
     # Settings
 
     def _set_places(self) -> None:
-        """Keep checkpoints and savepoints in the directory of the run."""
+        """Keep checkpoints, savepoints and the job's own files in the directory of the run."""
         run = self.order.path
+        # NB: processes of source functions are found by it
+        DIRECTORY.put(self._configuration, str(run / "job"))
         config = self.get_checkpoint_config()
         config.set_checkpoint_storage_dir((run / "checkpoints").as_uri())
         self.set_default_savepoint_directory(str(run / "savepoints"))
