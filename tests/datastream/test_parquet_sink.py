@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.common import Configuration, Row, Types
+from holdfast.common.typeinfo import type_info_of
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.file_system import (
     BucketAssigner,
@@ -28,10 +29,13 @@ from holdfast.datastream.connectors.file_system import (
     OutputFileConfig,
     RollingPolicy,
 )
+from holdfast.datastream.connectors.files import bulk_sink, part_files
+from holdfast.datastream.connectors.files.part_files import Part, Place, Segment
 from holdfast.datastream.connectors.files.sink import FileSinkFunction
 from holdfast.datastream.formats.parquet import ParquetBulkWriters
 from holdfast.errors import UserFunctionError
 from holdfast.filesystem import configure, file_system_of, join
+from holdfast.state.types.serializers import Serializer
 from holdfast.testing import Crash, EndOfEpoch, LocalExecutor, ScriptedSource
 from tests.datastream.sink_engine import Failed, Killed, Lost, SinkEngine
 
@@ -259,8 +263,6 @@ def test_a_part_file_is_closed_when_nothing_is_added(local: str) -> None:
 
 
 def test_memory_is_bounded(local: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.datastream.connectors.files import bulk_sink
-
     monkeypatch.setattr(bulk_sink, "_MOST_HELD", 10)
     job = SinkEngine(sink(local))
     job.epoch(25)
@@ -309,6 +311,22 @@ def test_every_record_is_there_once_whatever_happens(
             assert set(range(0)) <= set(seen) <= set(range(job.position + 1))
         job.finish()
         assert records(directory) == list(range(job.position))
+
+
+def test_transactions_of_earlier_versions_are_read() -> None:
+    """They have no names of segments that were merged."""
+
+    @dataclasses.dataclass
+    class FileTransaction:
+        place: Place
+        parts: list[Part] = dataclasses.field(default_factory=list)
+
+    place = Place("out", "sink")
+    parts = [Part("", (Segment(".0-0-a", 5, 0),), "part-0")]
+    old = Serializer(type_info_of(FileTransaction))
+    column = old.encode([FileTransaction(place, parts)])
+    reader = Serializer(type_info_of(part_files.FileTransaction)).reading(old.schema)
+    assert reader.decode(column) == [part_files.FileTransaction(place, parts)]
 
 
 # --- jobs ---------------------------------------------------------------------------------------
