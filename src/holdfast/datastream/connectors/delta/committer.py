@@ -112,10 +112,10 @@ class DeltaCommitter(TableCommitter):
         transaction: TableTransaction,
     ) -> Exception | None:
         """Commit; return the failure if somebody else has changed the table."""
-        failures = library().exceptions
+        conflict: type[Exception] = library().exceptions.CommitFailedError
         try:
             change(table, transaction)
-        except failures.CommitFailedError as error:
+        except conflict as error:
             return error
         except Exception as error:
             if self.has_committed(transaction):

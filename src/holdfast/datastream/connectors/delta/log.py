@@ -1,6 +1,6 @@
 """The log of a Delta table: one JSON file per version, read through `holdfast.filesystem`.
 
-`deltalake` shows the state of a table in a version. What one version has changed is only in the log.
+`deltalake` shows the state of a table in a version. What a version has changed is only in the log.
 """
 
 from __future__ import annotations

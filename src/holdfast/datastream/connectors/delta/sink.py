@@ -66,8 +66,8 @@ class DeltaWriter(TableWriter):
 class DeltaSink(CommittingSink):
     """Writes records into a Delta table, exactly once; use ``for_table``.
 
-    All rows of a checkpoint appear in the table in one version, when the checkpoint is complete. With
-    a key, each record replaces the row of its key, and deletions remove it.
+    All rows of a checkpoint appear in one version of the table, when the checkpoint is complete.
+    With a key, each record replaces the row of its key, and deletions remove it.
 
     Attributes:
         table: the table that is written to.

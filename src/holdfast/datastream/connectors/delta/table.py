@@ -114,11 +114,14 @@ class DeltaAddress:
         """
         delta = library()
         try:
-            return delta.DeltaTable(self._uri, version=version, storage_options=self.options())
+            table: DeltaTable = delta.DeltaTable(
+                self._uri, version=version, storage_options=self.options()
+            )
         except delta.exceptions.TableNotFoundError:
             return None
         except Exception as error:
             raise TableError(self.failed("read", error)) from error
+        return table
 
     def create(self, schema: pa.Schema, partition_by: tuple[str, ...], **given: Any) -> None:
         """Create the table, unless another process has just done so.
