@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import parquet
 
+from holdfast.common.plain_names import plain_path
 from holdfast.datastream.connectors.delta.table import TableSettings, library
 from holdfast.datastream.connectors.tables.committer import (
     TableCommitter,
@@ -278,7 +279,7 @@ def _changes(transaction: TableTransaction, key: tuple[str, ...]) -> pa.Table:
         for _, written in groupby(files, key=lambda file: file.writer):
             parts = []
             for file in written:
-                path = join(base, file.path)
+                path = join(base, plain_path(file.path))
                 with system.errors("read", path), system.open_input(path) as stream:
                     parts.append(parquet.read_table(stream))
             yield _last_of_each(pa.concat_tables(parts), key)
