@@ -219,6 +219,11 @@ def readers(source: DeltaSource, positions: list[Any] | None, count: int) -> lis
     return made
 
 
+def close(at_work: list[DeltaReader]) -> None:
+    for reader in at_work:
+        reader.close()
+
+
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A table of ten versions with files of several row groups; its rows are 0 to 59."""
@@ -260,9 +265,11 @@ def test_any_history_reads_each_row_once(
         if parallelism is not None:
             positions = [reader.position() for reader in at_work]
             dealt = list(source.redistribute(positions, parallelism))
+            close(at_work)
             at_work = readers(source, dealt, parallelism)
     last = 9
     round_of(10_000)
+    close(at_work)
     assert sorted(found) == list(range(60))
 
 
@@ -280,6 +287,7 @@ def test_a_bounded_source_is_rescaled(grown: str) -> None:
         reader.follow(plan)
         found += [row["n"] for batch in reader.read(1000) for row in batch]
         assert reader.finished
+    close(first + second)
     assert sorted(found) == list(range(60))
     assert decode(first[0].position())[0].cursor != Cursor(9, True)
 
