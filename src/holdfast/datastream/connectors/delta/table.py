@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -192,6 +192,10 @@ class TableSettings:
     key: tuple[str, ...] = ()
     adds_columns: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    def at(self, uri: str) -> TableSettings:
+        """Return the same for a table at another path."""
+        return replace(self, address=DeltaAddress(uri))
 
     def ensure(self) -> None:
         """Create the table if there is none, and check that the sink can write to it.
