@@ -60,8 +60,8 @@ def redirected(node: Node, order: Order, name: str) -> tuple[Any, SinkPlace | No
         writer, place = _redirected_rows(operation.writer, node, order, name)
         return replace(operation, writer=writer), place
     if isinstance(operation, SinkWriterOperation) and isinstance(operation.function, DeltaWriter):
-        writer = operation.function
-        return replace(operation, function=writer.into(_table(writer.table, order))), None
+        files = operation.function
+        return replace(operation, function=files.into(_table(files.table, order))), None
     if isinstance(operation, SinkOperation):
         function, place = redirect(operation.function, node, order, name)
         return replace(operation, function=function), place

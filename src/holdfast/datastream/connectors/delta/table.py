@@ -99,7 +99,8 @@ class DeltaAddress:
     """
 
     uri: str
-    storage_options: Mapping[str, str] = field(default_factory=dict)
+    # NB: there may be credentials in it, which must not be printed
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def options(self) -> dict[str, str]:
         """Return all options: Hadoop's settings of this process, and the given ones."""
