@@ -105,7 +105,7 @@ def test_sinks_are_redirected(order: Order, tmp_path: Path) -> None:
 
 
 def test_a_delta_table_is_redirected_and_read(order: Order, tmp_path: Path) -> None:
-    env = environment(order).set_parallelism(2)
+    env = environment(msgspec.structs.replace(order, disturbed=False))
     numbers = env.from_source(NumberSequenceSource(1, 3)).map(lambda n: (n,))
     schema = pa.schema([("n", pa.int64())])
     numbers.sink_to(DeltaSink.for_table(str(tmp_path / "production"), schema).build()).name("table")
