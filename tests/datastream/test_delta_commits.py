@@ -160,11 +160,9 @@ def test_later_commits_wait_for_earlier_ones(table: str) -> None:
     job = SinkEngine(committer(table), stays=True)
     job.epoch(1, checkpoint=True, complete=False)
     job.epoch(1, checkpoint=True)
-    CRASHES.extend(["before", "before", "before"])
+    CRASHES.append("before")  # the first of the two; the second one must not hide that
     with pytest.raises(OperatorFailed):
         job.epoch()
-    assert numbers(table) == []
-    CRASHES.clear()
     job.restart()
     job.finish()
     assert numbers(table) == [0, 1]
