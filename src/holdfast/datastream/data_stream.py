@@ -126,7 +126,7 @@ class _Stream:
             message = f"sink_to: expected a Sink or a DataFrameSink; got {kind_of(sink)}"
             raise JobTypeError(message)
         if isinstance(sink, CommittingSink):
-            return self._committing_sink(sink)
+            return self._committing_sink(sink.for_stream())
         return self._sink_function(sink.create_function(), sink.name)
 
     @overload
@@ -175,7 +175,8 @@ class _Stream:
 
     def _committing_sink(self, sink: CommittingSink) -> DataStreamSink:
         writer = operations.SinkWriterOperation(sink.create_writer())
-        written = self._add("sink_writer", sink.name, writer)
+        edges = self.key_by(key)._edges if (key := sink.key_selector()) else self._edges
+        written = self._environment._graph.add("sink_writer", sink.name, writer, edges)
         committer = self._environment._graph.add(
             "committer",
             f"{sink.name}{_COMMITTER}",
