@@ -1,0 +1,138 @@
+"""Whether a table already contains a transaction of the sink.
+
+Every snapshot of the sink has the id of its transaction in its summary. A transaction also knows
+which snapshot was current when it began, so the snapshots after that one decide. Snapshots expire.
+If one of them is gone, a property of the table decides, which has the last transaction of the sink,
+or the data files that the table has now. If those do not decide either, the user does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from holdfast.datastream.connectors.iceberg.catalog import IcebergConnectorError, TableAddress
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+#: the id of the transaction in the summary of a snapshot
+TRANSACTION: Final = "holdfast.transaction"
+#: the id of the snapshot that was current before the first one of an empty table
+NO_SNAPSHOT: Final = 0
+#: a property by which the user answers what the history does not: this and the transaction's id
+_ANSWER: Final = "holdfast.transaction."
+
+
+@dataclass(frozen=True)
+class Marked:
+    """What identifies a transaction in the history of a table.
+
+    Attributes:
+        sink: the id of the sink.
+        token: of the attempt that began the transaction.
+        number: within the token.
+        begun_at: the id of the snapshot that was current then.
+        paths: the data files that it adds.
+    """
+
+    sink: str
+    token: str
+    number: int
+    begun_at: int
+    paths: Collection[str]
+
+    @property
+    def name(self) -> str:
+        """Return the id of the transaction."""
+        return f"{self.token}-{self.number}"
+
+    @property
+    def last_key(self) -> str:
+        """Return the table property that has the last transaction of the sink."""
+        return f"holdfast.last-transaction.{self.sink}"
+
+
+class History(Enum):
+    """What the snapshots of a table tell about a transaction."""
+
+    COMMITTED = "committed"
+    MISSING = "missing"
+    #: snapshots that would tell have expired
+    UNKNOWN = "unknown"
+
+
+def look_up(metadata: TableMetadata, token: str, number: int, begun_at: int) -> History:
+    """Look for a transaction in the snapshots after the one that was current when it began.
+
+    Transactions of one token are committed in the order of their numbers, so a later one tells that
+    an earlier one is there. Only ancestors of the current snapshot count: after the table was
+    rolled back behind a transaction, it is missing and can be committed again.
+    """
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    snapshot = metadata.current_snapshot()
+    while snapshot is not None and snapshot.snapshot_id != begun_at:
+        summary = snapshot.summary
+        if summary is not None and _covers(summary.get(TRANSACTION), token, number):
+            return History.COMMITTED
+        parent = snapshot.parent_snapshot_id
+        if parent is None:
+            return History.MISSING
+        snapshot = by_id.get(parent)
+        if snapshot is None and parent != begun_at:
+            return History.UNKNOWN
+    return History.MISSING
+
+
+def is_committed(address: TableAddress, table: Table, marked: Marked) -> bool:
+    """Return whether a table, which was just loaded, contains a transaction.
+
+    Raises:
+        IcebergConnectorError: when it cannot be known.
+    """
+    found = look_up(table.metadata, marked.token, marked.number, marked.begun_at)
+    if found is not History.UNKNOWN:
+        return found is History.COMMITTED
+    if _covers(table.properties.get(marked.last_key), marked.token, marked.number):
+        return True
+    answer = table.properties.get(_ANSWER + marked.name)
+    if answer in (History.COMMITTED.value, History.MISSING.value):
+        return answer == History.COMMITTED.value
+    if any(file.file_path in marked.paths for file in data_files(table)):
+        return True
+    raise IcebergConnectorError(
+        f"{address}: snapshots since the transaction {marked.name} began (snapshot "
+        f"{marked.begun_at}) have expired, and the table has none of its files now, so it cannot be "
+        "known whether it was committed. Nothing is lost: the checkpoint has the transaction. Find "
+        f"out whether the table has the rows of {_shown(marked.paths)}, set the table property "
+        f"'{_ANSWER}{marked.name}' to 'committed' or 'missing', and start the job again"
+    )
+
+
+def data_files(table: Table) -> list[DataFile]:
+    """Return the data files of the current snapshot."""
+    from pyiceberg.manifest import ManifestContent
+
+    snapshot = table.current_snapshot()
+    return [
+        entry.data_file
+        for manifest in (snapshot.manifests(table.io) if snapshot is not None else ())
+        if manifest.content == ManifestContent.DATA
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    ]
+
+
+def _covers(found: str | None, token: str, number: int) -> bool:
+    """Return whether an id is of this transaction or of a later one of the same token."""
+    there, _, last = (found or "").rpartition("-")
+    return there == token and last.isdigit() and int(last) >= number
+
+
+def _shown(paths: Collection[str]) -> str:
+    first = sorted(paths)[:3]
+    more = len(paths) - len(first)
+    return ", ".join(first) + (f" and {more} more files" if more else "")
