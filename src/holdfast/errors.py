@@ -12,6 +12,7 @@ HoldfastError
 │   ├── SparkLostError        the JVM of the Spark driver has died
 │   ├── DisagreementError     Spark computed a stage again, differently; the epoch is run again
 │   └── InternalError         the engine itself broke a promise (please report it)
+├── RowError                  (holdfast.datastream.formats.columns) a record does not fit
 ├── FileSystemError           (holdfast.filesystem) a file cannot be read or written
 ├── StateError                (holdfast.state.errors) saved state cannot be read or written
 └── CheckpointError           (holdfast.checkpoint.errors) a checkpoint cannot be, or is in use

@@ -122,7 +122,7 @@ def test_a_writer_needs_columns(env: StreamExecutionEnvironment) -> None:
 
 def test_a_type_without_columns(spark: Any, env: StreamExecutionEnvironment) -> None:
     env.from_collection([1], Types.LONG()).sink_to(DataFrameSink("parquet", "/nowhere"))
-    with pytest.raises(JobDefinitionError, match="needs named columns"):
+    with pytest.raises(JobDefinitionError, match="columns need names"):
         env.execute()
 
 

@@ -174,8 +174,13 @@ class _Stream:
         return self._sink("sink", name, operations.SinkOperation(function))
 
     def _committing_sink(self, sink: CommittingSink) -> DataStreamSink:
+        sink = sink.for_stream()
         writer = operations.SinkWriterOperation(sink.create_writer())
-        written = self._add("sink_writer", sink.name, writer)
+        edges, selector = self._edges, sink.key_selector()
+        if selector is not None:  # records of one key must stay in order
+            values = self._values()._edges
+            edges = tuple(replace(edge, partitioning=nodes.Hash(selector)) for edge in values)
+        written = self._environment._graph.add("sink_writer", sink.name, writer, edges)
         committer = self._environment._graph.add(
             "committer",
             f"{sink.name}{_COMMITTER}",

@@ -13,11 +13,12 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from holdfast.datastream.connectors.dataframe import DataFrameSink
+from holdfast.datastream.formats.columns import Columns, schema_of
 from holdfast.errors import JobDefinitionError, JobExecutionError
 from holdfast.filesystem import file_system_of
 from holdfast.graph.operations import WriterOperation
 from holdfast.plan.model import Plan, PlannedOperator
-from holdfast.runtime.operators.staging import StagedColumns, StagedFile, read_staged, schema_of
+from holdfast.runtime.operators.staging import StagedColumns, StagedFile, read_staged
 from holdfast.runtime.wire.blocks import Block
 from holdfast.spark.worker import ShippedJob, known_jobs
 
@@ -52,7 +53,7 @@ class SparkWriters:
     def _resolve(self, op: PlannedOperator, sink: DataFrameSink) -> PlannedOperator:
         try:
             schema = self._schema(sink)
-            columns = StagedColumns(to_arrow_schema(schema))
+            columns = StagedColumns(Columns(to_arrow_schema(schema)).schema)
         except (TypeError, ValueError) as error:
             raise JobDefinitionError(f"operator '{op.name}': {error}") from error
         self._sinks[op.id] = (op.name, sink)

@@ -36,8 +36,8 @@ from holdfast.checkpoint.events import CheckpointStatus
 from holdfast.common import Types
 from holdfast.common.typeinfo import type_info_of
 from holdfast.datastream import KeyedProcessFunction, RuntimeContext
+from holdfast.datastream.formats.columns import schema_of
 from holdfast.datastream.state import StateTtlConfig, ValueStateDescriptor
-from holdfast.runtime.operators.staging import schema_of
 from holdfast.testing import CollectingSink, LocalExecutor
 from tests.examples.orders.running import SMALL, check, job
 from tests.examples.orders.running import settings as job_settings

@@ -14,7 +14,7 @@ arrive, and plans only list the splits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -207,6 +207,17 @@ class CommittingSink(Sink):
     In the graph it is two operators: a writer with the parallelism of the stream, and a committer
     with one subtask.
     """
+
+    def for_stream(self) -> CommittingSink:
+        """Return the sink for one stream; to override if each needs something of its own."""
+        return self
+
+    def key_selector(self) -> Callable[[Any], Any] | None:
+        """Return what finds the key of a record if records of one key must stay in order.
+
+        All records of a key go to the same writer then.
+        """
+        return None
 
     @abstractmethod
     def create_writer(self) -> Any:

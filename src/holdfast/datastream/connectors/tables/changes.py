@@ -1,0 +1,155 @@
+"""Records as rows of a table: appended, or as changes by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.common.types import Row, RowKind
+from holdfast.datastream.connectors.tables.written import DELETED
+from holdfast.datastream.formats.columns import Columns, RowError
+
+#: records as columns, and the errors of those that do not fit
+Sorted = tuple[pa.RecordBatch, list[RowError]]
+
+
+class KeyOf:
+    """Returns the key of a record: the values of some of its fields."""
+
+    def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
+        """Take the names of the fields; records without names have the order of the schema."""
+        self._names = tuple(key)
+        self._positions = tuple(schema.get_field_index(name) for name in key)
+        self._schema = schema
+
+    def __call__(self, record: Any) -> tuple[Any, ...]:
+        """Return the values of the key.
+
+        Raises:
+            ValueError: when a field is missing.
+        """
+        try:
+            return self._values(record)
+        except (LookupError, AttributeError) as error:
+            names = ", ".join(self._names)
+            message = f"the key of the table is {names}, and a record has not all of it: {record!r}"
+            raise ValueError(message) from error
+
+    def _values(self, record: Any) -> tuple[Any, ...]:
+        if isinstance(record, Mapping) or (isinstance(record, Row) and record._index is not None):
+            return tuple([record[name] for name in self._names])
+        if isinstance(record, Row) or (
+            isinstance(record, tuple | list) and not hasattr(record, "_fields")
+        ):
+            return tuple([record[at] for at in self._positions])
+        return tuple([getattr(record, name) for name in self._names])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeyOf, (self._schema, self._names)
+
+
+class Appended:
+    """Rows that are added to the table."""
+
+    is_changes = False
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """Take the columns of the table."""
+        self.schema = schema
+        self._columns = Columns(schema)
+        self._records: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, record: Any) -> None:
+        """Take a record.
+
+        Raises:
+            ValueError: when it is the change of a row.
+        """
+        if isinstance(record, Row) and record._row_kind is not RowKind.INSERT:
+            message = (
+                f"the sink only appends rows, and got a change ({record._row_kind}): {record!r}; "
+                "name the key of the table to have changes applied, or filter them out before"
+            )
+            raise ValueError(message)
+        self._records.append(record)
+
+    def take(self, sorts_out: bool) -> Sorted:
+        """Return the records as columns, and forget them.
+
+        Raises:
+            RowError: for the first that does not fit, unless they are sorted out.
+        """
+        records, self._records = self._records, []
+        return self._columns.sort_out(records) if sorts_out else (self._columns.batch(records), [])
+
+
+class Changes:
+    """Changes by key. Of several for one key only the last is kept."""
+
+    is_changes = True
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        key: Sequence[str],
+        is_deletion: Callable[[Any], bool] | None = None,
+    ) -> None:
+        """Take the columns of the table, its key, and what tells deletions.
+
+        Without the latter, deletions are rows of the kind ``RowKind.DELETE``.
+        """
+        fields = [field.with_nullable(field.name not in key) for field in schema]
+        self.schema = pa.schema([*fields, pa.field(DELETED, pa.bool_(), nullable=False)])
+        own = [field.with_nullable(False) if field.name in key else field for field in schema]
+        self._key_of = KeyOf(schema, key)
+        self._is_deletion = is_deletion or _is_delete
+        self._upserts = Columns(pa.schema(own))
+        self._deletions = Columns(pa.schema([pa.schema(own).field(name) for name in key]))
+        self._last: dict[Any, tuple[Any, bool]] = {}
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def add(self, record: Any) -> None:
+        """Take a record."""
+        if isinstance(record, Row) and record._row_kind is RowKind.UPDATE_BEFORE:
+            return
+        self._last[self._key_of(record)] = (record, self._is_deletion(record))
+
+    def take(self, sorts_out: bool) -> Sorted:
+        """Return the changes as columns, and forget them.
+
+        Raises:
+            RowError: for the first record that does not fit, unless they are sorted out.
+        """
+        last, self._last = self._last, {}
+        upserts = [record for record, deleted in last.values() if not deleted]
+        deletions = [key for key, (_, deleted) in last.items() if deleted]
+        batches, errors = [], []
+        for columns, rows in ((self._upserts, upserts), (self._deletions, deletions)):
+            batch, misfits = columns.sort_out(rows) if sorts_out else (columns.batch(rows), [])
+            batches.append(self._complete(batch, columns is self._deletions))
+            errors += misfits
+        table = pa.Table.from_batches(batches).combine_chunks()
+        return (table.to_batches() or batches)[0], errors
+
+    def _complete(self, batch: pa.RecordBatch, deleted: bool) -> pa.RecordBatch:
+        """Return rows with all columns of a file of changes."""
+        rows = len(batch)
+        arrays = [
+            batch.column(field.name)
+            if field.name in batch.schema.names
+            else pa.nulls(rows, field.type)
+            for field in list(self.schema)[:-1]
+        ]
+        arrays.append(pa.array([deleted] * rows, pa.bool_()))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _is_delete(record: Any) -> bool:
+    return isinstance(record, Row) and record._row_kind is RowKind.DELETE
