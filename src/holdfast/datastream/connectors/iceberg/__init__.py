@@ -1,0 +1,20 @@
+"""Apache Iceberg tables as sources and as sinks, through pyiceberg, without a JVM.
+
+Needs the package ``pyiceberg``: ``pip install 'holdfast[iceberg]'``.
+"""
+
+from __future__ import annotations
+
+from holdfast.datastream.connectors.iceberg.sink import (
+    IcebergSink,
+    IcebergSinkBuilder,
+    SchemaEvolution,
+)
+from holdfast.datastream.connectors.tables.committer import TableError
+
+__all__ = [
+    "IcebergSink",
+    "IcebergSinkBuilder",
+    "SchemaEvolution",
+    "TableError",
+]

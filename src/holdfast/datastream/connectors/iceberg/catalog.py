@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from holdfast.errors import HoldfastError, JobDefinitionError, JobExecutionError
+from holdfast.datastream.connectors.tables.committer import TableError
+from holdfast.errors import HoldfastError, JobDefinitionError
 from holdfast.filesystem import configured
 from holdfast.filesystem.options import s3_arguments
 
@@ -45,10 +46,6 @@ _REMEDIES: Final = {
     "NoSuchNamespaceError": "create the namespace in the catalog, or correct its name",
 }
 _ANY_REMEDY: Final = "check the catalog's properties and the storage settings of the job"
-
-
-class IcebergConnectorError(JobExecutionError):
-    """A catalog or a table of Iceberg is not what the job needs, or does not answer."""
 
 
 def library() -> ModuleType:
@@ -93,7 +90,7 @@ class TableAddress:
         """Connect to the catalog.
 
         Raises:
-            IcebergConnectorError: when that is not possible.
+            TableError: when that is not possible.
         """
         catalogs = library()
         storage = file_io_properties(configured(), self.properties.get(_WAREHOUSE, ""))
@@ -105,7 +102,7 @@ class TableAddress:
         """Load the table as it is now.
 
         Raises:
-            IcebergConnectorError: when it does not exist, or the catalog cannot be reached.
+            TableError: when it does not exist, or the catalog cannot be reached.
         """
         from pyiceberg.exceptions import NoSuchTableError
 
@@ -116,7 +113,7 @@ class TableAddress:
             except NoSuchTableError:
                 there = ", ".join(self._tables(catalog)) or "none"
         message = f"{self} does not exist; tables of that namespace are: {there}"
-        raise IcebergConnectorError(message)
+        raise TableError(message)
 
     def _tables(self, catalog: Catalog) -> list[str]:
         return sorted(".".join(name) for name in catalog.list_tables(self.namespace))[:20]
@@ -131,9 +128,26 @@ class TableAddress:
         except Exception as error:
             kinds = (kind.__name__ for kind in type(error).__mro__)
             remedy = next((_REMEDIES[kind] for kind in kinds if kind in _REMEDIES), _ANY_REMEDY)
-            raise IcebergConnectorError(
+            raise TableError(
                 f"{self}: cannot {action}: {_cause_of(error)}; {remedy}"
             ) from error
+
+
+def check_address(
+    what: str, catalog: tuple[str, Mapping[str, str]] | None, table: str
+) -> TableAddress:
+    """Return the address of a table if it is complete.
+
+    Raises:
+        ValueError: when the catalog or the table is missing.
+    """
+    if catalog is None:
+        message = f"an {what} needs to know where the catalog is: call set_catalog"
+        raise ValueError(message)
+    if not all(table.split(".")) or "." not in table:
+        message = f"an {what} needs the name of a table: set_table('namespace.name'); got {table!r}"
+        raise ValueError(message)
+    return TableAddress(*catalog, table)
 
 
 def file_io_properties(options: Mapping[str, str], location: str) -> dict[str, str]:

@@ -21,8 +21,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from holdfast.datastream.connectors.iceberg.catalog import IcebergConnectorError, TableAddress
+from holdfast.datastream.connectors.iceberg.catalog import TableAddress
 from holdfast.datastream.connectors.iceberg.history import TRANSACTION, Marked, is_committed
+from holdfast.datastream.connectors.tables.committer import TableError
 from holdfast.printable import get_logger
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def commit(address: TableAddress, table: Table, marked: Marked, change: Change) 
     """Commit a change, unless the table has it.
 
     Raises:
-        IcebergConnectorError: when that is not possible now. Nothing is lost: the transaction is
+        TableError: when that is not possible now. Nothing is lost: the transaction is
             still in the checkpoint, and the next attempt commits it.
     """
     failure: Exception | None = None
@@ -94,7 +95,7 @@ def commit(address: TableAddress, table: Table, marked: Marked, change: Change) 
                 refused = staged
             _logger.info("%s: trying again in %.2f s: %s", address, pause, error)
             time.sleep(pause)
-    raise IcebergConnectorError(
+    raise TableError(
         f"{address}: could not commit the transaction {marked.name}: "
         f"{type(failure).__name__}: {failure}. Nothing is lost: the job goes on from its last "
         "checkpoint, which has the transaction. If others commit to the table all the time, "

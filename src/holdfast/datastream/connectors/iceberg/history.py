@@ -8,17 +8,19 @@ or the data files that the table has now. If those do not decide either, the use
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from holdfast.datastream.connectors.iceberg.catalog import IcebergConnectorError, TableAddress
+from holdfast.datastream.connectors.iceberg.catalog import TableAddress
+from holdfast.datastream.connectors.tables.committer import TableError
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
 
 #: the id of the transaction in the summary of a snapshot
 TRANSACTION: Final = "holdfast.transaction"
@@ -73,26 +75,23 @@ def look_up(metadata: TableMetadata, token: str, number: int, begun_at: int) -> 
     an earlier one is there. Only ancestors of the current snapshot count: after the table was
     rolled back behind a transaction, it is missing and can be committed again.
     """
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    snapshot = metadata.current_snapshot()
-    while snapshot is not None and snapshot.snapshot_id != begun_at:
+    oldest: Snapshot | None = None
+    for snapshot in ancestors_of(metadata):
+        if snapshot.snapshot_id == begun_at:
+            return History.MISSING
         summary = snapshot.summary
         if summary is not None and _covers(summary.get(TRANSACTION), token, number):
             return History.COMMITTED
-        parent = snapshot.parent_snapshot_id
-        if parent is None:
-            return History.MISSING
-        snapshot = by_id.get(parent)
-        if snapshot is None and parent != begun_at:
-            return History.UNKNOWN
-    return History.MISSING
+        oldest = snapshot
+    is_whole = oldest is None or oldest.parent_snapshot_id in (None, begun_at)
+    return History.MISSING if is_whole else History.UNKNOWN
 
 
 def is_committed(address: TableAddress, table: Table, marked: Marked) -> bool:
     """Return whether a table, which was just loaded, contains a transaction.
 
     Raises:
-        IcebergConnectorError: when it cannot be known.
+        TableError: when it cannot be known.
     """
     found = look_up(table.metadata, marked.token, marked.number, marked.begun_at)
     if found is not History.UNKNOWN:
@@ -102,9 +101,9 @@ def is_committed(address: TableAddress, table: Table, marked: Marked) -> bool:
     answer = table.properties.get(_ANSWER + marked.name)
     if answer in (History.COMMITTED.value, History.MISSING.value):
         return answer == History.COMMITTED.value
-    if any(file.file_path in marked.paths for file in data_files(table)):
+    if any(file.file_path in marked.paths for file in data_files(table, table.current_snapshot())):
         return True
-    raise IcebergConnectorError(
+    raise TableError(
         f"{address}: snapshots since the transaction {marked.name} began (snapshot "
         f"{marked.begun_at}) have expired, and the table has none of its files now, so it cannot be "
         "known whether it was committed. Nothing is lost: the checkpoint has the transaction. Find "
@@ -113,16 +112,43 @@ def is_committed(address: TableAddress, table: Table, marked: Marked) -> bool:
     )
 
 
-def data_files(table: Table) -> list[DataFile]:
-    """Return the data files of the current snapshot."""
-    from pyiceberg.manifest import ManifestContent
+def later_transactions(
+    metadata: TableMetadata, token: str, number: int
+) -> tuple[int, int | None]:
+    """Return how many later transactions of a token a table has, and the snapshot before them."""
+    later: set[str] = set()
+    for snapshot in ancestors_of(metadata):
+        name = snapshot.summary.get(TRANSACTION) if snapshot.summary is not None else None
+        if _covers(name, token, number + 1):
+            later.add(str(name))
+        elif _covers(name, token, number):
+            return len(later), snapshot.snapshot_id
+    return len(later), None
 
-    snapshot = table.current_snapshot()
+
+def ancestors_of(metadata: TableMetadata) -> Iterator[Snapshot]:
+    """Yield the current snapshot and those before it, as far as they have not expired."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    snapshot = metadata.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        snapshot = by_id.get(snapshot.parent_snapshot_id or NO_SNAPSHOT)
+
+
+def data_files(
+    table: Table, snapshot: Snapshot | None, added_only: bool = False
+) -> list[DataFile]:
+    """Return the data files of a snapshot, or those that it has added to the one before it."""
+    from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+
+    added = ManifestEntryStatus.ADDED
     return [
         entry.data_file
         for manifest in (snapshot.manifests(table.io) if snapshot is not None else ())
         if manifest.content == ManifestContent.DATA
+        if not added_only or manifest.added_snapshot_id == snapshot.snapshot_id
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        if not added_only or (entry.status, entry.snapshot_id) == (added, snapshot.snapshot_id)
     ]
 
 

@@ -7,11 +7,12 @@ columns that it lacks are added if the user asked for that.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.datastream.connectors.iceberg.catalog import IcebergConnectorError, TableAddress
+from holdfast.datastream.connectors.iceberg.catalog import TableAddress
+from holdfast.datastream.connectors.tables.committer import TableError
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class TableLayout:
         """Return the table, which has all columns then.
 
         Raises:
-            IcebergConnectorError: when it does not fit, or the catalog cannot be reached.
+            TableError: when it does not fit, or the catalog cannot be reached.
         """
         table = self._create_or_load(address) if self.creates else address.load()
         with address.errors("read the table's schema"):
@@ -128,7 +129,7 @@ class TableLayout:
                 f"{address}: the namespace '{address.namespace}' does not exist; there are: "
                 f"{there or 'none'}; create it in the catalog, or correct its name"
             )
-            raise IcebergConnectorError(message)
+            raise TableError(message)
 
     def _create(self, catalog: Catalog, name: str) -> Table:
         creation = catalog.create_table_transaction(
@@ -168,20 +169,20 @@ class TableLayout:
         columns = {column.name: column for column in schema.fields}
         missing = [name for name in self.schema.names if name not in columns]
         if missing:
-            raise IcebergConnectorError(
+            raise TableError(
                 f"{address} has no column {', '.join(map(repr, missing))}; it has: "
                 f"{', '.join(columns)}; call set_schema_evolution(SchemaEvolution.ADD_COLUMNS), or "
                 "correct the schema of the sink"
             )
         for name, declared in _iceberg_types(self.schema).items():
             if not _fits(declared, columns[name].field_type):
-                raise IcebergConnectorError(
+                raise TableError(
                     f"{address}: the column '{name}' is of type {columns[name].field_type}; the "
                     f"sink declares {declared}; correct the schema of the sink"
                 )
         for column in schema.fields:
             if column.required and column.name not in self.schema.names:
-                raise IcebergConnectorError(
+                raise TableError(
                     f"{address}: the column '{column.name}' is required, and the schema of the sink "
                     "does not have it; add it"
                 )
@@ -189,7 +190,7 @@ class TableLayout:
     def _check_partitions(self, address: TableAddress, table: Table) -> None:
         there = partition_fields(table.spec(), table.schema())
         if self.partitions is not None and there != self.partitions:
-            raise IcebergConnectorError(
+            raise TableError(
                 f"{address} is partitioned by {_shown(there)}; the sink declares "
                 f"{_shown(self.partitions)}; correct partition_by, or leave it out to use the "
                 "partitions of the table"
@@ -204,12 +205,12 @@ def partition_fields(spec: PartitionSpec, schema: Schema) -> tuple[PartitionFiel
     )
 
 
-def file_schema(table: Table, names: list[str]) -> pa.Schema:
+def file_schema(schema: Schema, names: Sequence[str]) -> pa.Schema:
     """Return the schema of data files with some columns of a table, with Iceberg's field ids."""
     import pyarrow as pa
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-    whole = schema_to_pyarrow(table.schema())
+    whole = schema_to_pyarrow(schema)
     return pa.schema([whole.field(name) for name in names])
 
 
