@@ -10,11 +10,16 @@ from holdfast.datastream.connectors.iceberg.sink import (
     IcebergSinkBuilder,
     SchemaEvolution,
 )
+from holdfast.datastream.connectors.iceberg.source import IcebergSource, IcebergSourceBuilder
+from holdfast.datastream.connectors.iceberg.steps import ChangedRows
 from holdfast.datastream.connectors.tables.committer import TableError
 
 __all__ = [
+    "ChangedRows",
     "IcebergSink",
     "IcebergSinkBuilder",
+    "IcebergSource",
+    "IcebergSourceBuilder",
     "SchemaEvolution",
     "TableError",
 ]

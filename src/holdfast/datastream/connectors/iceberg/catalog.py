@@ -128,9 +128,7 @@ class TableAddress:
         except Exception as error:
             kinds = (kind.__name__ for kind in type(error).__mro__)
             remedy = next((_REMEDIES[kind] for kind in kinds if kind in _REMEDIES), _ANY_REMEDY)
-            raise TableError(
-                f"{self}: cannot {action}: {_cause_of(error)}; {remedy}"
-            ) from error
+            raise TableError(f"{self}: cannot {action}: {_cause_of(error)}; {remedy}") from error
 
 
 def check_address(
@@ -162,7 +160,9 @@ def file_io_properties(options: Mapping[str, str], location: str) -> dict[str, s
     bucket = split.netloc if split.scheme in _S3_SCHEMES else ""
     arguments = s3_arguments(options, bucket)
     named = {
-        name: str(arguments[argument]).lower() if argument.startswith("force") else arguments[argument]
+        name: str(arguments[argument]).lower()
+        if argument.startswith("force")
+        else arguments[argument]
         for argument, name in _S3_NAMES.items()
         if argument in arguments
     }

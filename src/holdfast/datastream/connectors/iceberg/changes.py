@@ -72,7 +72,7 @@ class Upsert(Change):
         metadata = transaction.table_metadata
         replaced: list[DataFile] = []
         new = self._write(metadata, self._rows) if len(self._rows) else []
-        condition = self._condition(metadata)
+        condition = self._condition()
         scan = transaction._table.scan(row_filter=condition)
         for task in scan.plan_files():
             kept = self._rows_to_keep(transaction, task)
@@ -82,7 +82,9 @@ class Upsert(Change):
         if not replaced:
             _append(transaction, summary, new)
             return
-        with transaction.update_snapshot(snapshot_properties=dict(summary)).overwrite() as overwrite:
+        with transaction.update_snapshot(
+            snapshot_properties=dict(summary)
+        ).overwrite() as overwrite:
             # NB: it decides which manifests are searched for the replaced files
             overwrite.delete_by_predicate(condition)
             for file in replaced:
@@ -117,32 +119,30 @@ class Upsert(Change):
         self.written += written
         return as_data_files(metadata, self._place, written)
 
-    def _condition(self, metadata: TableMetadata) -> BooleanExpression:
+    def _condition(self) -> BooleanExpression:
         """Return a condition that all rows of changed keys meet, and few others."""
         from pyiceberg.expressions import And
 
-        conditions = [self._bounds(name) for name in self._key]
-        return reduce(And, conditions)
+        conditions = [_bounds(name, self._keys[name]) for name in self._key]
+        whole: BooleanExpression = reduce(And, conditions)
+        return whole
 
-    def _bounds(self, name: str) -> BooleanExpression:
-        from pyiceberg.expressions import (
-            AlwaysTrue,
-            And,
-            GreaterThanOrEqual,
-            In,
-            LessThanOrEqual,
-        )
 
-        column = self._keys[name]
-        try:
-            distinct = pc.unique(column)
-            if len(distinct) <= _MOST_KEYS:
-                return In(name, [_literal(value) for value in distinct.to_pylist()])
-            bounds = pc.min_max(column)
-        except (pa.ArrowNotImplementedError, TypeError):
-            return AlwaysTrue()
-        low, high = bounds["min"].as_py(), bounds["max"].as_py()
-        return And(GreaterThanOrEqual(name, _literal(low)), LessThanOrEqual(name, _literal(high)))
+def _bounds(name: str, column: pa.ChunkedArray) -> Any:
+    """Return a condition that all values of a column meet."""
+    from pyiceberg import expressions
+    from pyiceberg.expressions.literals import literal
+
+    conditions: Any = expressions
+    try:
+        distinct = pc.unique(column)
+        if len(distinct) <= _MOST_KEYS:
+            return conditions.In(name, [literal(value) for value in distinct.to_pylist()])
+        low, high = (literal(pc.min_max(column)[end].as_py()) for end in ("min", "max"))
+    except (pa.ArrowNotImplementedError, TypeError):  # values without an order, or without literals
+        return conditions.AlwaysTrue()
+    at_least = conditions.GreaterThanOrEqual(name, low)
+    return conditions.And(at_least, conditions.LessThanOrEqual(name, high))
 
 
 def as_data_files(
@@ -187,8 +187,3 @@ def _rows_without(there: pa.Table, keys: pa.Table) -> pa.Array:
     left = numbered.join(others.select(names), keys=names, join_type="left anti")
     numbers = left[_ROW].combine_chunks()
     return numbers.take(pc.array_sort_indices(numbers))
-
-
-def _literal(value: Any) -> Any:
-    """Return a value as pyiceberg takes it in a condition."""
-    return value

@@ -95,7 +95,7 @@ class IcebergCommitter(TableCommitter):
             _logger.warning(
                 "the job starts from an older checkpoint: %s has %d later commits of the same run, "
                 "which stay, and the job writes their rows again. To undo them, stop the job, set "
-                "the table back to the snapshot %s, and start the job from the same checkpoint again",
+                "the table back to the snapshot %s, and start from the same checkpoint again",
                 self._settings.address,
                 later,
                 snapshot,

@@ -130,7 +130,8 @@ def _distinct(column: pa.Array, value: Callable[[Any], Any]) -> Iterable[Any]:
     """Return a value computed from each element of a column, once for equal ones."""
     encoded = column.dictionary_encode()
     values = [value(each) for each in encoded.dictionary.to_pylist()]
-    return [None if index is None else values[index] for index in encoded.indices.to_pylist()]
+    indices: list[int | None] = encoded.indices.to_pylist()
+    return [None if index is None else values[index] for index in indices]
 
 
 def _text(source: Any, transform: Callable[[Any], Any], result: Any, value: Any) -> str | None:
@@ -140,7 +141,7 @@ def _text(source: Any, transform: Callable[[Any], Any], result: Any, value: Any)
     computed = None if value is None else transform(_internal(source, value))
     if computed is None:
         return None
-    shown = to_json(result, computed)
+    shown: Any = to_json(result, computed)
     return shown if isinstance(shown, str) else json.dumps(shown)
 
 

@@ -105,16 +105,14 @@ def is_committed(address: TableAddress, table: Table, marked: Marked) -> bool:
         return True
     raise TableError(
         f"{address}: snapshots since the transaction {marked.name} began (snapshot "
-        f"{marked.begun_at}) have expired, and the table has none of its files now, so it cannot be "
-        "known whether it was committed. Nothing is lost: the checkpoint has the transaction. Find "
-        f"out whether the table has the rows of {_shown(marked.paths)}, set the table property "
-        f"'{_ANSWER}{marked.name}' to 'committed' or 'missing', and start the job again"
+        f"{marked.begun_at}) have expired, and the table has none of its files now, so it cannot "
+        "be known whether it was committed. Nothing is lost: the checkpoint has the transaction. "
+        f"Find out whether the table has the rows of {_shown(marked.paths)}, set the table "
+        f"property '{_ANSWER}{marked.name}' to 'committed' or 'missing', and start the job again"
     )
 
 
-def later_transactions(
-    metadata: TableMetadata, token: str, number: int
-) -> tuple[int, int | None]:
+def later_transactions(metadata: TableMetadata, token: str, number: int) -> tuple[int, int | None]:
     """Return how many later transactions of a token a table has, and the snapshot before them."""
     later: set[str] = set()
     for snapshot in ancestors_of(metadata):
@@ -126,25 +124,26 @@ def later_transactions(
     return len(later), None
 
 
-def ancestors_of(metadata: TableMetadata) -> Iterator[Snapshot]:
-    """Yield the current snapshot and those before it, as far as they have not expired."""
+def ancestors_of(metadata: TableMetadata, snapshot_id: int | None = None) -> Iterator[Snapshot]:
+    """Yield a snapshot, by default the current one, and those before it that have not expired."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    snapshot = metadata.current_snapshot()
+    current = metadata.current_snapshot()
+    snapshot = current if snapshot_id is None else by_id.get(snapshot_id)
     while snapshot is not None:
         yield snapshot
         snapshot = by_id.get(snapshot.parent_snapshot_id or NO_SNAPSHOT)
 
 
-def data_files(
-    table: Table, snapshot: Snapshot | None, added_only: bool = False
-) -> list[DataFile]:
+def data_files(table: Table, snapshot: Snapshot | None, added_only: bool = False) -> list[DataFile]:
     """Return the data files of a snapshot, or those that it has added to the one before it."""
     from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 
+    if snapshot is None:
+        return []
     added = ManifestEntryStatus.ADDED
     return [
         entry.data_file
-        for manifest in (snapshot.manifests(table.io) if snapshot is not None else ())
+        for manifest in snapshot.manifests(table.io)
         if manifest.content == ManifestContent.DATA
         if not added_only or manifest.added_snapshot_id == snapshot.snapshot_id
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)

@@ -183,8 +183,8 @@ class TableLayout:
         for column in schema.fields:
             if column.required and column.name not in self.schema.names:
                 raise TableError(
-                    f"{address}: the column '{column.name}' is required, and the schema of the sink "
-                    "does not have it; add it"
+                    f"{address}: the column '{column.name}' is required, and the schema of the "
+                    "sink does not have it; add it"
                 )
 
     def _check_partitions(self, address: TableAddress, table: Table) -> None:
@@ -227,7 +227,9 @@ def _shown(fields: tuple[PartitionField, ...]) -> str:
 def _iceberg_types(schema: pa.Schema) -> dict[str, IcebergType]:
     from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 
-    return {column.name: column.field_type for column in _pyarrow_to_schema_without_ids(schema).fields}
+    return {
+        column.name: column.field_type for column in _pyarrow_to_schema_without_ids(schema).fields
+    }
 
 
 def _fits(declared: IcebergType, there: IcebergType) -> bool:
