@@ -1,9 +1,9 @@
 """`TableCommitter`: adds the files of a checkpoint to a table, once.
 
-A transaction has a name that is unique for ever: a token, which is random and made once per attempt,
-and a number within it. Both are saved in the checkpoint. So whoever commits it, the same subtask,
-the next attempt, a process that was taken for dead or another driver, uses the same name, and the
-table says whether it has it.
+A transaction has a name that is unique for ever: a token, which is random and made once per
+attempt, and a number within it. Both are saved in the checkpoint. So whoever commits it, the same
+subtask, the next attempt, a process that was taken for dead or another driver, uses the same name,
+and the table says whether it has it.
 
 Invariant: transactions of one token are committed in the order of their numbers. Consequence: a
 table needs to keep only the last number of a token to know all that it has.
@@ -161,9 +161,9 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
         self._commit_once(transaction)
 
     def abort(self, transaction: TableTransaction) -> None:
-        """Delete nothing: a process that was taken for dead must not delete what was committed since.
+        """Delete nothing: a process taken for dead must not delete what was committed since.
 
-        The files are swept by the next attempt. Those of a checkpoint stay: a job may start from it.
+        The files are swept by the next attempt. Those of a checkpoint stay: a job may start there.
         """
         if transaction.is_named:
             self._let_go += (transaction,)

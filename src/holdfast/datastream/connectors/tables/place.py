@@ -26,7 +26,7 @@ from holdfast.printable import get_logger
 _HIDDEN: Final = "_holdfast"
 _MARK: Final = ".mark"
 _PARQUET: Final = ".parquet"
-#: what another program left behind is deleted when it is this old, in milliseconds: it may still run
+#: the age of what other programs left behind at which it is deleted, in ms: they may still run
 _OLD: Final = 24 * 3600 * 1000
 #: characters of partition values that are the same in every file system and address
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.=-]")
@@ -176,7 +176,7 @@ class Sweeper:
 
 
 def _marked(mark: str, content: bytes) -> str | None:
-    """Return the path in a mark; None if the mark was not written to its end, nor its file begun."""
+    """Return the path in a mark; None if the mark is not complete: its file was never begun."""
     path = content.decode(errors="replace")
     if not path.endswith(f"part-{mark.removesuffix(_MARK)}{_PARQUET}"):
         return None

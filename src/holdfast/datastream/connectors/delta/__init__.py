@@ -1,0 +1,11 @@
+"""Delta tables as a source and as a sink, exactly once.
+
+Needs the package ``deltalake``: ``pip install 'holdfast[delta]'``.
+"""
+
+from __future__ import annotations
+
+from holdfast.datastream.connectors.delta.sink import DeltaSink, DeltaSinkBuilder, SchemaEvolution
+from holdfast.datastream.connectors.tables.committer import TableError
+
+__all__ = ["DeltaSink", "DeltaSinkBuilder", "SchemaEvolution", "TableError"]

@@ -1,0 +1,43 @@
+"""Helpers of the tests of Delta tables: what is in them, read without Holdfast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+
+def rows(uri: str, **options: Any) -> list[dict[str, Any]]:
+    """The rows of a table, read with pyarrow from the files that `deltalake` names."""
+    table = DeltaTable(uri, **options)
+    found: list[dict[str, Any]] = table.to_pyarrow_table().to_pylist()
+    return found
+
+
+def column(uri: str, name: str) -> list[Any]:
+    return sorted(row[name] for row in rows(uri))
+
+
+def data_files(uri: str) -> set[str]:
+    """The data files below a table, whether it refers to them or not."""
+    return {
+        str(path.relative_to(uri))
+        for path in Path(uri).rglob("*.parquet")
+        if "_delta_log" not in path.parts
+    }
+
+
+def referred(uri: str) -> set[str]:
+    """The data files of all versions of a table."""
+    last = DeltaTable(uri).version()
+    return {
+        path.removeprefix(f"{uri}/").removeprefix(f"file://{uri}/")
+        for version in range(last + 1)
+        for path in DeltaTable(uri, version=version).file_uris()
+    }
+
+
+def hidden(uri: str) -> list[str]:
+    """What a sink has not cleaned up."""
+    return [str(path) for path in Path(uri, "_holdfast").rglob("*") if path.is_file()]
