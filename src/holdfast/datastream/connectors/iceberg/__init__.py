@@ -8,11 +8,11 @@ from __future__ import annotations
 from holdfast.datastream.connectors.iceberg.sink import (
     IcebergSink,
     IcebergSinkBuilder,
-    SchemaEvolution,
 )
 from holdfast.datastream.connectors.iceberg.source import IcebergSource, IcebergSourceBuilder
 from holdfast.datastream.connectors.iceberg.steps import ChangedRows
 from holdfast.datastream.connectors.tables.committer import TableError
+from holdfast.datastream.connectors.tables.evolution import SchemaEvolution
 
 __all__ = [
     "ChangedRows",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any
 
 import pyarrow as pa
@@ -16,16 +15,10 @@ from holdfast.datastream.connectors.iceberg.committer import IcebergCommitter
 from holdfast.datastream.connectors.iceberg.layout import TableLayout, parse_partition
 from holdfast.datastream.connectors.iceberg.settings import SinkSettings
 from holdfast.datastream.connectors.iceberg.writer import IcebergWriter
+from holdfast.datastream.connectors.tables.evolution import SchemaEvolution
 from holdfast.datastream.connectors.tables.files import FileSettings
 from holdfast.datastream.formats.columns import schema_of
 from holdfast.datastream.output_tag import OutputTag
-
-
-class SchemaEvolution(Enum):
-    """What happens if records have columns that the table lacks."""
-
-    REFUSE = "refuse"
-    ADD_COLUMNS = "add-columns"
 
 
 @dataclass(frozen=True)
