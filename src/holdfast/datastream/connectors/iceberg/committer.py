@@ -10,7 +10,6 @@ import pyarrow as pa
 from holdfast.datastream.connectors.iceberg.changes import Append, Upsert
 from holdfast.datastream.connectors.iceberg.commit import commit
 from holdfast.datastream.connectors.iceberg.history import (
-    NO_SNAPSHOT,
     TRANSACTION,
     Marked,
     data_files,
@@ -33,7 +32,7 @@ from holdfast.printable import get_logger
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-#: between the id of a table and the snapshot that was current when a transaction got its name
+#: between the id of a table and its last sequence number when a transaction got its name
 _AT: Final = "@"
 #: clocks of machines differ by no more, in milliseconds
 _CLOCKS: Final = 3_600_000
@@ -64,10 +63,9 @@ class IcebergCommitter(TableCommitter):
         self._place = place_of(self._table, self._settings.sink)
 
     def table_id(self) -> str:
-        """Return the id of the table, and the snapshot behind which a transaction will be."""
-        snapshot = self._table.current_snapshot()
-        begun_at = NO_SNAPSHOT if snapshot is None else snapshot.snapshot_id
-        return f"{self._table.metadata.table_uuid}{_AT}{begun_at}"
+        """Return the id of the table, and the sequence number behind which a transaction will be."""
+        metadata = self._table.metadata
+        return f"{metadata.table_uuid}{_AT}{metadata.last_sequence_number}"
 
     def has_committed(self, transaction: TableTransaction) -> bool:
         with self._settings.address.errors("load the table"):

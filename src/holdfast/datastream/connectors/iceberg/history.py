@@ -1,9 +1,10 @@
 """Whether a table already contains a transaction of the sink.
 
 Every snapshot of the sink has the id of its transaction in its summary. A transaction also knows
-which snapshot was current when it began, so the snapshots after that one decide. Snapshots expire.
-If one of them is gone, a property of the table decides, which has the last transaction of the sink,
-or the data files that the table has now. If those do not decide either, the user does.
+the last sequence number of the table when it got its id, so the snapshots with later ones decide.
+Snapshots expire. If one of these is gone, a property of the table decides, which has the last
+transaction of the sink, or the data files that the table has now. If those do not decide either,
+the user does.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 #: the id of the transaction in the summary of a snapshot
 TRANSACTION: Final = "holdfast.transaction"
-#: the id of the snapshot that was current before the first one of an empty table
-NO_SNAPSHOT: Final = 0
+#: not the id of a snapshot
+_NO_SNAPSHOT: Final = 0
 #: a property by which the user answers what the history does not: this and the transaction's id
 _ANSWER: Final = "holdfast.transaction."
 
@@ -38,7 +39,7 @@ class Marked:
         sink: the id of the sink.
         token: of the attempt that began the transaction.
         number: within the token.
-        begun_at: the id of the snapshot that was current then.
+        begun_at: the last sequence number of the table before the transaction.
         paths: the data files that it adds.
     """
 
@@ -69,22 +70,23 @@ class History(Enum):
 
 
 def look_up(metadata: TableMetadata, token: str, number: int, begun_at: int) -> History:
-    """Look for a transaction in the snapshots after the one that was current when it began.
+    """Look for a transaction in the snapshots after the sequence number at which it began.
 
     Transactions of one token are committed in the order of their numbers, so a later one tells that
     an earlier one is there. Only ancestors of the current snapshot count: after the table was
     rolled back behind a transaction, it is missing and can be committed again.
     """
-    oldest: Snapshot | None = None
+    oldest = begun_at + 1
     for snapshot in ancestors_of(metadata):
-        if snapshot.snapshot_id == begun_at:
+        oldest = snapshot.sequence_number or 0
+        if oldest <= begun_at:
             return History.MISSING
-        summary = snapshot.summary
-        if summary is not None and _covers(summary.get(TRANSACTION), token, number):
+        if snapshot.summary is not None and _covers(
+            snapshot.summary.get(TRANSACTION), token, number
+        ):
             return History.COMMITTED
-        oldest = snapshot
-    is_whole = oldest is None or oldest.parent_snapshot_id in (None, begun_at)
-    return History.MISSING if is_whole else History.UNKNOWN
+    # NB: when a snapshot expires, some engines also delete its id from the next one
+    return History.MISSING if oldest == begun_at + 1 else History.UNKNOWN
 
 
 def is_committed(address: TableAddress, table: Table, marked: Marked) -> bool:
@@ -104,7 +106,7 @@ def is_committed(address: TableAddress, table: Table, marked: Marked) -> bool:
     if any(file.file_path in marked.paths for file in data_files(table, table.current_snapshot())):
         return True
     raise TableError(
-        f"{address}: snapshots since the transaction {marked.name} began (snapshot "
+        f"{address}: snapshots since the transaction {marked.name} began (sequence number "
         f"{marked.begun_at}) have expired, and the table has none of its files now, so it cannot "
         "be known whether it was committed. Nothing is lost: the checkpoint has the transaction. "
         f"Find out whether the table has the rows of {_shown(marked.paths)}, set the table "
@@ -131,7 +133,7 @@ def ancestors_of(metadata: TableMetadata, snapshot_id: int | None = None) -> Ite
     snapshot = current if snapshot_id is None else by_id.get(snapshot_id)
     while snapshot is not None:
         yield snapshot
-        snapshot = by_id.get(snapshot.parent_snapshot_id or NO_SNAPSHOT)
+        snapshot = by_id.get(snapshot.parent_snapshot_id or _NO_SNAPSHOT)
 
 
 def data_files(table: Table, snapshot: Snapshot | None, added_only: bool = False) -> list[DataFile]:

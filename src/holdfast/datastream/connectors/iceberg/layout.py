@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _WITH_NUMBER: Final = ("bucket", "truncate")
 _OF_TIME: Final = ("year", "month", "day", "hour")
 _TRANSFORM: Final = re.compile(r"(\w+)\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*\)")
+_OLDEST_VERSION: Final = 2
 #: how often a change of columns is tried while others change the table, too
 _TRIES: Final = 10
 
@@ -103,6 +104,7 @@ class TableLayout:
         table = self._create_or_load(address) if self.creates else address.load()
         with address.errors("read the table's schema"):
             table = self._add_columns(table) if self.adds_columns else table
+            self._check_version(address, table)
             self._check_columns(address, table.schema())
             self._check_partitions(address, table)
         return table
@@ -164,6 +166,14 @@ class TableLayout:
         return pa.schema(
             each.with_nullable(True) for each in self.schema if each.name not in there.column_names
         )
+
+    def _check_version(self, address: TableAddress, table: Table) -> None:
+        """Raise if snapshots have no sequence numbers, by which transactions are found again."""
+        if table.format_version < _OLDEST_VERSION:
+            raise TableError(
+                f"{address} has the format version {table.format_version}, and the sink needs "
+                f"{_OLDEST_VERSION}; upgrade the table (upgrade_table_version)"
+            )
 
     def _check_columns(self, address: TableAddress, schema: Schema) -> None:
         columns = {column.name: column for column in schema.fields}
