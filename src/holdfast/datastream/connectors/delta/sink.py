@@ -135,6 +135,12 @@ class DeltaSinkBuilder:
                     f"{self._schema.field(name).type}; use texts, whole numbers, dates or times"
                 )
                 raise ValueError(message)
+        if set(columns) >= set(self._schema.names):
+            message = (
+                "partition_by: a table cannot be split by all of its columns, because those are "
+                "not in the files; leave one out"
+            )
+            raise ValueError(message)
         self._partition_by = columns
         return self
 

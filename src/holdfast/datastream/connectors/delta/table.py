@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ _UNSUPPORTED: Final = frozenset(
         *("variantType-preview", "typeWidening", "clustering", "catalogManaged"),
     }
 )
+_COLOUR: Final = re.compile("\x1b\\[[0-9;]*m")
 _CONSTRAINT: Final = "delta.constraints."
 _S3_NAMES: Final = {
     "access_key": "AWS_ACCESS_KEY_ID",
@@ -145,8 +147,10 @@ class DeltaAddress:
 
     def failed(self, action: str, error: Exception) -> str:
         """Return the message for a failure."""
+        # NB: messages of delta-rs may be trees of several lines, in colours
+        cause = " ".join(_COLOUR.sub("", str(error)).split())
         return (
-            f"cannot {action} the Delta table '{self.uri}': {error}; check that the address is "
+            f"cannot {action} the Delta table '{self.uri}': {cause}; check that the address is "
             "right, that this job may read and write there, and its fs.* settings"
         )
 

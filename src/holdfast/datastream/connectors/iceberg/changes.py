@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.common.plain_names import plain_path
 from holdfast.datastream.connectors.iceberg.commit import Change
 from holdfast.datastream.connectors.iceberg.data_files import Partitioner, make_data_file
 from holdfast.datastream.connectors.iceberg.layout import file_schema
@@ -152,7 +153,9 @@ def as_data_files(
     from pyiceberg.utils.concurrent import ExecutorFactory
 
     def one(file: WrittenFile) -> DataFile:
-        return make_data_file(metadata, join(place.base, file.path), file.size, file.partition)
+        return make_data_file(
+            metadata, join(place.base, plain_path(file.path)), file.size, file.partition
+        )
 
     return list(ExecutorFactory.get_or_create().map(one, files))
 

@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import parquet
 
+from holdfast.common.plain_names import plain_path
 from holdfast.datastream.connectors.tables.committer import TableTransaction
 from holdfast.datastream.connectors.tables.written import WrittenFile
 from holdfast.filesystem import join
@@ -32,7 +33,7 @@ def last_changes(transaction: TableTransaction, key: Sequence[str]) -> pa.Table:
 
 def _read(transaction: TableTransaction, file: WrittenFile) -> pa.Table:
     system, base, _ = transaction.place.resolve()
-    path = join(base, file.path)
+    path = join(base, plain_path(file.path))
     with system.errors("read", path), system.open_input(path) as stream:
         return parquet.read_table(stream)
 

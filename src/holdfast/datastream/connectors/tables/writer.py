@@ -53,7 +53,8 @@ class TableWriter(SinkWriter):
     """Collects rows, writes them to Parquet files, and tells the committer which files."""
 
     _rows: Appended | Changes
-    _files: TableFiles
+    #: None before ``open`` has come to its end
+    _files: TableFiles | None = None
 
     def __init__(self, place: TablePlace, rows: RowSettings, files: FileSettings) -> None:
         self._place = place
@@ -80,10 +81,13 @@ class TableWriter(SinkWriter):
     def prepare_commit(self) -> Iterable[Any]:
         """Close all files; the committer gets a `WrittenFile` for each."""
         aside = self._flush() if len(self._rows) else []
+        assert self._files is not None
         return [*aside, *self._files.close()]
 
     def abandon(self) -> None:
         """Delete the files that were begun: no checkpoint will ever contain them."""
+        if self._files is None:
+            return
         begun = self._files.discard()
         self._rows = self._row_settings.new_rows()
         delete_files(self._place, [file.path for file in begun])
@@ -99,6 +103,7 @@ class TableWriter(SinkWriter):
                 "(side_output_misfits), and read them from get_side_output"
             )
             raise
+        assert self._files is not None
         self._files.add(batch)
         return [] if tag is None else [(tag, error.record) for error in errors]
 

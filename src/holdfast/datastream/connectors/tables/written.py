@@ -11,8 +11,6 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import parquet
 
-from holdfast.common.plain_names import plain_path
-
 #: the column of a file of changes that says whether a row is a deletion
 DELETED: Final = "_holdfast_deleted"
 #: bounds are kept for the first columns only, as Delta and Iceberg do
@@ -41,7 +39,8 @@ class WrittenFile:
     """A Parquet file that a writer has closed, and that no reader of the table sees yet.
 
     Attributes:
-        path: relative to the directory of the table.
+        path: relative to the directory of the table. It may come from a checkpoint, so whoever uses
+            it checks that it is a plain path.
         mark: the name of its mark, which is deleted when the file is in the table; empty for
             a file of changes, which never is.
         writer: the subtask that wrote it. Files of one writer are in the order of its records.
@@ -59,10 +58,6 @@ class WrittenFile:
     partition: dict[str, str | None] = field(default_factory=dict)
     statistics: dict[str, ColumnStatistics] = field(default_factory=dict)
     is_changes: bool = False
-
-    def __post_init__(self) -> None:
-        """Reject a path that leaves the table."""
-        plain_path(self.path)
 
 
 def statistics_of(metadata: parquet.FileMetaData, schema: pa.Schema) -> dict[str, ColumnStatistics]:
