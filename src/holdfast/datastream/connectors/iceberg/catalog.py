@@ -45,6 +45,7 @@ _REMEDIES: Final = {
     "NotInstalledError": "install the extra of pyiceberg that this type of catalog needs",
     "NoSuchNamespaceError": "create the namespace in the catalog, or correct its name",
 }
+_NO_WAREHOUSE: Final = "No default path is set"
 _ANY_REMEDY: Final = "check the catalog's properties and the storage settings of the job"
 
 
@@ -112,7 +113,10 @@ class TableAddress:
                 return catalog.load_table(self.table)
             except NoSuchTableError:
                 there = ", ".join(self._tables(catalog)) or "none"
-        message = f"{self} does not exist; tables of that namespace are: {there}"
+        message = (
+            f"{self} does not exist; tables of that namespace are: {there}; call create_if_absent, "
+            "or correct its name"
+        )
         raise TableError(message)
 
     def _tables(self, catalog: Catalog) -> list[str]:
@@ -128,6 +132,8 @@ class TableAddress:
         except Exception as error:
             kinds = (kind.__name__ for kind in type(error).__mro__)
             remedy = next((_REMEDIES[kind] for kind in kinds if kind in _REMEDIES), _ANY_REMEDY)
+            if _NO_WAREHOUSE in str(error):
+                remedy = "add 'warehouse' to the catalog's properties: where new tables are"
             raise TableError(f"{self}: cannot {action}: {_cause_of(error)}; {remedy}") from error
 
 

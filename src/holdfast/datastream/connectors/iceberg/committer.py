@@ -63,7 +63,7 @@ class IcebergCommitter(TableCommitter):
         self._place = place_of(self._table, self._settings.sink)
 
     def table_id(self) -> str:
-        """Return the id of the table, and the sequence number behind which a transaction will be."""
+        """Return the id of the table, and its sequence number before the transaction."""
         metadata = self._table.metadata
         return f"{metadata.table_uuid}{_AT}{metadata.last_sequence_number}"
 
