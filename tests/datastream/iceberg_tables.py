@@ -6,8 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+)
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.typedef import Record
 
 NAMESPACE = "shop"
 TABLE = "shop.orders"
@@ -65,3 +80,67 @@ def transactions(table: Table) -> list[str | None]:
         None if entry.summary is None else entry.summary.get("holdfast.transaction")
         for entry in table.snapshots()
     ]
+
+
+class _DeletesWriter(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _AddDeletes(_FastAppendFiles):
+    """Adds a file of positions, as engines that merge on read do; pyiceberg only reads them."""
+
+    deletes: DataFile
+
+    def _manifests(self) -> list[ManifestFile]:
+        metadata = self._transaction.table_metadata
+        writer = _DeletesWriter(
+            *(metadata.spec(), metadata.schema(), self.new_manifest_output()),
+            *(self._snapshot_id, "deflate"),  # type: ignore[arg-type]
+        )
+        added = ManifestEntryStatus.ADDED
+        with writer:
+            writer.add(
+                ManifestEntry.from_args(
+                    status=added, snapshot_id=self._snapshot_id, data_file=self.deletes
+                )
+            )
+        return [writer.to_manifest_file(), *self._existing_manifests()]
+
+
+def delete_by_position(table: Table, positions: list[int]) -> None:
+    """Delete rows of the only file of a table, without changing the file."""
+    (task,) = table.scan().plan_files()
+    path = f"{table.location()}/data/deletes-{len(table.snapshots())}.parquet"
+    ids = {name: {b"PARQUET:field_id": number} for name, number in _DELETE_IDS.items()}
+    schema = pa.schema(
+        [
+            pa.field("file_path", pa.string(), False, ids["file_path"]),
+            pa.field("pos", pa.int64(), False, ids["pos"]),
+        ]
+    )
+    paths = [task.file.file_path] * len(positions)
+    pq.write_table(
+        pa.table({"file_path": paths, "pos": positions}, schema), path.removeprefix("file://")
+    )
+    transaction = table.transaction()
+    update = _AddDeletes(Operation.DELETE, transaction, table.io)
+    update.deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=len(positions),
+        file_size_in_bytes=Path(path.removeprefix("file://")).stat().st_size,
+        spec_id=0,
+    )
+    update.commit()
+    transaction.commit_transaction()
+
+
+#: the columns of a file of positions, by the specification
+_DELETE_IDS = {"file_path": "2147483546", "pos": "2147483545"}

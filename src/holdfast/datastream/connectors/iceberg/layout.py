@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _WITH_NUMBER: Final = ("bucket", "truncate")
 _OF_TIME: Final = ("year", "month", "day", "hour")
 _TRANSFORM: Final = re.compile(r"(\w+)\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*\)")
-_OLDEST_VERSION: Final = 2
+_FORMAT_VERSION: Final = 2
 #: how often a change of columns is tried while others change the table, too
 _TRIES: Final = 10
 
@@ -168,11 +168,14 @@ class TableLayout:
         )
 
     def _check_version(self, address: TableAddress, table: Table) -> None:
-        """Raise if snapshots have no sequence numbers, by which transactions are found again."""
-        if table.format_version < _OLDEST_VERSION:
+        """Raise if pyiceberg cannot write to the table, or transactions cannot be found again.
+
+        Snapshots of version 1 have no sequence numbers. pyiceberg does not write version 3.
+        """
+        if table.format_version != _FORMAT_VERSION:
             raise TableError(
                 f"{address} has the format version {table.format_version}, and the sink needs "
-                f"{_OLDEST_VERSION}; upgrade the table (upgrade_table_version)"
+                f"{_FORMAT_VERSION}; upgrade an older table (upgrade_table_version)"
             )
 
     def _check_columns(self, address: TableAddress, schema: Schema) -> None:
