@@ -8,7 +8,7 @@ import enum
 import pickle
 import uuid
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +16,10 @@ import pytest
 
 from holdfast.common import Instant, Row, Types
 from holdfast.common.typeinfo import LocalTimeTypeInfo, type_info_of
+from holdfast.datastream import OutputTag, StreamExecutionEnvironment
 from holdfast.datastream.formats.columns import Columns, RowError, arrow_type, schema_of
+from holdfast.datastream.formats.row_check import RowCheck
+from holdfast.testing import collect
 
 UTC = datetime.UTC
 NOON = datetime.datetime(2026, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -192,6 +195,7 @@ def test_a_schema_and_type_information_of_a_class_are_taken() -> None:
     assert arrow_type(local) == pa.timestamp("us")
     assert arrow_type(tuple[int, ...]) == arrow_type(list[int])
     assert arrow_type(Annotated[int, "of pieces"]) == pa.int64()
+    assert arrow_type(Literal["paid", "open"]) == pa.string()
 
 
 @pytest.mark.parametrize(
@@ -203,6 +207,7 @@ def test_a_schema_and_type_information_of_a_class_are_taken() -> None:
         (dataclasses.make_dataclass("D", [("a", int | str)]), "no column type for int | str"),
         (dataclasses.make_dataclass("D", [("a", Mixed)]), "no column type for <enum 'Mixed'>"),
         (dataclasses.make_dataclass("D", [("a", set)]), "no column type for <class 'set'>"),
+        (dataclasses.make_dataclass("D", [("a", Literal[1, "b"])]), "no column type for"),
         (Tree, "Tree contains itself, which a column cannot"),
     ],
 )
@@ -395,3 +400,14 @@ def test_messages_are_one_short_line() -> None:
         SMALL.batch([("x" * 100_000 + "\n\x1b", "a", None)])
     assert len(str(caught.value)) < 500
     assert "\n" not in str(caught.value)
+
+
+def test_records_that_do_not_fit_go_to_a_side_output(env: StreamExecutionEnvironment) -> None:
+    misfits = OutputTag("misfits")
+    checked = env.from_collection([(1, "a", 0.5), (2, 3, 0.5), (4, "d", None)]).process(
+        RowCheck(Small, misfits)
+    )
+    assert collect(checked) == [(1, "a", 0.5), (4, "d", None)]
+    ((record, reason),) = collect(checked.get_side_output(misfits))
+    assert record == (2, 3, 0.5)
+    assert reason.startswith("a record does not fit: field 'name' is declared string; its value 3")

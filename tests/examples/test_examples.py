@@ -85,6 +85,10 @@ EXPECTED = {
         "the same pairs as a nested loop over all clicks and orders",
     ],
     "metrics": ["parsed: 97", "broken: 3", "lines: 100"],
+    "parquet_files": [
+        "failed once, restarted, and wrote 6000 orders: none is lost, none is doubled",
+        "CH bought for 20059.97 in 2000 orders",
+    ],
     "rescaling": [
         "subtask 0 has ['element1'], the union has 2, raw 0",
         "subtask 1 has ['element2'], the union has 2, raw 1",

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from holdfast.common.callables import described, place_of, with_place
+from holdfast.datastream.formats.columns import RowError
 from holdfast.datastream.functions.base import WrappingFunction
 from holdfast.errors import HoldfastError, JobExecutionError, UserFunctionError
 from holdfast.runtime.wire.protocol import Failure
@@ -88,6 +89,8 @@ class FailureReporter:
 
     def _describe(self, record: str | None, error: BaseException, where: str = "") -> Failure:
         summary = "".join(traceback.format_exception_only(error)).strip()
+        if isinstance(error, RowError):  # found when records were converted, many at a time
+            record = shorten(error.record)
         if isinstance(error, HoldfastError):  # its message is complete
             summary, where = str(error), where and f"\n {where}"
         return Failure(

@@ -101,7 +101,8 @@ def _read_rows(place: SinkPlace, order: Order) -> SinkContents:
 def _parquet_rows(path: Path) -> list[dict[str, Any]]:
     from pyarrow import parquet
 
-    return list(parquet.read_table(path).to_pylist())
+    # NB: not read_table, which takes a directory such as ``country=CH`` for a column
+    return list(parquet.ParquetFile(path).read().to_pylist())
 
 
 def _read_output(output: Path, taken: Iterable[Path]) -> dict[str, SinkContents]:

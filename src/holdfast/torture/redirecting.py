@@ -91,11 +91,15 @@ def redirect(function: Any, node: Node, order: Order, name: str) -> tuple[Any, S
 def _(function: FileSinkFunction, node: Node, order: Order, name: str) -> tuple[Any, SinkPlace]:
     sink = function.sink
     path = _path(sink.base_path, order, name)
+    if sink.encoder is None:  # a bulk format
+        moved = replace(sink, base_path=path).create_function()
+        place = {"path": path, "format": sink.files.part_suffix.removeprefix(".")}
+        return moved, SinkPlace(name, node.name, "rows", _EXACTLY, place)
     encoded = path != sink.base_path
     if encoded:
         sink = replace(sink, base_path=path, encoder=OneLine(sink.encoder))
-    place = {"path": path, "encoded": encoded}
-    return sink.create_function(), SinkPlace(name, node.name, "files", _EXACTLY, place)
+    at = {"path": path, "encoded": encoded}
+    return sink.create_function(), SinkPlace(name, node.name, "files", _EXACTLY, at)
 
 
 class OneLine(Encoder):

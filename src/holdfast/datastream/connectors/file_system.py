@@ -1,8 +1,9 @@
 """Files as sources and sinks, under PyFlink's names.
 
-A ``FileSource`` reads text files line by line (`holdfast.datastream.connectors.files.source`). A
-``FileSink`` writes part files into a directory, on any file system. Its output is hidden
-until the checkpoint that contains it is complete, and then appears, exactly once.
+A ``FileSource`` reads text files line by line (`holdfast.datastream.connectors.files.source`), or
+files of a bulk format such as Parquet. A ``FileSink`` writes part files into a directory, on any
+file system. Its output is hidden until the checkpoint that contains it is complete, and then
+appears, exactly once.
 """
 
 from __future__ import annotations
@@ -10,22 +11,31 @@ from __future__ import annotations
 import datetime
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, Self
+from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-from holdfast.common import Encoder
+from holdfast.common import Encoder, Row
 from holdfast.datastream.connectors.base import Sink
+from holdfast.datastream.connectors.files.bulk_sink import BulkFileSinkFunction
 from holdfast.datastream.connectors.files.sink import FileSinkFunction
 from holdfast.datastream.connectors.files.source import (
     FileSource,
     FileSourceBuilder,
     StreamFormat,
 )
+from holdfast.datastream.formats.bulk import BulkFormat, BulkReader, BulkWriter, BulkWriterFactory
 from holdfast.filesystem import check_scheme, file_system_of
 
 __all__ = [
     "BucketAssigner",
+    "BulkFormat",
+    "BulkReader",
+    "BulkWriter",
+    "BulkWriterFactory",
     "DefaultRollingPolicy",
     "FileSink",
     "FileSource",
@@ -58,6 +68,18 @@ class BucketAssigner(ABC):
     ) -> BucketAssigner:
         """Return an assigner with a directory per hour (or by the pattern) of processing time."""
         return _TimeBuckets(format_str, timezone_id)
+
+    @staticmethod
+    def field_bucket_assigner(*fields: str) -> BucketAssigner:
+        """Return an assigner with a directory per value of each field, as in Hive: ``country=CH``.
+
+        Spark, DuckDB, pyarrow and others read the directories as columns. PyFlink does not have
+        this assigner.
+
+        Args:
+            fields: names of fields of the records; each is a level of directories.
+        """
+        return _FieldBuckets(fields)
 
 
 class _OneBucket(BucketAssigner):
@@ -92,6 +114,27 @@ class _TimeBuckets(BucketAssigner):
             moment = datetime.datetime.fromtimestamp(second, tz=self._zone)
             self._second, self._bucket = second, moment.strftime(self._pattern)
         return self._bucket
+
+
+class _FieldBuckets(BucketAssigner):
+    """Directories as in Hive: what is not plain in a value is escaped."""
+
+    _NULL = "__HIVE_DEFAULT_PARTITION__"
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        if not fields:
+            message = "field_bucket_assigner needs the name of at least one field"
+            raise ValueError(message)
+        self._fields = tuple(fields)
+
+    def bucket(self, record: Any, now_ms: int) -> str:
+        by_name = isinstance(record, Row | Mapping)
+        values = [record[name] if by_name else getattr(record, name) for name in self._fields]
+        return "/".join(map(self._directory, self._fields, values))
+
+    def _directory(self, name: str, value: Any) -> str:
+        text = str(value.value if isinstance(value, Enum) else value)
+        return f"{name}={self._NULL if value is None or not text else quote(text, safe=' ')}"
 
 
 @dataclass(frozen=True)
@@ -193,9 +236,39 @@ class OutputFileConfig:
             return OutputFileConfig(self._prefix, self._suffix)
 
 
+class _FormatBuilder:
+    """What the builders of both kinds of sinks have in common."""
+
+    def __init__(self, base_path: str) -> None:
+        is_local = check_scheme(base_path) == "file"
+        self._path = file_system_of(base_path)[1] if is_local else base_path
+        self._buckets = BucketAssigner.date_time_bucket_assigner()
+        self._files = OutputFileConfig()
+        self._rolling: RollingPolicy = RollingPolicy.on_checkpoint_rolling_policy()
+
+    def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> Self:
+        """Set what chooses the directory of a record."""
+        self._buckets = bucket_assigner
+        return self
+
+    def with_bucket_check_interval(self, interval: int) -> Self:
+        """Do nothing: files are closed with every epoch."""
+        return self
+
+    def with_output_file_config(self, output_file_config: OutputFileConfig) -> Self:
+        """Set how part files are named."""
+        self._files = output_file_config
+        return self
+
+    def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
+        """Set when part files are closed."""
+        self._rolling = rolling_policy
+        return self
+
+
 @dataclass(frozen=True)
 class FileSink(Sink):
-    """Writes each record as bytes into part files; use ``for_row_format``.
+    """Writes records into part files; use ``for_row_format`` or ``for_bulk_format``.
 
     Part files are named ``<prefix>-<token>-<subtask>-<n><suffix>``; the token is random, so jobs
     may share a directory. They appear when a checkpoint is complete, in jobs without checkpoints
@@ -205,16 +278,17 @@ class FileSink(Sink):
     """
 
     base_path: str
-    encoder: Encoder
+    encoder: Encoder | None
     buckets: BucketAssigner = field(default_factory=BucketAssigner.base_path_bucket_assigner)
     files: OutputFileConfig = field(default_factory=OutputFileConfig)
     rolling: RollingPolicy = field(default_factory=RollingPolicy.default_rolling_policy)
+    bulk: BulkWriterFactory | None = None
 
     name = "Sink: Files"
 
     def create_function(self) -> FileSinkFunction:
         """Return the function that writes the files."""
-        return FileSinkFunction(self)
+        return FileSinkFunction(self) if self.bulk is None else BulkFileSinkFunction(self)
 
     @staticmethod
     def for_row_format(base_path: str, encoder: Encoder) -> FileSink.RowFormatBuilder:
@@ -229,41 +303,47 @@ class FileSink(Sink):
         """
         return FileSink.RowFormatBuilder(base_path, encoder)
 
-    class RowFormatBuilder:
-        """Builds a ``FileSink``."""
+    @staticmethod
+    def for_bulk_format(
+        base_path: str, writer_factory: BulkWriterFactory
+    ) -> FileSink.BulkFormatBuilder:
+        """Collect records, and write them in a format such as Parquet.
+
+        A part file has the records of one subtask and one bucket between two checkpoints, unless
+        the rolling policy splits them.
+
+        Args:
+            base_path: a local path, or an address: ``s3a://bucket/…``, ``hdfs://…``, ``gs://…``, ….
+            writer_factory: ``ParquetBulkWriters.for_row_type(…)``, or one of your own.
+
+        Raises:
+            ValueError: when there is no file system for the address.
+        """
+        return FileSink.BulkFormatBuilder(base_path, writer_factory)
+
+    class RowFormatBuilder(_FormatBuilder):
+        """Builds a ``FileSink`` that encodes record by record."""
 
         def __init__(self, base_path: str, encoder: Encoder) -> None:
             """Use ``for_row_format``; the default is a bucket per hour."""
-            is_local = check_scheme(base_path) == "file"
-            self._path = file_system_of(base_path)[1] if is_local else base_path
+            super().__init__(base_path)
             self._encoder = encoder
-            self._buckets = BucketAssigner.date_time_bucket_assigner()
-            self._files = OutputFileConfig()
-            self._rolling: RollingPolicy = RollingPolicy.default_rolling_policy()
-
-        def with_bucket_assigner(
-            self, bucket_assigner: BucketAssigner
-        ) -> FileSink.RowFormatBuilder:
-            """Set what chooses the directory of a record."""
-            self._buckets = bucket_assigner
-            return self
-
-        def with_bucket_check_interval(self, interval: int) -> FileSink.RowFormatBuilder:
-            """Do nothing: files are closed with every epoch."""
-            return self
-
-        def with_output_file_config(
-            self, output_file_config: OutputFileConfig
-        ) -> FileSink.RowFormatBuilder:
-            """Set how part files are named."""
-            self._files = output_file_config
-            return self
-
-        def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSink.RowFormatBuilder:
-            """Set when part files are closed."""
-            self._rolling = rolling_policy
-            return self
+            self._rolling = RollingPolicy.default_rolling_policy()
 
         def build(self) -> FileSink:
             """Return the sink."""
             return FileSink(self._path, self._encoder, self._buckets, self._files, self._rolling)
+
+    class BulkFormatBuilder(_FormatBuilder):
+        """Builds a ``FileSink`` that collects records."""
+
+        def __init__(self, base_path: str, writer_factory: BulkWriterFactory) -> None:
+            """Use ``for_bulk_format``; the default is a bucket per hour, as in Flink."""
+            super().__init__(base_path)
+            self._bulk = writer_factory
+
+        def build(self) -> FileSink:
+            """Return the sink."""
+            suffix = self._files.part_suffix or self._bulk.suffix
+            files = OutputFileConfig(self._files.part_prefix, suffix)
+            return FileSink(self._path, None, self._buckets, files, self._rolling, self._bulk)

@@ -12,6 +12,7 @@ import dataclasses
 import types
 import typing
 import uuid
+from collections.abc import Sequence
 from enum import Enum
 from functools import singledispatch
 from typing import Any, Final
@@ -135,6 +136,8 @@ def _type(declared: Any, within: tuple[type, ...]) -> pa.DataType:
     if origin is typing.Annotated:
         given = [each for each in arguments[1:] if isinstance(each, pa.DataType)]
         return given[0] if given else _type(arguments[0], within)
+    if origin is typing.Literal:
+        return _choice_type(declared, arguments)
     if origin is list or (origin is tuple and arguments[1:] == (Ellipsis,)):
         return pa.list_(_field(_ELEMENT, arguments[0], within))
     if origin is dict:
@@ -162,10 +165,15 @@ def _plain_type(declared: Any, within: tuple[type, ...]) -> pa.DataType:
 
 
 def _enum_type(cls: type) -> pa.DataType:
-    """Return the type of the values of an enum: all texts, or all whole numbers."""
-    kinds = {type(member.value) for member in cls} if issubclass(cls, Enum) else set()
+    members = list(cls) if issubclass(cls, Enum) else []
+    return _choice_type(cls, [member.value for member in members])
+
+
+def _choice_type(declared: Any, values: Sequence[Any]) -> pa.DataType:
+    """Return the type of some values: all texts, or all whole numbers."""
+    kinds = set(map(type, values))
     if kinds not in ({str}, {int}):
-        raise _no_column_type(cls)
+        raise _no_column_type(declared)
     return pa.string() if kinds == {str} else pa.int64()
 
 

@@ -85,6 +85,14 @@ class Columns:
                 errors.append(error)
         return self._assemble(rows), errors
 
+    def error_of(self, record: Any) -> RowError | None:
+        """Return why a record does not fit; None if it fits."""
+        try:
+            self._row(record)
+        except RowError as error:
+            return error
+        return None
+
     def _all_at_once(self, records: Sequence[Any]) -> pa.RecordBatch | None:
         """Return the batch; None if a record needs a closer look."""
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+from holdfast.datastream.formats.columns import RowError
 from holdfast.filesystem import join
 from holdfast.graph.operations import ResultKind, ResultOperation, WriterOperation
 from holdfast.plan.model import PlannedOperator
@@ -124,7 +125,10 @@ class WriterBuffer(ResultBuffer):
         """Write what is buffered to the file."""
         if self._records:
             assert self._writer is not None
-            self._writer.write(self._records)
+            try:
+                self._writer.write(self._records)
+            except RowError as error:
+                self._report.at(error.record, error)
             self._clear()
 
     def finish(self) -> None:

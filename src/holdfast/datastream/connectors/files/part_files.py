@@ -8,6 +8,10 @@ when the checkpoint is complete:
     <base>/.holdfast-<sink>/.<attempt>-<subtask>-<random>     a segment
     <base>/<bucket>/<prefix>-<token>-<subtask>-<n><suffix>    a part file
 
+Segments of a row format become a part by their bytes, when it is published. Segments of a bulk
+format are merged into one before the checkpoint (`holdfast.datastream.connectors.files.bulk_sink`),
+so that the part has one segment, of known size.
+
 Invariant: the first segment of a part exists if and only if the part is not published, and when
 it has the size of the whole part it is the whole part. Consequence: publishing can be interrupted,
 repeated, and done by two processes at a time, and the part file appears once, complete.
@@ -19,6 +23,7 @@ import contextlib
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import BinaryIO, NamedTuple
@@ -115,10 +120,12 @@ class FileTransaction:
 
     Attributes:
         place: where its segments are.
+        merged: the names of segments whose records are in a segment of a part as well.
     """
 
     place: Place
     parts: list[Part] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
 
     @cached_property
     def writing(self) -> dict[str, OpenSegment]:
@@ -166,6 +173,27 @@ class PartFiles:
         with self._system.errors("write", segment.path):
             raise error
 
+    def merge(self, part: Part, merge: Callable[[list[BinaryIO], BinaryIO], None]) -> Part:
+        """Return a part of one segment, which is durable, with the records of several.
+
+        The old segments stay: the epoch may be run again, and needs them then.
+
+        Args:
+            part: the part to merge.
+            merge: writes the records of several files as one.
+        """
+        with ExitStack() as stack:
+            paths = _paths(self._directory, part)
+            files = [stack.enter_context(self._system.open_input(path)) for path in paths]
+            segment = self.open_segment(part.segments[0].begun)
+            with self._system.errors("write", segment.path), segment.stream:
+                merge(files, segment.stream)
+        self._system.sync_files([segment.path])
+        whole = self._system.status(segment.path)
+        if whole is None:
+            raise MissingFileError(f"somebody has deleted '{self._system.uri(segment.path)}'")
+        return part._replace(segments=(Segment(segment.name, whole.size, segment.begun),))
+
     def sync(self, transaction: FileTransaction) -> None:
         """Make the segments durable."""
         paths = [path for part in transaction.parts for path in _paths(self._directory, part)]
@@ -192,6 +220,7 @@ class PartFiles:
                     raise  # another segment is missing
             if not system.exists(final):
                 _report_missing(system.uri(final), system.uri(paths[0]), may_be_gone)
+        _delete_merged(system, directory, transaction)
 
     def discard(self, transaction: FileTransaction) -> None:
         """Delete the files of a transaction."""
@@ -203,6 +232,7 @@ class PartFiles:
         for part in transaction.parts:
             for path in _paths(directory, part):
                 system.delete(path)
+        _delete_merged(system, directory, transaction)
 
     def sweep_earlier(self, places: Collection[Place], keep: Iterable[str]) -> None:
         """Delete the segments that earlier attempts of this sink left behind.
@@ -293,6 +323,12 @@ def _hidden(sink: str) -> str:
 
 def _paths(directory: str, part: Part) -> list[str]:
     return [path_below(directory, segment.name) for segment in part.segments]
+
+
+def _delete_merged(system: FileSystem, directory: str, transaction: FileTransaction) -> None:
+    # NB: in order: whoever finds the first segment of a part finds the others as well
+    for name in transaction.merged:
+        system.delete(path_below(directory, name))
 
 
 def _concatenate(system: FileSystem, part: Part, paths: list[str], whole: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.datastream.connectors.files.part_files import (
     FileTransaction,
+    OpenSegment,
     Part,
     PartFiles,
     Place,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _NOT_CARRIED = frozenset(
     [
         *("_sink", "_place", "_encode", "_bucket_of", "_only_bucket", "_limit", "_files"),
-        *("_subtask", "_clock", "_current"),
+        *("_subtask", "_clock", "_current", "_held"),
     ]
 )
 
@@ -60,7 +61,8 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         """Take the sink's settings, and the id of an earlier object of this sink or a new one."""
         self._sink = sink
         self._place = Place(sink.base_path, sink_id or uuid.uuid4().hex[:16])
-        self._encode = sink.encoder.encode
+        if sink.encoder is not None:
+            self._encode = sink.encoder.encode
         self._bucket_of = sink.buckets.bucket
         self._only_bucket = sink.buckets.only_bucket
         self._limit = sink.rolling.largest_part()
@@ -94,9 +96,7 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         data = self._encode(value)
         segment = transaction.writing.get(bucket)
         if segment is None:
-            check_bucket(bucket)  # or a record could choose any directory
-            self._clock = context.current_processing_time
-            segment = self._files.open_segment(self._clock())
+            segment = self._open_segment(bucket, context)
             transaction.writing[bucket] = segment
         try:
             segment.write(data)
@@ -164,6 +164,11 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         """Delete everything except part files."""
         self._files.sweep_own(self._earlier)
 
+    def _open_segment(self, bucket: str, context: SinkFunction.Context) -> OpenSegment:
+        check_bucket(bucket)  # or a record could choose any directory
+        self._clock = context.current_processing_time
+        return self._files.open_segment(self._clock())
+
     def _close(self, transaction: FileTransaction, bucket: str) -> None:
         segment = self._files.close_segment(transaction.writing[bucket])
         del transaction.writing[bucket]
@@ -180,7 +185,7 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         return {name: value for name, value in vars(self).items() if name not in _NOT_CARRIED}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileSinkFunction, (self._sink, self._place.sink)
+        return type(self), (self._sink, self._place.sink)
 
 
 def _groups(segments: list[Segment], rolling: RollingPolicy) -> Iterator[tuple[Segment, ...]]:
