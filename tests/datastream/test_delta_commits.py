@@ -249,7 +249,9 @@ def test_a_file_that_is_gone_is_not_referred_to(table: str) -> None:
     job.epoch(2, checkpoint=True)
     for path in data_files(table):
         Path(table, path).unlink()
-    with pytest.raises(OperatorFailed, match="2 of its files are missing, among them '.*part-0-0-"):
+    with pytest.raises(
+        OperatorFailed, match=r"2 of its files are missing, among them '.*part-0-0-"
+    ):
         job.epoch()
     assert rows(table) == []
 

@@ -69,6 +69,10 @@ EXPECTED = {
         "zoe bought 30, 30 in all",
         "from the stream: ann #1, ann #2, zoe #1",
     ],
+    "delta_upserts": [
+        "6000 changes of 500 orders were written, with one failure in between",
+        "the table has one row for each of 400 orders, and none for 100 cancelled ones",
+    ],
     "errors": [
         "the job failed in operator 'parse', subtask 0, at record '7,five'",
         "it was: ValueError",

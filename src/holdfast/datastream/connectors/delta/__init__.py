@@ -6,6 +6,14 @@ Needs the package ``deltalake``: ``pip install 'holdfast[delta]'``.
 from __future__ import annotations
 
 from holdfast.datastream.connectors.delta.sink import DeltaSink, DeltaSinkBuilder, SchemaEvolution
+from holdfast.datastream.connectors.delta.source import DeltaSource, DeltaSourceBuilder
 from holdfast.datastream.connectors.tables.committer import TableError
 
-__all__ = ["DeltaSink", "DeltaSinkBuilder", "SchemaEvolution", "TableError"]
+__all__ = [
+    "DeltaSink",
+    "DeltaSinkBuilder",
+    "DeltaSource",
+    "DeltaSourceBuilder",
+    "SchemaEvolution",
+    "TableError",
+]

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -160,7 +161,7 @@ class DeltaCommitter(TableCommitter):
         table = self._settings.address.load()
         if table is None:
             return wanted
-        found = set(pa.table(table.get_add_actions()).column("path").to_pylist())
+        found = set(map(unquote, pa.table(table.get_add_actions()).column("path").to_pylist()))
         for entry in self._settings.address.log.since(since - _CLOCKS):
             found |= entry.paths
         return wanted & found

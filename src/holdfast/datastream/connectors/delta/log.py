@@ -39,6 +39,7 @@ class LogEntry:
         added: the files with new rows, in the order of the log.
         paths: all files that are named in any way.
         removes_rows: whether it deletes or rewrites rows.
+        maps_columns: whether columns have other names in its files from now on.
         schema: the new schema of the table, as JSON; empty if it stays.
     """
 
@@ -46,7 +47,7 @@ class LogEntry:
     added: list[AddedFile] = field(default_factory=list)
     paths: set[str] = field(default_factory=set)
     removes_rows: bool = False
-    has_deletion_vectors: bool = False
+    maps_columns: bool = False
     schema: str = ""
 
 
@@ -104,6 +105,8 @@ def _take(action: dict[str, Any], entry: LogEntry) -> None:
                 _take_change(kind, path, action[kind], entry)
     if "metaData" in action:
         entry.schema = action["metaData"]["schemaString"]
+        settings = action["metaData"].get("configuration") or {}
+        entry.maps_columns = settings.get("delta.columnMapping.mode", "none") != "none"
 
 
 def _take_change(kind: str, path: str, found: dict[str, Any], entry: LogEntry) -> None:
@@ -112,4 +115,3 @@ def _take_change(kind: str, path: str, found: dict[str, Any], entry: LogEntry) -
         return
     partition = found.get("partitionValues") or {}
     entry.added.append(AddedFile(path, partition, found["size"]))
-    entry.has_deletion_vectors |= found.get("deletionVector") is not None
