@@ -186,7 +186,8 @@ def _module(artifacts: Sequence[Artifact], transitive: bool, excluded: Sequence[
     dependencies = "".join(_dependency(artifact, wanted) for artifact in artifacts)
     exclusions = "".join(f'<exclude module="{module}"/>' for module in excluded)
     return (
-        '<ivy-module version="2.0" xmlns:e="http://ant.apache.org/ivy/extra"><info organisation="holdfast" module="services"/>'
+        '<ivy-module version="2.0" xmlns:e="http://ant.apache.org/ivy/extra">'
+        '<info organisation="holdfast" module="services"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{dependencies}{exclusions}</dependencies></ivy-module>"
     )
@@ -194,6 +195,8 @@ def _module(artifacts: Sequence[Artifact], transitive: bool, excluded: Sequence[
 
 def _dependency(artifact: Artifact, wanted: str) -> str:
     organisation, name, version, classifier = artifact
-    chosen = f'<artifact name="{name}" type="jar" e:classifier="{classifier}"/>' if classifier else ""
+    chosen = (
+        f'<artifact name="{name}" type="jar" e:classifier="{classifier}"/>' if classifier else ""
+    )
     given = f'org="{organisation}" name="{name}" rev="{version}" conf="{wanted}"'
     return f"<dependency {given}>{chosen}</dependency>"
