@@ -22,11 +22,21 @@ import pyspark
 
 
 class Artifact(NamedTuple):
-    """One artifact of a Maven repository."""
+    """One artifact of a Maven repository.
+
+    Attributes:
+        classifier: of another jar than the main one, such as that of the tests.
+    """
 
     organisation: str
     name: str
     version: str
+    classifier: str = ""
+
+    @property
+    def jar(self) -> str:
+        """The name of its file."""
+        return "-".join(filter(None, [self.name, self.version, self.classifier])) + ".jar"
 
 
 DIGESTS = Path(__file__).with_name("digests.txt")
@@ -164,7 +174,7 @@ def _fetch(
         run = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise UnavailableError(f"there is no {name} without Java: {error}") from error
-    jars = [folder / f"{artifact.name}-{artifact.version}.jar" for artifact in artifacts]
+    jars = [folder / artifact.jar for artifact in artifacts]
     missing = [jar.name for jar in jars if not jar.exists()]
     if missing or run.returncode:
         reason = (run.stdout + run.stderr)[-500:]
@@ -173,13 +183,20 @@ def _fetch(
 
 def _module(artifacts: Sequence[Artifact], transitive: bool, excluded: Sequence[str]) -> str:
     wanted = "default->master,runtime(default)" if transitive else "default->master"
-    dependencies = "".join(
-        f'<dependency org="{organisation}" name="{name}" rev="{version}" conf="{wanted}"/>'
-        for organisation, name, version in artifacts
-    )
+    dependencies = "".join(_dependency(artifact, wanted) for artifact in artifacts)
     exclusions = "".join(f'<exclude module="{module}"/>' for module in excluded)
     return (
-        '<ivy-module version="2.0"><info organisation="holdfast" module="services"/>'
+        '<ivy-module version="2.0" xmlns:e="http://ant.apache.org/ivy/extra">'
+        '<info organisation="holdfast" module="services"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{dependencies}{exclusions}</dependencies></ivy-module>"
     )
+
+
+def _dependency(artifact: Artifact, wanted: str) -> str:
+    organisation, name, version, classifier = artifact
+    chosen = (
+        f'<artifact name="{name}" type="jar" e:classifier="{classifier}"/>' if classifier else ""
+    )
+    given = f'org="{organisation}" name="{name}" rev="{version}" conf="{wanted}"'
+    return f"<dependency {given}>{chosen}</dependency>"

@@ -10,25 +10,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator
-from itertools import groupby
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyarrow import parquet
 
-from holdfast.common.plain_names import plain_path
 from holdfast.datastream.connectors.delta.table import TableSettings, library
 from holdfast.datastream.connectors.tables.committer import (
     TableCommitter,
     TableError,
     TableTransaction,
 )
+from holdfast.datastream.connectors.tables.merging import last_changes
 from holdfast.datastream.connectors.tables.place import TablePlace
 from holdfast.datastream.connectors.tables.written import DELETED, WrittenFile
 from holdfast.datastream.functions import RuntimeContext
-from holdfast.filesystem import join
 from holdfast.printable import get_logger
 
 if TYPE_CHECKING:
@@ -145,7 +142,7 @@ class DeltaCommitter(TableCommitter):
         everything = {f"target.`{name}`": f"source.`{name}`" for name in names}
         (
             table.merge(
-                _changes(transaction, self._settings.key),
+                last_changes(transaction, self._settings.key),
                 " AND ".join(f"target.`{n}` = source.`{n}`" for n in self._settings.key),
                 source_alias="source",
                 target_alias="target",
@@ -272,28 +269,3 @@ def _bound(text: str | None, column: pa.DataType) -> Any:
     if pa.types.is_timestamp(column):
         return text.replace(" ", "T") + ("Z" if column.tz else "")
     return text
-
-
-def _changes(transaction: TableTransaction, key: tuple[str, ...]) -> pa.Table:
-    """Return the last change of each key."""
-    files = sorted(transaction.files, key=lambda file: file.writer)
-    system, base, _ = transaction.place.resolve()
-
-    def tables() -> Iterator[pa.Table]:
-        # NB: all changes of a key are in files of one writer, in their order
-        for _, written in groupby(files, key=lambda file: file.writer):
-            parts = []
-            for file in written:
-                path = join(base, plain_path(file.path))
-                with system.errors("read", path), system.open_input(path) as stream:
-                    parts.append(parquet.read_table(stream))
-            yield _last_of_each(pa.concat_tables(parts), key)
-
-    return pa.concat_tables(list(tables()))
-
-
-def _last_of_each(changes: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    position = "_holdfast_position"
-    numbered = changes.select(list(key)).append_column(position, pa.array(range(len(changes))))
-    last = numbered.group_by(list(key)).aggregate([(position, "max")])
-    return changes.take(last.column(f"{position}_max"))

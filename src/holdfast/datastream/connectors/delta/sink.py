@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from holdfast.datastream.connectors.delta.table import (
     check_address,
 )
 from holdfast.datastream.connectors.tables.changes import KeyOf
+from holdfast.datastream.connectors.tables.evolution import SchemaEvolution
 from holdfast.datastream.connectors.tables.files import FileSettings
 from holdfast.datastream.connectors.tables.place import TablePlace
 from holdfast.datastream.connectors.tables.writer import RowSettings, TableWriter
@@ -27,13 +27,6 @@ from holdfast.datastream.functions import RuntimeContext
 from holdfast.datastream.output_tag import OutputTag
 
 _COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4", "none")
-
-
-class SchemaEvolution(Enum):
-    """What happens if the sink has columns that the table lacks."""
-
-    REFUSE = "refuse"
-    ADD_COLUMNS = "add-columns"
 
 
 class DeltaWriter(TableWriter):

@@ -1,0 +1,136 @@
+"""`IcebergCommitter`: the files of a checkpoint as one snapshot of an Iceberg table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from holdfast.datastream.connectors.iceberg.changes import Append, Upsert
+from holdfast.datastream.connectors.iceberg.commit import commit
+from holdfast.datastream.connectors.iceberg.history import (
+    TRANSACTION,
+    Marked,
+    data_files,
+    is_committed,
+    later_transactions,
+)
+from holdfast.datastream.connectors.iceberg.settings import SinkSettings, place_of
+from holdfast.datastream.connectors.tables.committer import (
+    TableCommitter,
+    TableError,
+    TableTransaction,
+)
+from holdfast.datastream.connectors.tables.files import FileSettings, TableFiles
+from holdfast.datastream.connectors.tables.merging import last_changes
+from holdfast.datastream.connectors.tables.place import TablePlace
+from holdfast.datastream.functions import RuntimeContext
+from holdfast.filesystem import join
+from holdfast.printable import get_logger
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+#: between the id of a table and its last sequence number when a transaction got its name
+_AT: Final = "@"
+#: clocks of machines differ by no more, in milliseconds
+_CLOCKS: Final = 3_600_000
+
+_logger = get_logger(__name__)
+
+
+class IcebergCommitter(TableCommitter):
+    """Adds files to an Iceberg table, or applies changes by key."""
+
+    not_carried = TableCommitter.not_carried | {"_settings", "_table"}
+    _table: Table
+
+    def __init__(self, settings: SinkSettings) -> None:
+        """Connect to nothing yet."""
+        super().__init__(TablePlace("", settings.sink))
+        self._settings = settings
+
+    @property
+    def settings(self) -> SinkSettings:
+        """Return what table the sink needs."""
+        return self._settings
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Check the table, and create it if there is none and the sink may."""
+        super().open(runtime_context)
+        self._table = self._settings.layout.prepare(self._settings.address)
+        self._place = place_of(self._table, self._settings.sink)
+
+    def table_id(self) -> str:
+        """Return the id of the table, and its sequence number before the transaction."""
+        metadata = self._table.metadata
+        return f"{metadata.table_uuid}{_AT}{metadata.last_sequence_number}"
+
+    def has_committed(self, transaction: TableTransaction) -> bool:
+        with self._settings.address.errors("load the table"):
+            self._table.refresh()
+        return is_committed(self._settings.address, self._table, self._marked(transaction))
+
+    def commit_files(self, transaction: TableTransaction) -> None:
+        address, marked = self._settings.address, self._marked(transaction)
+        if not self._settings.key:
+            commit(address, self._table, marked, Append(transaction.place, transaction.files))
+            return
+        with address.errors("read the changes"):
+            changes = last_changes(transaction, self._settings.key)
+        place, settings = self._place, self._settings.files
+        upsert = Upsert(changes, self._settings.key, self._new_files, place, settings)
+        commit(address, self._table, marked, upsert)
+        upsert.settle()
+
+    def recover_and_commit(self, transaction: TableTransaction) -> None:
+        """Commit, and say so if the table has more than the checkpoint."""
+        super().recover_and_commit(transaction)
+        marked = self._marked(transaction)
+        later, snapshot = later_transactions(self._table.metadata, marked.token, marked.number)
+        if later:
+            _logger.warning(
+                "the job starts from an older checkpoint: %s has %d later commits of the same run, "
+                "which stay, and the job writes their rows again. To undo them, stop the job, set "
+                "the table back to the snapshot %s, and start from the same checkpoint again",
+                self._settings.address,
+                later,
+                snapshot,
+            )
+
+    def find_referred(self, paths: Collection[str], since: int) -> Collection[str]:
+        """Look for the files in the current snapshot, and in those since the files were begun."""
+        table = self._settings.address.load()
+        with self._settings.address.errors("list the files of the table"):
+            found = {file.file_path for file in data_files(table, table.current_snapshot())}
+            for snapshot in table.snapshots():
+                ours = snapshot.summary is not None and TRANSACTION in snapshot.summary
+                if ours and snapshot.timestamp_ms >= since - _CLOCKS:
+                    added = data_files(table, snapshot, added_only=True)
+                    found |= {file.file_path for file in added}
+        return [path for path in paths if join(self._place.base, path) in found]
+
+    def _new_files(self, schema: pa.Schema, settings: FileSettings) -> TableFiles:
+        return TableFiles(self._place, schema, settings, False, self._attempt, 0)
+
+    def _marked(self, transaction: TableTransaction) -> Marked:
+        """Return what tells whether the table has a transaction, if it is for this table."""
+        table, _, begun_at = transaction.table.partition(_AT)
+        found = str(self._table.metadata.table_uuid)
+        if table != found or transaction.place.base != self._place.base:
+            raise TableError(
+                f"{transaction!r} of the checkpoint is for the table with the id {table}, and "
+                f"{self._settings.address} has the id {found}; nothing was committed. Restore the "
+                "old table or the old name, or start without state"
+            )
+        return Marked(
+            transaction.place.sink,
+            transaction.token,
+            transaction.number,
+            int(begun_at),
+            {join(transaction.place.base, file.path) for file in transaction.files},
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._settings,)

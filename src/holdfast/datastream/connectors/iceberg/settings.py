@@ -1,0 +1,78 @@
+"""What a sink for an Iceberg table is told, for its writers and its committer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from holdfast.datastream.connectors.iceberg.catalog import TableAddress
+from holdfast.datastream.connectors.iceberg.data_files import Partitioner
+from holdfast.datastream.connectors.iceberg.layout import TableLayout
+from holdfast.datastream.connectors.tables.changes import Appended, Changes, Sorted
+from holdfast.datastream.connectors.tables.files import FileSettings
+from holdfast.datastream.connectors.tables.place import TablePlace
+from holdfast.datastream.connectors.tables.writer import RowSettings
+from holdfast.datastream.output_tag import OutputTag
+from holdfast.filesystem import join
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+_DATA: Final = "data"
+
+
+@dataclass(frozen=True)
+class SinkSettings:
+    """The settings of a sink.
+
+    Attributes:
+        sink: the id of the sink: the name of its hidden directory.
+        key: the names of the key columns; records are changes then.
+        is_deletion: tells whether a record deletes the row of its key.
+        misfits: the side output for records that do not fit.
+        files: how files are written.
+    """
+
+    address: TableAddress
+    layout: TableLayout
+    sink: str = ""
+    key: tuple[str, ...] = ()
+    is_deletion: Callable[[Any], bool] | None = None
+    misfits: OutputTag | None = None
+    files: FileSettings = field(default_factory=FileSettings)
+
+    def rows(self, schema: pa.Schema, partitioner: Partitioner | None = None) -> RowSettings:
+        """Return how records become rows of files with these columns."""
+        return IcebergRows(schema, self.key, self.is_deletion, self.misfits, partitioner)
+
+
+@dataclass(frozen=True)
+class IcebergRows(RowSettings):
+    """How records become rows, and to which partitions they belong."""
+
+    partitioner: Partitioner | None = None
+
+    def new_rows(self) -> Appended | Changes:
+        if self.key or self.partitioner is None:
+            return super().new_rows()
+        return _PartitionedRows(self.schema, self.partitioner)
+
+
+class _PartitionedRows(Appended):
+    """Rows with columns for their partitions, which are not written."""
+
+    def __init__(self, schema: pa.Schema, partitioner: Partitioner) -> None:
+        super().__init__(schema)
+        self._partitioner = partitioner
+
+    def take(self, sorts_out: bool) -> Sorted:
+        batch, errors = super().take(sorts_out)
+        return self._partitioner.with_partitions(batch), errors
+
+
+def place_of(table: Table, sink: str) -> TablePlace:
+    """Return where a sink writes the data files of a table."""
+    return TablePlace(join(table.location(), _DATA), sink)
