@@ -622,7 +622,7 @@ def test_keys_are_the_keys_of_a_dict(epochs: list[list[tuple[Any, int]]]) -> Non
                 state.clear()
                 model.pop(key, None)
         backend.persist(MemoryStateStorage(), f"e{number}", number)
-        state._entries.forget()
+        _entries(backend).forget()
     found = [(key, value) for key, _, value in backend.entries("op", "count")]
     assert len(found) == len(model)
     assert dict(found) == model
@@ -637,10 +637,14 @@ def _fresh() -> KeyedStateBackend:
 # Memory.
 
 
+def _entries(backend: RocksDBKeyedStateBackend) -> CachedEntries:
+    """Return the entries of the first state that was declared."""
+    return next(iter(backend._declared.values())).entries
+
+
 def test_what_is_in_memory_is_bounded(hire: Callable[[], Worker]) -> None:
     worker = hire()
-    entries = worker.counts._entries
-    assert isinstance(entries, CachedEntries)
+    entries = _entries(worker.backend)
     for epoch in range(8):
         worker.epoch(epoch, numbers(range(epoch * 20_000, (epoch + 1) * 20_000)))
     for number in range(0, 160_000, 3):

@@ -17,7 +17,8 @@ from holdfast.runtime.record_context import KeyedRecordContext, RecordContext
 from holdfast.runtime.routing import key_function
 from holdfast.runtime.timer_queue import Timer, TimerQueue
 from holdfast.state.live.mutations import WatchedKeyContext
-from holdfast.state.live.views import NO_KEY, KeyContext
+from holdfast.runtime.worker.logs import at_work
+from holdfast.state.live.key_context import NO_KEY, KeyContext
 from holdfast.state.types.key_forms import key_form
 
 #: a method of a function, and how the generated code calls it

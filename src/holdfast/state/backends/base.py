@@ -32,11 +32,12 @@ from holdfast.state.format.head import Head
 from holdfast.state.format.stored_files import merge_blobs
 from holdfast.state.key_groups import KeyGroupShare
 from holdfast.state.live.checked_views import checked_view
+from holdfast.state.live.key_context import KeyContext
 from holdfast.state.live.mutations import WatchedKeyContext
 from holdfast.state.live.tables import Table
 from holdfast.state.live.ttl.cleanup import TtlStates
 from holdfast.state.live.ttl.lifetime import Clock
-from holdfast.state.live.views import KeyContext, KeyedMarks, make_view
+from holdfast.state.live.views import KeyedMarks, make_view
 from holdfast.state.names import StateId
 from holdfast.state.storage.directory import ReadableStorage, StateStorage
 
