@@ -33,7 +33,7 @@ from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
 from holdfast.common.watermark_strategy import NO_TIMESTAMP
-from holdfast.datastream.output_tag import OutputTag
+from holdfast.datastream.output_tag import TAGS_EXIST, OutputTag
 from holdfast.errors import HoldfastError, JobDefinitionError
 from holdfast.graph.nodes import Hash
 from holdfast.plan.model import Call
@@ -206,6 +206,7 @@ class _Writer:
         self._outs.append(number)
         self._begin(f"out_{number}(records)")
         self._depth = _DEEPEST  # the code of downstream operators exists already
+            "tags_exist": TAGS_EXIST,
         self._line(2, "for r0, t0 in records:")
         step = self._steps[number]
         self._main_or_side(step, number, 0, "t0", 3)
@@ -350,7 +351,7 @@ class _Writer:
             sides = self._side_functions(step, number)
             self._line(
                 indent,
-                f"if {result}.__class__ is tuple and len({result}) == 2 "
+                f"if tags_exist and {result}.__class__ is tuple and len({result}) == 2 "
                 f"and {result}[0].__class__ is OutputTag:",
             )
             self._line(indent + 1, f"side = {sides}.get({result}[0].tag_id)")
