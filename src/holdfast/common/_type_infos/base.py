@@ -111,10 +111,17 @@ class TypeInformation:
         slow = scope.bind(self.coerce)
         return scope.compile("v", f"v if {self.test('v', scope)} else {slow}(v)")
 
+    def doubtful(self) -> Callable[[Iterable[Any]], list[Any]]:
+        """Return a fast function that returns the values that `coerce` may convert or reject.
+
+        It tests many values in one call. For all others, `coerce` would return the value itself.
+        """
+        scope = Scope()
+        return scope.compile("vs", f"[v for v in vs if not {self.test('v', scope)}]")
+
     def checker(self) -> Callable[[Iterable[Any]], None]:
         """Return a fast function that calls `coerce` with those values that may not fit."""
-        scope = Scope()
-        doubtful = scope.compile("vs", f"[v for v in vs if not {self.test('v', scope)}]")
+        doubtful = self.doubtful()
 
         def check(values: Iterable[Any]) -> None:
             for value in doubtful(values):
