@@ -102,6 +102,10 @@ class Operator:
         """Return the functions that are called with the records of each input."""
         return (Port(),)
 
+    def keys_of(self, number: int, records: list[Any]) -> list[Any]:
+        """Return the keys of records of an input; nothing if there are no keys."""
+        return []
+
     def on_timer(self, timer: Timer, domain: TimeDomain) -> Iterable[Pair]:
         """Return the results of a timer that is due."""
         raise NotImplementedError

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.common.time import wall_clock
 from holdfast.state.backends.capture import Capture
@@ -44,6 +44,9 @@ from holdfast.state.storage.directory import ReadableStorage, StateStorage
 
 class KeyedStateBackend(ABC):
     """The keyed state, and the blobs, of one subtask."""
+
+    #: whether `read_ahead` should be called before records are processed
+    reads_ahead: ClassVar[bool] = False
 
     def __init__(self, key_groups: range, max_parallelism: int) -> None:
         """Own these key groups, for operators without key groups of their own (see `assign`)."""
@@ -114,6 +117,9 @@ class KeyedStateBackend(ABC):
         If the descriptor has a time-to-live, entries are the pairs of
         `holdfast.state.live.ttl.lifetime`. Files only have a mark that says so.
         """
+
+    def read_ahead(self, operator: str, keys: list[Any]) -> None:
+        """Prepare for records of an operator that have these keys, if `reads_ahead`."""
 
     def processed(self, operator: str, records: int) -> None:
         """Count the records that an operator processed."""
