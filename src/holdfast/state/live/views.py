@@ -44,8 +44,11 @@ from holdfast.state.live.value_views import make_value_view
 
 _ABSENT: Final = object()
 _REPLACED: Final = -1
+_NOTHING: Final[dict[Any, Any]] = {}
 #: types of accumulators that functions change in place
 _CHANGEABLE: Final = (MutableSequence, MutableMapping, MutableSet, bytearray)
+#: types of accumulators of which there may be one object only; looking there first is much faster
+_CONSTANT: Final = frozenset({bool, int, float, complex, str, bytes, tuple, frozenset})
 
 
 class _Keyed(Protocol):
@@ -289,6 +292,10 @@ class _MapView(_InPlace, MapState[Any, Any]):
     def items(self) -> ItemsView[Any, Any]:
         return self._copy().items()
 
+    def live_items(self) -> ItemsView[Any, Any]:
+        """Return the items without copying them; the map must not change meanwhile."""
+        return self._get(self._context.key, _NOTHING).items()  # type: ignore[no-any-return]
+
     def keys(self) -> KeysView[Any]:
         return self._copy().keys()
 
@@ -392,7 +399,7 @@ def new_accumulators(function: Any) -> Callable[[], Any]:
     def make() -> Any:
         nonlocal last
         made = create()
-        if made is last and isinstance(made, _CHANGEABLE):
+        if made is last and type(made) not in _CONSTANT and isinstance(made, _CHANGEABLE):
             message = (
                 f"{described(create)} returned the same {type(made).__name__} twice, so several "
                 "keys or windows would share it; return a new one from each call"
