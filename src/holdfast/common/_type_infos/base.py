@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
+
+#: Python 3.11 specialises a function for its arguments after this many calls, or rounds of a loop;
+#: but rounds of a comprehension that leaves a value out do not count
+_WARM_UP: Final = 8
 
 
 class Mismatch(Exception):
@@ -117,7 +121,10 @@ class TypeInformation:
         It tests many values in one call. For all others, `coerce` would return the value itself.
         """
         scope = Scope()
-        return scope.compile("vs", f"[v for v in vs if not {self.test('v', scope)}]")
+        find = scope.compile("vs", f"[v for v in vs if not {self.test('v', scope)}]")
+        for _ in range(_WARM_UP):
+            find(())
+        return find
 
     def checker(self) -> Callable[[Iterable[Any]], None]:
         """Return a fast function that calls `coerce` with those values that may not fit."""
