@@ -197,6 +197,15 @@ def outcome(function, value):
 
 
 @given(typed_values(), loose)
+def test_a_value_that_is_not_doubtful_stays_itself(typed, value):
+    type_info, fitting = typed
+    doubtful = type_info.doubtful()
+    for each in (fitting, value):
+        if not doubtful([each]):
+            assert type_info.coercer()(each) is each
+
+
+@given(typed_values(), loose)
 def test_coercer_does_what_coerce_does_and_twice_is_once(typed, value):
     type_info, _ = typed
     coercer = type_info.coercer()

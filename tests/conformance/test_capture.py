@@ -680,11 +680,13 @@ def _found(subject: Subject) -> dict[str, int]:
 
 
 def test_an_epoch_without_a_checkpoint_leaves_little_in_memory(in_database: Subject) -> None:
-    state: Any = in_database.state(ValueStateDescriptor("v"))
+    in_database.state(ValueStateDescriptor("v"))
+    (table,) = in_database.backend._tables.values()
+    assert isinstance(table.entries, rocksdb_entries.CachedEntries)
     for start in range(0, 1000, 10):
         _update(in_database, range(start, start + 10))
         in_database.backend.end_epoch()
-        assert len(state._entries.in_memory) <= 10
+        assert len(table.entries.in_memory) <= 10
     assert len(_found(in_database)) == 1000
 
 

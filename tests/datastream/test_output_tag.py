@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 from holdfast.common import Types
-from holdfast.datastream import OutputTag
+from holdfast.datastream import OutputTag, output_tag
 
 
 def test_a_tag_is_its_id():
@@ -28,3 +28,10 @@ def test_the_type_of_a_tag():
 def test_a_tag_needs_an_id(tag_id):
     with pytest.raises(ValueError, match="the id of a side output must be a non-empty str"):
         OutputTag(tag_id)
+
+
+def test_a_process_knows_whether_it_has_a_tag(monkeypatch):
+    data = pickle.dumps(OutputTag("late"))
+    monkeypatch.setattr(output_tag, "TAGS_EXIST", [])
+    pickle.loads(data)
+    assert output_tag.TAGS_EXIST

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import stat
 import subprocess
@@ -38,6 +39,7 @@ from holdfast.state.backends.rocksdb.backend import RocksDBKeyedStateBackend
 from holdfast.state.backends.rocksdb.database import Changes, Database, budget_of
 from holdfast.state.backends.rocksdb.entries import CachedEntries
 from holdfast.state.backends.rocksdb.home import LocalHome
+from holdfast.state.backends.rocksdb.states import DeclaredState
 from holdfast.state.errors import (
     StateCorruptionError,
     StateError,
@@ -622,7 +624,7 @@ def test_keys_are_the_keys_of_a_dict(epochs: list[list[tuple[Any, int]]]) -> Non
                 state.clear()
                 model.pop(key, None)
         backend.persist(MemoryStateStorage(), f"e{number}", number)
-        state._entries.forget()
+        _entries(backend).forget()
     found = [(key, value) for key, _, value in backend.entries("op", "count")]
     assert len(found) == len(model)
     assert dict(found) == model
@@ -637,10 +639,67 @@ def _fresh() -> KeyedStateBackend:
 # Memory.
 
 
+def _entries(backend: RocksDBKeyedStateBackend) -> CachedEntries:
+    """Return the entries of the only state."""
+    return _declared(backend).entries
+
+
+def _declared(backend: RocksDBKeyedStateBackend) -> DeclaredState:
+    (declared,) = backend._declared.values()
+    return declared
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_entries_that_are_read_ahead_are_those_of_a_dict(
+    hire: Callable[[], Worker], seed: int
+) -> None:
+    worker, draw = hire(), random.Random(seed)
+    model: dict[str, int] = {}
+    for block in range(60):
+        keys = [f"key {draw.randrange(3000)}" for _ in range(300)]
+        worker.backend.read_ahead("op", keys)
+        for key in keys:
+            worker.context.key = key
+            assert worker.counts.value() == model.get(key)
+            model[key] = model.get(key, 0) + 1
+            worker.counts.update(model[key] if draw.random() < 0.9 else None)
+            if worker.counts.value() is None:
+                del model[key]
+        if block % 3 == 0:
+            worker.backend.persist(worker.storage, f"e{block}", block)
+            _entries(worker.backend).forget()
+    assert worker.contents() == model
+    assert _declared(worker.backend)._ahead
+
+
+def test_a_state_that_records_do_not_read_is_not_read_ahead(hire: Callable[[], Worker]) -> None:
+    worker = hire()
+    keys = list(numbers(range(1000)))
+    worker.epoch(0, numbers(range(1000)))
+    for block in range(40):
+        _entries(worker.backend).forget()
+        worker.backend.read_ahead("op", keys)
+        assert len(_entries(worker.backend).in_memory) == 0, block
+        worker.context.key = keys[0]
+        assert worker.counts.value() == 0
+    assert not _declared(worker.backend)._ahead
+
+
+def test_a_key_without_a_row_is_found_after_its_row_was_written() -> None:
+    rows: dict[str, int] = {}
+    entries = CachedEntries(set(), rows.get, lambda: iter(rows.items()))
+    entries.put_ahead(["a", "b"], [1, None])
+    assert (entries.get("a"), entries.get("b")) == (1, None)
+    rows["b"] = 2
+    assert entries.get("b") is None
+    entries.rows_written()
+    assert entries.get("b") == 2
+    assert entries.missing(["a", "b", "c", "c"]) == ["c"]
+
+
 def test_what_is_in_memory_is_bounded(hire: Callable[[], Worker]) -> None:
     worker = hire()
-    entries = worker.counts._entries
-    assert isinstance(entries, CachedEntries)
+    entries = _entries(worker.backend)
     for epoch in range(8):
         worker.epoch(epoch, numbers(range(epoch * 20_000, (epoch + 1) * 20_000)))
     for number in range(0, 160_000, 3):

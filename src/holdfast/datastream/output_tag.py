@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, Self
 
 from holdfast.common.typeinfo import TypeInformation, Types, type_info_of
 
 __all__ = ["OutputTag"]
+
+#: empty as long as this process has no tag: then no result of a function is for a side output
+TAGS_EXIST: Final[list[bool]] = []
 
 
 class OutputTag:
@@ -15,6 +18,12 @@ class OutputTag:
     A process function emits a record there with ``yield tag, record``. The stream of them is
     ``get_side_output(tag)``. Tags with the same id are equal, wherever they were created.
     """
+
+    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
+        """Record that there is a tag, also when one is unpickled."""
+        if not TAGS_EXIST:
+            TAGS_EXIST.append(True)
+        return super().__new__(cls)
 
     def __init__(
         self, tag_id: str, type_info: TypeInformation | type | list[Any] | None = None

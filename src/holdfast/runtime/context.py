@@ -14,8 +14,8 @@ from holdfast.state.live.operator_state import OperatorStates
 if TYPE_CHECKING:
     from holdfast.datastream.state import StateDescriptor
     from holdfast.state.backend import KeyedStateBackend
+    from holdfast.state.live.key_context import KeyContext
     from holdfast.state.live.mutations import MutationWatch
-    from holdfast.state.live.views import KeyContext
 
 Clock = Callable[[], int]
 

@@ -33,12 +33,13 @@ from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
 from holdfast.common.watermark_strategy import NO_TIMESTAMP
-from holdfast.datastream.output_tag import OutputTag
+from holdfast.datastream.output_tag import TAGS_EXIST, OutputTag
 from holdfast.errors import HoldfastError, JobDefinitionError
 from holdfast.graph.nodes import Hash
 from holdfast.plan.model import Call
 from holdfast.runtime.event_time import StampingTime
 from holdfast.runtime.failures import FailureReporter, is_iterable, not_iterable
+from holdfast.runtime.inlining import expression_of
 from holdfast.runtime.routing import TOGETHER, Emit, Router
 from holdfast.runtime.worker.logs import WHOSE
 
@@ -170,6 +171,30 @@ def fuse(
 _NO_STAMP = "None"
 
 
+class _Place(NamedTuple):
+    """A place in the generated code where a function is called.
+
+    Attributes:
+        var: the variable with the record.
+        call: the function that gives any number of results, if it is one.
+        selector: returns the key, if there is one; its expression may stand in place of the call.
+    """
+
+    report: FailureReporter
+    var: str
+    call: Callable[..., Any] | None = None
+    selector: Callable[[Any], Any] | None = None
+
+    def selection_error(self, record: Any) -> Exception | None:
+        """Return the error of the selector, with the line of the user's program."""
+        try:
+            if self.selector is not None:
+                self.selector(record)
+        except Exception as error:
+            return error
+        return None
+
+
 class _Writer:
     """Generates the functions of a chain, and collects the objects that they refer to."""
 
@@ -181,12 +206,12 @@ class _Writer:
         self._lines: list[str] = []
         self._names: dict[str, Any] = {
             "OutputTag": OutputTag,
+            "tags_exist": TAGS_EXIST,
             "fail": self._fail,
-            WHOSE: lambda at: self._places[at][0],
+            WHOSE: lambda at: self._places[at].report,
         }
-        #: by the value of ``at``: the operator that is called, and the variable with its record
-        #: and the function that gives any number of results, if it is one
-        self._places: list[tuple[FailureReporter, str, Any]] = []
+        #: by the value of ``at``
+        self._places: list[_Place] = []
         self._runs: list[tuple[int, int]] = []
         self._outs: list[int] = []
         self._apart: list[tuple[int, int]] = []
@@ -287,11 +312,10 @@ class _Writer:
         elif entry.calling is None:
             self._coerced(step, var, stamp, indent)
         else:
-            self._at(indent, step.report, record, entry.call)
+            self._at(indent, step.report, record, entry.call, entry.selector)
             if entry.selector is not None:
                 context = self._name("context", step.key_context)
-                key = f"{self._name('selector', entry.selector)}({record})"
-                self._line(indent, f"{context}.key = {key}")
+                self._line(indent, f"{context}.key = {self._key(entry.selector, record)}")
             if entry.timestamped:
                 self._line(indent, f"{self._name('context', entry.context)}.stamp = {stamp}")
             self._call(number, entry, var, stamp, indent)
@@ -356,7 +380,7 @@ class _Writer:
         self._depth += 1
         self._main_or_side(step, number, var + 1, stamp, indent + 2)
         self._depth -= 1
-        self._at(indent + 2, step.report, record, entry.call)
+        self._at(indent + 2, step.report, record, entry.call, entry.selector)
 
     def _main_or_side(
         self, step: FusedStep, number: int, var: int, stamp: str, indent: int
@@ -367,7 +391,7 @@ class _Writer:
             sides = self._side_functions(step, number)
             self._line(
                 indent,
-                f"if {result}.__class__ is tuple and len({result}) == 2 "
+                f"if tags_exist and {result}.__class__ is tuple and len({result}) == 2 "
                 f"and {result}[0].__class__ is OutputTag:",
             )
             self._line(indent + 1, f"side = {sides}.get({result}[0].tag_id)")
@@ -418,16 +442,27 @@ class _Writer:
         if not isinstance(partitioning, Hash):
             self._line(indent, f"{self._name('emit', router.emit)}({record}, {item})")
             return
-        self._at(indent, router.report, record)
-        key = f"{self._name('selector', router.selector)}({record})"
+        self._at(indent, router.report, record, selector=router.selector)
+        key = self._key(router.selector, record)
         waiting = self._name("waiting", router.waiting)
         self._line(indent, f"{self._name('keys', router.keys)}.append({key})")
         self._line(indent, f"{waiting}.append({item})")
         self._line(indent, f"if len({waiting}) >= {TOGETHER}:")
         self._line(indent + 1, f"{self._name('distribute', router.distribute)}()")
 
-    def _at(self, indent: int, report: FailureReporter, var: str, call: Any = None) -> None:
-        place = (report, var, call)
+    def _key(self, selector: Callable[[Any], Any], record: str) -> str:
+        """Return the expression for the key of a record."""
+        return expression_of(selector, record) or f"{self._name('selector', selector)}({record})"
+
+    def _at(
+        self,
+        indent: int,
+        report: FailureReporter,
+        var: str,
+        call: Callable[..., Any] | None = None,
+        selector: Callable[[Any], Any] | None = None,
+    ) -> None:
+        place = _Place(report, var, call, selector)
         if place not in self._places:
             self._places.append(place)
         self._line(indent, f"at = {self._places.index(place)}")
@@ -435,11 +470,13 @@ class _Writer:
     def _fail(self, at: int, variables: Mapping[str, Any], error: Exception) -> NoReturn:
         if isinstance(error, HoldfastError) and not isinstance(error, JobDefinitionError):
             raise error  # it is complete, or describes a failure already
-        report, var, call = self._places[at]
-        results = variables.get(f"many{var[1:]}")
+        place = self._places[at]
+        record, results = variables.get(place.var), variables.get(f"many{place.var[1:]}")
         if isinstance(error, TypeError) and results is not None and not is_iterable(results):
-            error = not_iterable(call, results)
-        report.at(variables.get(var), error)
+            error = not_iterable(place.call, results)
+        elif error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            error = place.selection_error(record) or error
+        place.report.at(record, error)
 
     def _name(self, prefix: str, value: Any) -> str:
         for name, known in self._names.items():

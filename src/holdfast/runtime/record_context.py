@@ -13,7 +13,7 @@ from holdfast.datastream.functions import (
 from holdfast.datastream.functions.base import KeyedStateStore
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.runtime.event_time import OperatorTime, Timekeeping
-from holdfast.state.live.views import KeyContext
+from holdfast.state.live.key_context import KeyContext
 
 #: the methods of a runtime context that return a state
 _STATES: Final = frozenset(name for name in vars(KeyedStateStore) if name.startswith("get_"))

@@ -284,6 +284,10 @@ class LevelSubtask:
         """Return the records of an exchange in the form that the target operator takes."""
         target = self._plan.operators[exchange.target]
         self._backend.processed(target.uid, len(records))
+        if self._backend.reads_ahead:
+            plain = [record for record, _ in records] if exchange.timestamped else records
+            keys = self._operators.instances[exchange.target].keys_of(exchange.input, plain)
+            self._backend.read_ahead(target.uid, keys)
         if exchange.input in target.timestamped_inputs and not exchange.timestamped:
             return [(record, None) for record in records]
         return records

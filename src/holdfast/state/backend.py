@@ -6,7 +6,7 @@ from holdfast.state.backends.base import KeyedStateBackend
 from holdfast.state.backends.heap import HeapKeyedStateBackend
 from holdfast.state.format.head import FileRef, Head
 from holdfast.state.format.stored_files import read_blobs
-from holdfast.state.live.views import KeyContext
+from holdfast.state.live.key_context import KeyContext
 from holdfast.state.settings import StateSettings
 from holdfast.state.storage.directory import DirectoryStateStorage, StateStorage
 

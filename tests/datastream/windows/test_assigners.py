@@ -41,7 +41,7 @@ from holdfast.datastream.window import (
     WindowAssigner,
 )
 from holdfast.state.backends.heap import HeapKeyedStateBackend
-from holdfast.state.live.views import KeyContext
+from holdfast.state.live.key_context import KeyContext
 
 ENV: Any = None  # no built-in assigner looks at it
 

@@ -32,7 +32,7 @@ from holdfast.datastream.window import (
 )
 from holdfast.metrics import MetricGroup
 from holdfast.state.backends.heap import HeapKeyedStateBackend
-from holdfast.state.live.views import KeyContext
+from holdfast.state.live.key_context import KeyContext
 
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 PURGE, FIRE_AND_PURGE = TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
+
+#: Python 3.11 specialises a function for its arguments after this many calls, or rounds of a loop;
+#: but rounds of a comprehension that leaves a value out do not count
+_WARM_UP: Final = 8
 
 
 class Mismatch(Exception):
@@ -111,10 +115,20 @@ class TypeInformation:
         slow = scope.bind(self.coerce)
         return scope.compile("v", f"v if {self.test('v', scope)} else {slow}(v)")
 
+    def doubtful(self) -> Callable[[Iterable[Any]], list[Any]]:
+        """Return a fast function that returns the values that `coerce` may convert or reject.
+
+        It tests many values in one call. For all others, `coerce` would return the value itself.
+        """
+        scope = Scope()
+        find = scope.compile("vs", f"[v for v in vs if not {self.test('v', scope)}]")
+        for _ in range(_WARM_UP):
+            find(())
+        return find
+
     def checker(self) -> Callable[[Iterable[Any]], None]:
         """Return a fast function that calls `coerce` with those values that may not fit."""
-        scope = Scope()
-        doubtful = scope.compile("vs", f"[v for v in vs if not {self.test('v', scope)}]")
+        doubtful = self.doubtful()
 
         def check(values: Iterable[Any]) -> None:
             for value in doubtful(values):

@@ -19,9 +19,9 @@ from holdfast.runtime.timer_queue import Timer
 from holdfast.runtime.worker.job_code import JobCode
 from holdfast.runtime.worker.logs import at_work
 from holdfast.state.backend import KeyedStateBackend
+from holdfast.state.live.key_context import KeyContext
 from holdfast.state.live.mutations import MutationWatch
 from holdfast.state.live.operator_state import Image, decode_image, encode_image
-from holdfast.state.live.views import KeyContext
 
 #: a result, and its timestamp
 Pair = tuple[Any, int | None]
@@ -101,6 +101,10 @@ class Operator:
     def ports(self) -> tuple[Port, ...]:
         """Return the functions that are called with the records of each input."""
         return (Port(),)
+
+    def keys_of(self, number: int, records: list[Any]) -> list[Any]:
+        """Return the keys of records of an input; nothing if there are no keys."""
+        return []
 
     def on_timer(self, timer: Timer, domain: TimeDomain) -> Iterable[Pair]:
         """Return the results of a timer that is due."""

@@ -22,8 +22,8 @@ from holdfast.runtime.event_time import OperatorTime
 from holdfast.runtime.fusion import Calling
 from holdfast.runtime.operators.functions import FunctionOperator
 from holdfast.runtime.record_context import KeyedRecordContext, RecordContext
+from holdfast.state.live.key_context import KeyContext
 from holdfast.state.live.operator_state import ReadOnlyMap
-from holdfast.state.live.views import KeyContext
 
 
 class _NoKey:

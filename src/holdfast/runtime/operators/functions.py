@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from holdfast.datastream.time_domain import TimeDomain
@@ -16,8 +17,9 @@ from holdfast.runtime.operators.base import Operator, Pair, SubtaskParts
 from holdfast.runtime.record_context import KeyedRecordContext, RecordContext
 from holdfast.runtime.routing import key_function
 from holdfast.runtime.timer_queue import Timer, TimerQueue
+from holdfast.runtime.worker.logs import at_work
+from holdfast.state.live.key_context import NO_KEY, KeyContext
 from holdfast.state.live.mutations import WatchedKeyContext
-from holdfast.state.live.views import NO_KEY, KeyContext
 from holdfast.state.types.key_forms import key_form
 
 #: a method of a function, and how the generated code calls it
@@ -68,6 +70,14 @@ class FunctionOperator(Operator):
                 self._methods(), self._selectors(), self.record_contexts, strict=False
             )
         )
+
+    def keys_of(self, number: int, records: list[Any]) -> list[Any]:
+        selector = self._selectors()[number]
+        if selector is None:
+            return []
+        with at_work(self.report), suppress(Exception):  # reported when the record is processed
+            return list(map(selector, records))
+        return []
 
     def on_timer(self, timer: Timer, domain: TimeDomain) -> Iterable[Pair]:
         context = self.record_contexts[0]

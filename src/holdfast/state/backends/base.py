@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.common.time import wall_clock
 from holdfast.state.backends.capture import Capture
@@ -32,17 +32,21 @@ from holdfast.state.format.head import Head
 from holdfast.state.format.stored_files import merge_blobs
 from holdfast.state.key_groups import KeyGroupShare
 from holdfast.state.live.checked_views import checked_view
+from holdfast.state.live.key_context import KeyContext
 from holdfast.state.live.mutations import WatchedKeyContext
 from holdfast.state.live.tables import Table
 from holdfast.state.live.ttl.cleanup import TtlStates
 from holdfast.state.live.ttl.lifetime import Clock
-from holdfast.state.live.views import KeyContext, KeyedMarks, make_view
+from holdfast.state.live.views import KeyedMarks, make_view
 from holdfast.state.names import StateId
 from holdfast.state.storage.directory import ReadableStorage, StateStorage
 
 
 class KeyedStateBackend(ABC):
     """The keyed state, and the blobs, of one subtask."""
+
+    #: whether `read_ahead` should be called before records are processed
+    reads_ahead: ClassVar[bool] = False
 
     def __init__(self, key_groups: range, max_parallelism: int) -> None:
         """Own these key groups, for operators without key groups of their own (see `assign`)."""
@@ -113,6 +117,9 @@ class KeyedStateBackend(ABC):
         If the descriptor has a time-to-live, entries are the pairs of
         `holdfast.state.live.ttl.lifetime`. Files only have a mark that says so.
         """
+
+    def read_ahead(self, operator: str, keys: list[Any]) -> None:
+        """Prepare for records of an operator that have these keys, if `reads_ahead`."""
 
     def processed(self, operator: str, records: int) -> None:
         """Count the records that an operator processed."""

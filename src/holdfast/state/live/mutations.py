@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.state.errors import StateMutationError
+from holdfast.state.live.key_context import KeyContext
 from holdfast.state.live.tables import is_immutable
-from holdfast.state.live.views import KeyContext
 from holdfast.state.types.serializers import Column, Serializer
 
 #: a remedy; the placeholder is how to save a value of the state

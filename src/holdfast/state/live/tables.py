@@ -29,7 +29,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import accumulate, chain
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.state.format.file_header import Op
@@ -47,6 +47,17 @@ _REPLACED_ONLY: Final = frozenset({"value"})
 _COPIES: Final = 16
 _PLAIN: Final = Serializer()
 _IMMUTABLE: Final = (type(None), bool, int, float, complex, str, bytes)
+
+
+class ViewedTable(Protocol):
+    """What views need of a table."""
+
+    entries: Any
+    dirty: Any
+    shared: Any
+    namespaced: bool
+
+    def own(self, key: Any, /) -> Any: ...
 
 
 class Table(ABC, Generic[Marks]):

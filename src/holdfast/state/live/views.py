@@ -2,7 +2,8 @@
 
 These run for every record, so each method does as little as possible: it gets the key from the
 context, reads or changes the entry, and marks it. A view caches the dicts of its table and their
-methods, which never change (see `holdfast.state.live.tables`).
+methods, which never change (see `holdfast.state.live.tables`). Value states have views that do
+even less (`holdfast.state.live.value_views`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from collections.abc import (
 from typing import Any, Final, Protocol
 
 from holdfast.common.callables import described, with_place
-from holdfast.errors import JobDefinitionError
 from holdfast.state.descriptors import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -36,69 +36,24 @@ from holdfast.state.descriptors import (
     ReducingStateDescriptor,
     State,
     StateDescriptor,
-    ValueState,
     ValueStateDescriptor,
 )
-from holdfast.state.live.tables import Table, ValueTable, is_immutable
+from holdfast.state.live.key_context import KeyContext
+from holdfast.state.live.tables import Table, ValueTable, ViewedTable
+from holdfast.state.live.value_views import make_value_view
 
 _ABSENT: Final = object()
 _REPLACED: Final = -1
+_NOTHING: Final[dict[Any, Any]] = {}
 #: types of accumulators that functions change in place
 _CHANGEABLE: Final = (MutableSequence, MutableMapping, MutableSet, bytearray)
-
-
-class _NoKey:
-    """The key before the first record: a state cannot be used with it."""
-
-    def __hash__(self) -> int:
-        message = (
-            "a keyed state is used while there is no key: open() only requests the state, and "
-            "process_element(), on_timer() and so on use it; move the use to one of these"
-        )
-        raise JobDefinitionError(message)
-
-    def __repr__(self) -> str:
-        return "NO_KEY"
-
-
-NO_KEY: Final = _NoKey()
-
-
-class KeyContext:
-    """The current key and namespace of one operator; the runtime sets them before each record.
-
-    ``thaw`` converts the stored key to the one that functions see
-    (`holdfast.state.types.key_forms`).
-    """
-
-    __slots__ = ("key", "namespace", "thaw")
-
-    def __init__(
-        self, key: Any = None, namespace: Any = None, thaw: Callable[[Any], Any] | None = None
-    ) -> None:
-        self.key = key
-        self.namespace = namespace
-        self.thaw = thaw
-
-    def shown(self) -> Any:
-        """Return the key as functions see it."""
-        return self.key if self.thaw is None else self.thaw(self.key)
+#: types of accumulators of which there may be one object only; looking there first is much faster
+_CONSTANT: Final = frozenset({bool, int, float, complex, str, bytes, tuple, frozenset})
 
 
 class _Keyed(Protocol):
     @property
     def key(self) -> Any: ...
-
-
-class ViewedTable(Protocol):
-    """What views need of a table."""
-
-    entries: Any
-    dirty: Any
-    shared: Any
-    namespaced: bool
-
-    def own(self, key: Any, /) -> Any: ...
 
 
 class _Scoped:
@@ -113,45 +68,6 @@ class _Scoped:
     def key(self) -> tuple[Any, Any]:
         context = self._context
         return context.key, context.namespace
-
-
-class _ValueView(ValueState[Any]):
-    """A value per key."""
-
-    __slots__ = ("_context", "_default", "_entries", "_get", "_mark", "_pop")
-
-    def __init__(self, table: ViewedTable, context: _Keyed, default: Any = None) -> None:
-        self._context = context
-        self._default = default
-        self._entries = table.entries
-        self._get = table.entries.get
-        self._pop = table.entries.pop
-        self._mark = table.dirty.add
-
-    def value(self) -> Any:
-        return self._get(self._context.key, self._default)
-
-    def update(self, value: Any) -> None:
-        if value is None:
-            return self.clear()
-        key = self._context.key
-        self._entries[key] = value
-        self._mark(key)
-
-    def clear(self) -> None:
-        key = self._context.key
-        if self._pop(key, _ABSENT) is not _ABSENT:
-            self._mark(key)
-
-
-class _CopiedDefaultView(_ValueView):
-    """A value state with a mutable default: each read returns a copy of it."""
-
-    __slots__ = ()
-
-    def value(self) -> Any:
-        value = self._get(self._context.key)
-        return copy.deepcopy(self._default) if value is None else value
 
 
 class _Accumulating:
@@ -376,6 +292,10 @@ class _MapView(_InPlace, MapState[Any, Any]):
     def items(self) -> ItemsView[Any, Any]:
         return self._copy().items()
 
+    def live_items(self) -> ItemsView[Any, Any]:
+        """Return the items without copying them; the map must not change meanwhile."""
+        return self._get(self._context.key, _NOTHING).items()  # type: ignore[no-any-return]
+
     def keys(self) -> KeysView[Any]:
         return self._copy().keys()
 
@@ -453,14 +373,8 @@ class KeyedMarks:
         return mark in self._entries
 
 
-def _value_view(table: ViewedTable, context: _Keyed, descriptor: ValueStateDescriptor) -> State:
-    default = descriptor.default_value
-    return (_ValueView if is_immutable(default) else _CopiedDefaultView)(table, context, default)
-
-
 #: creates the view of a kind of state from its table, the context and its descriptor
 _VIEWS: Final[dict[type[StateDescriptor], Callable[[Any, _Keyed, Any], State]]] = {
-    ValueStateDescriptor: _value_view,
     ListStateDescriptor: _ListView,
     MapStateDescriptor: _MapView,
     ReducingStateDescriptor: _ReducingView,
@@ -471,6 +385,8 @@ _VIEWS: Final[dict[type[StateDescriptor], Callable[[Any, _Keyed, Any], State]]] 
 
 def make_view(descriptor: StateDescriptor, table: ViewedTable, context: KeyContext) -> State:
     """Return the state that a function uses."""
+    if isinstance(descriptor, ValueStateDescriptor):
+        return make_value_view(table, context, descriptor)
     keyed: _Keyed = _Scoped(context) if table.namespaced else context
     make = next(_VIEWS[cls] for cls in type(descriptor).__mro__ if cls in _VIEWS)
     return make(table, keyed, descriptor)
@@ -483,7 +399,7 @@ def new_accumulators(function: Any) -> Callable[[], Any]:
     def make() -> Any:
         nonlocal last
         made = create()
-        if made is last and isinstance(made, _CHANGEABLE):
+        if made is last and type(made) not in _CONSTANT and isinstance(made, _CHANGEABLE):
             message = (
                 f"{described(create)} returned the same {type(made).__name__} twice, so several "
                 "keys or windows would share it; return a new one from each call"

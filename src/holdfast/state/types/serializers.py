@@ -70,7 +70,17 @@ class Unreadable(TypeError):
 class Serializer:
     """Encodes and decodes columns of one declared type, or without a type."""
 
-    __slots__ = ("_coerce", "_decode", "_from", "_proves", "_to", "_upgrade", "schema", "type_info")
+    __slots__ = (
+        "_coerce",
+        "_decode",
+        "_doubtful",
+        "_from",
+        "_proves",
+        "_to",
+        "_upgrade",
+        "schema",
+        "type_info",
+    )
 
     def __init__(self, type_info: TypeInformation | None = None) -> None:
         self.type_info = type_info
@@ -80,6 +90,7 @@ class Serializer:
         self._proves = has_classes(self.schema)
         self._upgrade: Upgrade = None
         self._coerce = None if type_info is None else type_info.coercer()
+        self._doubtful = None if type_info is None else type_info.doubtful()
         self._decode: Callable[[bytes | memoryview], list[Any]] | None = None
         self._to: Callable[[Any], Any] | None = None
         self._from: Callable[[Any], Any] | None = None
@@ -94,7 +105,7 @@ class Serializer:
 
         Raise the error of `TypeInformation.coerce` if one does not fit.
         """
-        if self._coerce is None:
+        if self._coerce is None or self._doubtful is None or not self._doubtful(values):
             return values
         shaped = list(map(self._coerce, values))
         return shaped if any(map(is_not, shaped, values)) else values

@@ -147,6 +147,8 @@ class Sessions(EventTimeWindows):
         self._windows_at = assigner.windows_at
         self._gap = getattr(assigner, "session_gap", None)
         self._windows: MapState[Span, tuple[Any, ...]] = around.key_state(WINDOWS)
+        # without a copy, unless changes in place are detected
+        self._items = getattr(self._windows, "live_items", self._windows.items)
 
     def process(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
         """Put a record into the session that it belongs to, merges, or starts."""
@@ -157,9 +159,7 @@ class Sessions(EventTimeWindows):
         else:
             end = self._windows_at(timestamp, record)[0].end
         now = self._time.watermark.time
-        touched = [
-            item for item in self._windows.items() if item[1][0] <= end and item[1][1] >= timestamp
-        ]
+        touched = [item for item in self._items() if item[1][0] <= end and item[1][1] >= timestamp]
         span = (timestamp, end)
         if touched:
             contents, span = self._grow(touched, span, now)

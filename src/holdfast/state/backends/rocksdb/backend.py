@@ -60,6 +60,8 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     `ChangeLog.changed` has the changes since the last capture that are already in the database.
     """
 
+    reads_ahead = True
+
     def __init__(
         self,
         key_groups: range,
@@ -81,6 +83,12 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     def keep_files(self, names: Container[str]) -> None:
         """Delete the tables that no file of these names needs; the database keeps its own."""
         self._host.home.keep_tables(names)
+
+    def read_ahead(self, operator: str, keys: list[Any]) -> None:
+        """Read the entries of keys from the database together."""
+        for state, declared in self._declared.items():
+            if state.operator == operator and not state.namespaced:
+                declared.read_ahead(keys)
 
     def processed(self, operator: str, records: int) -> None:
         """Count records of an operator; if there are many changes, write them."""
@@ -162,6 +170,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             self._log.needs_base = True
             local.write({}, self._standing())
         declared.rows = rows
+        declared.entries.rows_written()
 
     # The database.
 

@@ -24,8 +24,8 @@ from holdfast.state.format.table_files import TABLE, TableIndex, with_index, wri
 from holdfast.state.live.sections import as_section, by_key_group, export_section
 from holdfast.state.storage.directory import StateStorage
 
-#: returns the entry of a key at one moment; None if there was none
-ReadEntry = Callable[[Any], Any]
+#: returns the entries of some keys at one moment; None for a key that had none
+ReadEntries = Callable[[list[Any]], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TakenRows(TakenTable):
     All have their declared types. ``read``: None if entries that are not in memory were removed.
     """
 
-    read: ReadEntry | None = None
+    read: ReadEntries | None = None
 
     def export(self) -> Section:
         """Return the table as a section; only a few entries are in memory at a time."""
@@ -50,10 +50,12 @@ class TakenRows(TakenTable):
             chunks += export_section(part, self._marks_of(keys), groups, shaped=True).chunks
         return as_section(self.table, groups, tuple(chunks))
 
-    def _entries(self, keys: list[Any], read: ReadEntry) -> dict[Any, Any]:
+    def _entries(self, keys: list[Any], read: ReadEntries) -> dict[Any, Any]:
         here = self.table.entries
-        found = ((key, here[key] if key in here else read(key)) for key in keys)
-        return {key: entry for key, entry in found if entry is not None}
+        entries = {key: here[key] for key in keys if key in here}
+        others = [key for key in keys if key not in here]
+        found = zip(others, read(others), strict=True)
+        return entries | {key: entry for key, entry in found if entry is not None}
 
     def _marks_of(self, keys: list[Any]) -> Any:
         marks = self.marks

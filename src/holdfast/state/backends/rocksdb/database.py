@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice
@@ -93,19 +93,22 @@ class RowSnapshot:
         self._problem = problem
         self._lock = threading.Lock()
 
-    def get(self, key: bytes) -> bytes | None:
-        """Return the row of a key."""
+    def get_all(self, keys: Iterable[bytes]) -> list[bytes | None]:
+        """Return the rows of some keys."""
         with self._lock:
             if self._snapshot is None:
                 raise self._problem("read", StateStorageError("it was closed"))
-            try:
-                row: bytes = self._snapshot[key]
-            except Exception as error:
-                # NB: there is no other way to ask, and no type of its own
-                if str(error) == "key not found":
-                    return None
-                raise self._problem("read", error) from error
-            return row
+            return [self._get(self._snapshot, key) for key in keys]
+
+    def _get(self, snapshot: rocksdict.Snapshot, key: bytes) -> bytes | None:
+        try:
+            row: bytes = snapshot[key]
+        except Exception as error:
+            # NB: there is no other way to ask, and no type of its own
+            if str(error) == "key not found":
+                return None
+            raise self._problem("read", error) from error
+        return row
 
     def release(self) -> None:
         """Let go of it: it keeps rows that are gone, and the database open."""
@@ -139,6 +142,12 @@ class Database:
         except Exception as error:
             raise self._problem("read", error) from error
         return row
+
+    def get_all(self, keys: Iterable[bytes]) -> list[bytes | None]:
+        """Return the rows of some keys."""
+        with self._errors("read"):
+            rows: Any = self._get(list(keys))
+        return list(rows)
 
     def write(self, changes: Changes) -> None:
         """Put and delete rows, in one step."""

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, ValuesView
+from collections.abc import (
+    Callable,
+    Collection,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    ValuesView,
+)
+from itertools import islice
 from typing import Any, Final
 
 _RAISE: Final = object()
@@ -18,12 +27,15 @@ class CachedEntries(dict[Any, Any]):
     marked in ``dirty``. Consequence: all other entries can be evicted at any time, and an entry
     that is neither in the dict nor marked is equal to its row.
 
+    Entries that are needed soon can be read together (`missing`, `put_ahead`). Keys that had no row
+    then are remembered until rows are written, so that they are not looked up again one by one.
+
     Eviction uses two generations: when the dict is full, its contents become the older generation,
     and entries that are used again come back. So an entry that is used at least once per generation
     is read only once.
     """
 
-    __slots__ = ("__weakref__", "_dirty", "_hot", "_limit", "_older", "_read", "_rows")
+    __slots__ = ("__weakref__", "_absent", "_dirty", "_hot", "_limit", "_older", "_read", "_rows")
 
     def __init__(
         self,
@@ -41,6 +53,8 @@ class CachedEntries(dict[Any, Any]):
         super().__init__()
         self._hot = super().get
         self._older: dict[Any, Any] = {}
+        #: keys without a row
+        self._absent: set[Any] = set()
         self._dirty = dirty
         self._read = read
         self._rows = rows
@@ -62,6 +76,7 @@ class CachedEntries(dict[Any, Any]):
 
     def forget(self, keys: list[Any] | None = None) -> None:
         """Evict these keys, or all; their entries must be in the rows."""
+        self._absent.clear()
         if keys is None:
             self._older.clear()
             super().clear()
@@ -69,6 +84,28 @@ class CachedEntries(dict[Any, Any]):
             for key in keys:
                 super().pop(key, None)
                 self._older.pop(key, None)
+
+    def missing(self, keys: Iterable[Any]) -> list[Any]:
+        """Return the distinct keys whose entries would have to be read, as many as fit."""
+        hot, older, dirty = self._hot, self._older, self._dirty
+        found = (
+            key
+            for key in dict.fromkeys(keys)
+            if hot(key) is None and key not in older and key not in dirty
+        )
+        return list(islice(found, self._limit))
+
+    def put_ahead(self, keys: list[Any], entries: list[Any]) -> None:
+        """Take the entries that were read for missing keys; None stands for one without a row."""
+        read = {key: entry for key, entry in zip(keys, entries, strict=True) if entry is not None}
+        self._absent = set(keys).difference(read) if len(read) < len(keys) else set()
+        if dict.__len__(self) + len(read) > self._limit:
+            self._turn()
+        self.update(read)
+
+    def rows_written(self) -> None:
+        """Look for all rows again, because some were written."""
+        self._absent.clear()
 
     # What views and tables do with entries.
 
@@ -150,7 +187,7 @@ class CachedEntries(dict[Any, Any]):
         """Return an entry that is not in the newer generation, and move it there."""
         value = self._older.get(key)
         if value is None:
-            if key in self._dirty:
+            if key in self._dirty or key in self._absent:
                 return None
             value = self._read(key)
             if value is None:

@@ -39,6 +39,7 @@ from holdfast.state.types.unpickling import unpickle
 _PREFIX: Final = Struct(">HH")
 _STATE: Final = Struct(">H")
 _HASH: Final = Struct(">BI")
+_ARRAY: Final = Struct(">BI")
 _LIST: Final = Struct("<BI")
 _MAP: Final = Struct("<BBII")
 #: the only byte with which MessagePack never begins
@@ -47,6 +48,8 @@ _BUCKET: Final = 0xFF
 #: maximum number of bits of an integer in MessagePack
 _DIGITS: Final = 20
 _ONE: Final = b"\x91"
+#: the head of an array of any length
+_ARRAY_32: Final = 0xDD
 #: keys of these types are restored exactly, and are equal only to keys of the same type
 _EXACT: Final = frozenset({str, bytes, int, type(None)})
 #: raised by msgspec for values that it cannot encode
@@ -122,6 +125,17 @@ class RowCodec:
         if isinstance(self._table, ListTable):
             return [_list_row(serializer, entry) for entry in entries]
         return _value_rows(serializer, entries)
+
+    def decode_all(self, rows: list[bytes]) -> list[Any]:
+        """Return the entries of rows that are no buckets; fast for values of one codec."""
+        heads = {row[:2] for row in rows}
+        if len(heads) > 1 or self.decode != self._decode_value:
+            return list(map(self.decode, rows))
+        codec, one = heads.pop()
+        if codec == Codec.PICKLE or one != _ONE[0]:
+            return list(map(self.decode, rows))
+        data = _ARRAY.pack(_ARRAY_32, len(rows)) + b"".join(row[2:] for row in rows)
+        return self._table.serializers[0].decode(Column(Codec(codec), data))
 
     def _decode_value(self, row: bytes) -> Any:
         return self._table.serializers[0].decode(value_column(row))[0]

@@ -39,6 +39,10 @@ _ENTRY_BYTES: Final = 300
 #: this many entries do not count against the memory
 _FEW: Final = 1024
 _OBJECT_BYTES: Final = 6
+#: fewer entries than this are read one by one
+_LEAST_AHEAD: Final = 16
+#: one in this many blocks shows which states its records read
+_SAMPLE: Final = 16
 #: maximum number of changed entries between two writes; writing them takes about 50 ms
 _MOST_CHANGED: Final = 1 << 14
 
@@ -62,9 +66,17 @@ class StateRows:
         """Return whether there is no row."""
         return not self._database.has_any(*self._bounds)
 
-    def get(self, key: Any, at: RowSnapshot | None = None) -> bytes | None:
-        """Return the row of a key, now or in a snapshot."""
-        row = (at or self._database).get(self._keys.encode(key))
+    def get(self, key: Any) -> bytes | None:
+        """Return the row of a key."""
+        return self._own(key, self._database.get(self._keys.encode(key)))
+
+    def get_all(self, keys: list[Any], at: RowSnapshot | None = None) -> list[bytes | None]:
+        """Return the rows of some keys, now or in a snapshot."""
+        rows = (at or self._database).get_all(self._keys.encode_all(keys))
+        return [self._own(key, row) for key, row in zip(keys, rows, strict=True)]
+
+    def _own(self, key: Any, row: bytes | None) -> bytes | None:
+        """Return the row of a key, which may be in a bucket."""
         if row is None or not is_bucket(row):
             return row
         return next((inner for known, inner in self._bucket(row) if known == key), None)
@@ -160,6 +172,11 @@ class DeclaredState:
         self._decode = self._codec.decode
         self._budget = budget
         self._row_bytes = 32.0
+        self._blocks = 0
+        #: how many entries records could have read in the sample block, and did; and whether these
+        #: were so many that they are read together
+        self._sampled = self._reads = 0
+        self._ahead = False
         self.entries = CachedEntries(table.dirty, self._read, self._items)
         table.entries = self.entries
         budget.join(self)
@@ -170,6 +187,7 @@ class DeclaredState:
         Entries are converted to their declared types. Return whether a row has pickled values.
         """
         assert self.rows is not None
+        self.entries.rows_written()
         here = self.entries.in_memory
         puts = [key for key in keys if key in here]
         noted: Changes = {}
@@ -206,16 +224,29 @@ class DeclaredState:
         found = ((key, here(key)) for key in keys)
         return {key: entry for key, entry in found if entry is not None}
 
-    def reader(self, at: RowSnapshot) -> Callable[[Any], Any]:
+    def reader(self, at: RowSnapshot) -> Callable[[list[Any]], list[Any]]:
         """Return a function that reads entries from a snapshot; None for a missing entry."""
         rows = self.rows
         assert rows is not None
 
-        def read(key: Any) -> Any:
-            row = rows.get(key, at)
-            return None if row is None else self._decoded(row)
+        return lambda keys: self._decoded_all(rows.get_all(keys, at))
 
-        return read
+    def read_ahead(self, keys: list[Any]) -> None:
+        """Read the entries of the keys of a block of records together, if they will be used.
+
+        Nothing is read for a sample of the blocks. It shows whether functions still use the state.
+        """
+        missing = self.entries.missing(keys)
+        if len(missing) < _LEAST_AHEAD:
+            return
+        if self._sampled:
+            self._ahead = 2 * self._reads >= self._sampled
+            self._sampled = 0
+        self._blocks += 1
+        if self._blocks % _SAMPLE == 1:
+            self._sampled, self._reads = len(missing), 0
+        elif self._ahead and self.rows is not None:
+            self.entries.put_ahead(missing, self._decoded_all(self.rows.get_all(missing)))
 
     @property
     def has_many(self) -> bool:
@@ -244,6 +275,7 @@ class DeclaredState:
         self.entries.limit_to(self._most_entries)
 
     def _read(self, key: Any) -> Any:
+        self._reads += 1
         row = None if self.rows is None else self.rows.get(key)
         return None if row is None else self._decoded(row)
 
@@ -252,6 +284,15 @@ class DeclaredState:
             return self._decode(row)
         except Exception as error:
             raise undecodable(str(self.table.id), error) from error
+
+    def _decoded_all(self, rows: list[bytes | None]) -> list[Any]:
+        found = [row for row in rows if row is not None]
+        try:
+            entries = iter(self._codec.decode_all(found) if found else ())
+        except Exception:
+            # the row that cannot be decoded is named
+            entries = map(self._decoded, found)
+        return [None if row is None else next(entries) for row in rows]
 
     def _items(self) -> Iterator[tuple[Any, Any]]:
         with decoding(str(self.table.id)):

@@ -23,10 +23,11 @@ from itertools import islice
 from typing import Any
 
 from holdfast.state.descriptors import State, StateDescriptor
+from holdfast.state.live.key_context import KeyContext
 from holdfast.state.live.tables import Table
 from holdfast.state.live.ttl.lifetime import Clock, Lifetime, stamped
 from holdfast.state.live.ttl.views import make_ttl_view
-from holdfast.state.live.views import KeyContext, make_view
+from holdfast.state.live.views import make_view
 from holdfast.state.names import StateId
 from holdfast.state.ttl_config import StateTtlConfig
 

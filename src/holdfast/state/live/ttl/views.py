@@ -15,9 +15,10 @@ from collections.abc import ItemsView, Iterable, KeysView, Mapping, ValuesView
 from typing import Any
 
 from holdfast.state.descriptors import ListState, MapState, State, StateDescriptor
+from holdfast.state.live.key_context import KeyContext
 from holdfast.state.live.tables import ListTable, MapTable, Table
 from holdfast.state.live.ttl.lifetime import Lifetime, Pair
-from holdfast.state.live.views import KeyContext, checked_elements, make_view
+from holdfast.state.live.views import checked_elements, make_view
 
 
 class LivingValues:
