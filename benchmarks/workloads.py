@@ -57,6 +57,13 @@
 `kafka_latency`
     Holdfast alone. How long a record takes from Kafka through a job to a consumer of committed
     records, at 500 records a second with a checkpoint every half second, and where it waits.
+`tables`
+    The keyed count with its output appended to Parquet files, to a Delta table and to an Iceberg
+    table, against a sink that throws it away; and Structured Streaming writing as many rows of the
+    same columns to Parquet files.
+`tables_freshness`
+    Holdfast alone. How long it takes until a reader of the table sees a record, at 1,000 records a
+    second with a checkpoint every second.
 `nexmark`
     The auction benchmark of streaming systems: sixteen queries, one after another in one process
     of each system, over the same files; see `benchmarks.nexmark`. A figure is the rate of a query.
@@ -121,6 +128,16 @@ PROGRAMS = {
         Program("kafka-pipeline", "benchmarks.kafka.pipeline_job"),
         Program("kafka-pyspark", "benchmarks.kafka.pyspark_job", "pyspark-kafka", share=0.1),
         Program("kafka-latency", "benchmarks.kafka.latency_job"),
+        Program("rows-dropped", "benchmarks.tables.rate_job"),
+        *(
+            Program(f"rows-{kind}", "benchmarks.tables.rate_job", variant=kind)
+            for kind in ("parquet", "delta", "iceberg")
+        ),
+        Program("rows-pyspark", "benchmarks.tables.spark_job"),
+        *(
+            Program(f"fresh-{kind}", "benchmarks.tables.freshness_job", variant=kind)
+            for kind in ("parquet", "delta", "iceberg")
+        ),
         Program("nexmark-holdfast", "benchmarks.nexmark.job"),
         Program("nexmark-flink-sql", "benchmarks.nexmark.flink_sql_job", "pyflink", share=0.25),
         Program("nexmark-pyflink", "benchmarks.nexmark.pyflink_job", "pyflink", share=0.02),
@@ -225,6 +242,21 @@ WORKLOADS = {
             "kafka_pipeline", 2_000_000, 100_000, programs=("kafka-pipeline", "kafka-pyspark")
         ),
         Workload("kafka_latency", 20_000, 3_000, programs=("kafka-latency",)),
+        Workload(
+            "tables",
+            10_000_000,
+            200_000,
+            programs=(
+                *("rows-dropped", "rows-parquet", "rows-delta", "rows-iceberg"),
+                "rows-pyspark",
+            ),
+        ),
+        Workload(
+            "tables_freshness",
+            60_000,
+            10_000,
+            programs=("fresh-parquet", "fresh-delta", "fresh-iceberg"),
+        ),
         Workload(
             "nexmark",
             8_000_000,
@@ -395,6 +427,27 @@ BARS = (
         "warm_rate",
         20,
         by="kafka-pyspark",
+    ),
+    *(
+        Bar(
+            "tables",
+            f"rate to {kind} to that of rows that are dropped",
+            f"rows-{kind}",
+            "warm_rate",
+            0.6,
+            by="rows-dropped",
+        )
+        for kind in ("parquet", "delta", "iceberg")
+    ),
+    *(
+        Bar(
+            "tables_freshness",
+            f"{kind}: median in milliseconds",
+            f"fresh-{kind}",
+            "p50",
+            at_most=1200,
+        )
+        for kind in ("parquet", "delta", "iceberg")
     ),
     *(
         Bar("nexmark", f"{query}: times PyFlink DataStream", ours, query, 20, by=pyflink)

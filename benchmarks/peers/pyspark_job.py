@@ -155,8 +155,13 @@ def run(task: Task, spark: SparkSession) -> list[Mark]:
     batch = min(BATCH, task.records // 4)
     writer = build(spark, batch).writeStream.format("noop").outputMode("update")
     query = writer.option("checkpointLocation", f"{task.directory}/checkpoint").start()
+    return marks_until(task.records, query, per_row)
+
+
+def marks_until(records: int, query: StreamingQuery, per_row: int = 1) -> list[Mark]:
+    """Wait until so many records are through, stop the query, and return its marks."""
     marks: list[Mark] = []
-    while not marks or marks[-1][1] < task.records:
+    while not marks or marks[-1][1] < records:
         if query.awaitTermination(1):
             raise SystemExit("the query ended by itself")
         marks = marks_of(query, per_row)
@@ -164,15 +169,21 @@ def run(task: Task, spark: SparkSession) -> list[Mark]:
     return marks
 
 
-def main() -> None:
-    """Run the task on the command line."""
-    task = parse_task()
+def session() -> SparkSession:
+    """Return a quiet session on this machine."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{PARALLELISM}]")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def main() -> None:
+    """Run the task on the command line."""
+    task = parse_task()
+    spark = session()
     marks = run(task, spark)
     emit(measured(marks))
     spark.stop()
