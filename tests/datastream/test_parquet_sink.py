@@ -395,13 +395,20 @@ def test_a_savepoint_with_files_that_are_not_published(tmp_path: Path) -> None:
     assert sorted(pq.read_table(tmp_path / "out")["id"].to_pylist()) == list(range(6))
 
 
+@pytest.mark.parametrize("row_group_size", [1, 2, 100])
 def test_a_record_that_does_not_fit_fails_the_job(
-    env: StreamExecutionEnvironment, tmp_path: Path
+    env: StreamExecutionEnvironment, tmp_path: Path, row_group_size: int
 ) -> None:
+    """Whether it is found with the record itself, with a later one, or at the end of the epoch."""
     row_type = Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])
     rows = [Row(id=1, name="a"), Row(id=2**40, name="b"), Row(id=3, name="c")]
-    write_sales(env.from_collection(rows), tmp_path / "out", row_type=row_type)
-    with LocalExecutor(env) as run, pytest.raises(UserFunctionError) as caught:
+    write_sales(
+        env.from_collection(rows),
+        tmp_path / "out",
+        row_type=row_type,
+        row_group_size=row_group_size,
+    )
+    with LocalExecutor(env, parallelism=1) as run, pytest.raises(UserFunctionError) as caught:
         run.run_to_end()
     message = str(caught.value)
     assert "operator 'sales'" in message

@@ -6,6 +6,7 @@ number, a dropped time zone or a null. Fields that the schema does not name are 
 
 from __future__ import annotations
 
+import operator
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -163,12 +164,19 @@ def _taken(records: Sequence[Any], names: Sequence[str]) -> Iterable[Sequence[An
     if issubclass(kind, Mapping):
         return [[record[name] for record in records] for name in names]
     if issubclass(kind, tuple | list) and not hasattr(kind, "_fields"):
-        return zip(*records, strict=True)
+        return _transposed(records, len(names))
     return [[getattr(record, name) for record in records] for name in names]
+
+
+def _transposed(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    # NB: zip(*rows) makes an iterator per row, and so work for the garbage collector
+    if set(map(len, rows)) - {width}:
+        raise ValueError
+    return [list(map(operator.itemgetter(at), rows)) for at in range(width)]
 
 
 def _of_rows(rows: Sequence[Row], names: Sequence[str]) -> Iterable[Sequence[Any]]:
     shapes = {id(row._index): row._index for row in rows}
     if all(index is None or list(index) == names for index in shapes.values()):
-        return zip(*[row._values for row in rows], strict=True)
+        return _transposed([row._values for row in rows], len(names))
     return zip(*[row.get_fields_by_names(names) for row in rows], strict=True)

@@ -51,7 +51,12 @@ class KeyOf:
 
 
 class Appended:
-    """Rows that are added to the table."""
+    """Rows that are added to the table.
+
+    Attributes:
+        waiting: the records that were added and not taken yet.
+        add: takes a record.
+    """
 
     is_changes = False
 
@@ -59,33 +64,33 @@ class Appended:
         """Take the columns of the table."""
         self.schema = schema
         self._columns = Columns(schema)
-        self._records: list[Any] = []
+        self.waiting: list[Any] = []
+        # NB: called for every record, so it is no method of this class
+        self.add: Callable[[Any], None] = self.waiting.append
 
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def add(self, record: Any) -> None:
-        """Take a record.
+    def take(self, sorts_out: bool) -> Sorted:
+        """Return the records as columns, and forget them.
 
         Raises:
-            ValueError: when it is the change of a row.
+            ValueError: when one of them is the change of a row.
+            RowError: for the first that does not fit, unless they are sorted out.
         """
+        records = self.waiting.copy()
+        self.waiting.clear()
+        _check_appended(records)
+        return self._columns.sort_out(records) if sorts_out else (self._columns.batch(records), [])
+
+
+def _check_appended(records: Sequence[Any]) -> None:
+    if not any(issubclass(kind, Row) for kind in set(map(type, records))):
+        return
+    for record in records:
         if isinstance(record, Row) and record._row_kind is not RowKind.INSERT:
             message = (
                 f"the sink only appends rows, and got a change ({record._row_kind}): {record!r}; "
                 "name the key of the table to have changes applied, or filter them out before"
             )
             raise ValueError(message)
-        self._records.append(record)
-
-    def take(self, sorts_out: bool) -> Sorted:
-        """Return the records as columns, and forget them.
-
-        Raises:
-            RowError: for the first that does not fit, unless they are sorted out.
-        """
-        records, self._records = self._records, []
-        return self._columns.sort_out(records) if sorts_out else (self._columns.batch(records), [])
 
 
 class Changes:
@@ -110,16 +115,14 @@ class Changes:
         self._is_deletion = is_deletion or _is_delete
         self._upserts = Columns(pa.schema(own))
         self._deletions = Columns(pa.schema([pa.schema(own).field(name) for name in key]))
-        self._last: dict[Any, tuple[Any, bool]] = {}
-
-    def __len__(self) -> int:
-        return len(self._last)
+        #: the last change of each key that is not taken yet
+        self.waiting: dict[Any, tuple[Any, bool]] = {}
 
     def add(self, record: Any) -> None:
         """Take a record."""
         if isinstance(record, Row) and record._row_kind is RowKind.UPDATE_BEFORE:
             return
-        self._last[self._key_of(record)] = (record, self._is_deletion(record))
+        self.waiting[self._key_of(record)] = (record, self._is_deletion(record))
 
     def take(self, sorts_out: bool) -> Sorted:
         """Return the changes as columns, and forget them.
@@ -127,7 +130,8 @@ class Changes:
         Raises:
             RowError: for the first record that does not fit, unless they are sorted out.
         """
-        last, self._last = self._last, {}
+        last = self.waiting.copy()
+        self.waiting.clear()
         upserts = [record for record, deleted in last.values() if not deleted]
         deletions = [key for key, (_, deleted) in last.items() if deleted]
         batches, errors = [], []

@@ -63,7 +63,8 @@ class TableWriter(SinkWriter):
         self._most = _CHANGES if rows.key else _BATCH
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        self._rows = rows = self._row_settings.new_rows()
+        self._begin_rows()
+        rows = self._rows
         self._files = TableFiles(
             self._place,
             rows.schema,
@@ -74,13 +75,12 @@ class TableWriter(SinkWriter):
         )
 
     def write(self, value: Any, context: SinkFunction.Context) -> Iterable[Any] | None:
-        rows = self._rows
-        rows.add(value)
-        return self._flush() if len(rows) >= self._most else None
+        self._add(value)
+        return None if len(self._waiting) < self._most else self._flush()
 
     def prepare_commit(self) -> Iterable[Any]:
         """Close all files; the committer gets a `WrittenFile` for each."""
-        aside = self._flush() if len(self._rows) else []
+        aside = self._flush() if self._waiting else []
         assert self._files is not None
         return [*aside, *self._files.close()]
 
@@ -89,9 +89,13 @@ class TableWriter(SinkWriter):
         if self._files is None:
             return
         begun = self._files.discard()
-        self._rows = self._row_settings.new_rows()
+        self._begin_rows()
         delete_files(self._place, [file.path for file in begun])
         delete_marks(self._place, [file.mark for file in begun if file.mark])
+
+    def _begin_rows(self) -> None:
+        self._rows = rows = self._row_settings.new_rows()
+        self._add, self._waiting = rows.add, rows.waiting
 
     def _flush(self) -> list[tuple[OutputTag, Any]]:
         tag = self._row_settings.misfits
