@@ -286,7 +286,7 @@ def _changes(transaction: TableTransaction, key: tuple[str, ...]) -> pa.Table:
             for file in written:
                 path = join(base, plain_path(file.path))
                 with system.errors("read", path), system.open_input(path) as stream:
-                    parts.append(parquet.read_table(stream))
+                    parts.append(parquet.ParquetFile(stream).read())
             yield _last_of_each(pa.concat_tables(parts), key)
 
     return pa.concat_tables(list(tables()))
