@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,29 @@ def test_two_drivers_from_one_checkpoint_commit_it_once(table: str) -> None:
         each.epoch()
     # the transaction of the checkpoint is there once; what each has written after it, too
     assert numbers(table) == [0, 1, 2, 3, 3, 4, 4]
+
+
+@pytest.mark.parametrize("upserts", [False, True])
+def test_two_processes_at_the_same_time_commit_once(table: str, upserts: bool) -> None:
+    """One of them may be taken for dead: it has the same transaction."""
+    first = committer(table, upserts)
+    first.settings.ensure()
+    first._attempt = 0
+    for round_ in range(8):
+        transaction = first.begin_transaction()
+        for number in range(3):
+            first.invoke(transaction, 3 * round_ + number, None)  # type: ignore[arg-type]
+        transaction.token, transaction.number = "token", round_
+        transaction.table = str(DeltaTable(table).metadata().id)
+        others = [Numbers(first.place, first.settings) for _ in range(3)]
+        with ThreadPoolExecutor(3) as pool:
+            for done in [pool.submit(each.commit, transaction) for each in others]:
+                done.result()
+        assert DeltaTable(table).version() == round_ + 1
+    if upserts:
+        assert {row["key"]: row["number"] for row in rows(table)} == upserted(24)
+    else:
+        assert numbers(table) == list(range(24))
 
 
 def test_an_older_savepoint_repeats_what_was_committed_after_it(
