@@ -6,6 +6,7 @@ import datetime
 import random
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,13 @@ def test_columns_are_added_if_asked_for(where: dict[str, str]) -> None:
     wide.set_schema_evolution(SchemaEvolution.ADD_COLUMNS)
     write(wide.build(), [{"id": 2, "note": "b"}])
     assert sorted_rows(where) == [{"id": 1, "note": None}, {"id": 2, "note": "b"}]
+
+
+def test_subtasks_create_the_table_at_the_same_time(where: dict[str, str]) -> None:
+    settings = builder(where).create_if_absent().partition_by("country").build().settings
+    with ThreadPoolExecutor(6) as threads:
+        made = list(threads.map(lambda _: settings.layout.prepare(settings.address), range(6)))
+    assert len({table.metadata.table_uuid for table in made}) == 1
 
 
 def test_records_that_do_not_fit(where: dict[str, str]) -> None:
