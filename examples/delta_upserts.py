@@ -84,9 +84,7 @@ def run(table: str, folder: Path) -> None:
         NumberSequenceSource(0, CHANGES - 1), WatermarkStrategy.no_watermarks(), "numbers"
     ).set_parallelism(1)
     changes = numbers.map(ChangeAndFail(folder / "failed", CHANGES * 3 // 4)).set_parallelism(1)
-    sink = (
-        DeltaSink.for_table(table, Order).upsert_by("order_id", is_deletion=is_cancelled).build()
-    )
+    sink = DeltaSink.for_table(table, Order).upsert_by("order_id", is_deletion=is_cancelled).build()
     changes.sink_to(sink).uid("orders")
     env.execute("orders")
 

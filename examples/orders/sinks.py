@@ -1,4 +1,7 @@
-"""Where the outputs go: to the console, to a table that Spark writes, or to exactly-once files."""
+"""Where the outputs go: to the console, to a table that Spark writes, or to exactly-once files.
+
+One of them is written as Parquet, too, exactly once as well.
+"""
 
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -6,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from examples.orders.batch_sink import BatchSink
+from examples.orders.events import OrderStatus
 from examples.orders.pipeline import Outputs
 from holdfast.common import Encoder
 from holdfast.datastream.connectors.dataframe import DataFrameSink
@@ -14,9 +18,10 @@ from holdfast.datastream.connectors.file_system import (
     FileSink,
     OutputFileConfig,
 )
+from holdfast.datastream.formats.parquet import ParquetBulkWriters
 from holdfast.filesystem import join
 
-__all__ = ["BATCHES", "SinkKind", "attach", "missing_for"]
+__all__ = ["BATCHES", "PARQUET", "SinkKind", "attach", "missing_for"]
 
 SinkKind = Literal["console", "parquet", "delta", "files"]
 
@@ -24,6 +29,8 @@ _encode = msgspec.json.Encoder().encode
 
 #: the directory of the batches, beside those of the other outputs
 BATCHES = "batches"
+#: the directory of the statuses in Parquet
+PARQUET = "statuses_parquet"
 
 
 def attach(outputs: Outputs, kind: SinkKind, directory: str) -> None:
@@ -38,6 +45,9 @@ def attach(outputs: Outputs, kind: SinkKind, directory: str) -> None:
             path = join(directory, name)
             sink = json_lines(path) if kind == "files" else DataFrameSink(kind, path)
             stream.sink_to(sink).uid(f"{name}-{kind}").name(f"{name} to {kind}")
+    if kind == "files":
+        statuses = outputs.statuses.sink_to(parquet(join(directory, PARQUET)))
+        statuses.uid("statuses-parquet").name("statuses to parquet")
 
 
 def missing_for(kind: SinkKind) -> str | None:
@@ -63,5 +73,14 @@ def json_lines(directory: str) -> FileSink:
         FileSink.for_row_format(directory, JsonLine())
         .with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
         .with_output_file_config(OutputFileConfig("part", ".jsonl"))
+        .build()
+    )
+
+
+def parquet(directory: str) -> FileSink:
+    """Parquet files of statuses, which appear as the other part files do."""
+    return (
+        FileSink.for_bulk_format(directory, ParquetBulkWriters.for_row_type(OrderStatus))
+        .with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
         .build()
     )

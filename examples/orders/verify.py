@@ -9,6 +9,7 @@ holds under every cut:
   follow from the one before it; and there must be a warning for each fall below ten, and no other.
 """
 
+import io
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -16,11 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import pyarrow.parquet as pq
 from msgspec.structs import asdict
 
 from examples.orders.events import OrderEvent
 from examples.orders.reference import Expected, Row, expect, purchases
 from examples.orders.shop import Shop, all_deliveries
+from examples.orders.sinks import BATCHES, PARQUET
 from holdfast.filesystem import file_system_of, join
 
 __all__ = ["Check", "read", "table", "verify", "verify_tables", "verify_topics"]
@@ -58,7 +61,12 @@ def verify(shop: Shop, directory: str | Path, *, initial_stock: int, subtasks: i
     expected = expect(all_deliveries(shop))
     place = os.fspath(directory)
     checks = _outputs(expected, lambda name: read(join(place, name)), initial_stock)
-    return [*checks, _batches("batches", expected, join(place, "batches"), subtasks)]
+    rows = read_parquet(join(place, PARQUET))
+    return [
+        *checks,
+        _batches("batches", expected, join(place, BATCHES), subtasks),
+        _same("statuses in Parquet", expected.statuses, rows),
+    ]
 
 
 def _outputs(
@@ -101,14 +109,22 @@ def verify_tables(
 
 def read(directory: str | Path) -> list[Any]:
     """The lines of all files that can be seen: rows, or lists of them."""
-    files, path = file_system_of(os.fspath(directory))
-    shown = [
-        file.name
-        for file in files.list_directory(path)
-        if not file.is_directory and not file.name.startswith(".")
-    ]
-    lines = (line for name in shown for line in files.read(join(path, name)).splitlines())
+    lines = (line for data in _shown(directory) for line in data.splitlines())
     return list(map(msgspec.json.decode, lines))
+
+
+def read_parquet(directory: str | Path) -> list[Row]:
+    """The rows of all Parquet files that can be seen."""
+    files = (pq.ParquetFile(io.BytesIO(data)) for data in _shown(directory))
+    return [row for file in files for row in file.read().to_pylist()]
+
+
+def _shown(directory: str | Path) -> Iterator[bytes]:
+    """The contents of all files that can be seen."""
+    files, path = file_system_of(os.fspath(directory))
+    for file in files.list_directory(path):
+        if not file.is_directory and not file.name.startswith("."):
+            yield files.read(join(path, file.name))
 
 
 def _same(output: str, expected: Iterable[Row], found: Iterable[Row]) -> Check:

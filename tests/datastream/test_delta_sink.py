@@ -59,7 +59,9 @@ def run_to_end(env: Any, quota: int = 5, workers: int = 1) -> None:
         run.epoch(checkpoint=True)
         run.epoch()
         run.recover()
-        run.epoch(checkpoint=True)
+        last = len(run.plan.levels) - 1
+        run.epoch(rerun=[(last - 1, 0), (last, 0)])
+        run.epoch(checkpoint=True, rerun=[(last - 1, 0), (last, 0)])
         run.run_to_end()
 
 

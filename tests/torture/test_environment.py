@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from holdfast.common import Configuration, Encoder, RestartStrategies, SimpleStringSchema
 from holdfast.datastream import SinkFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.dataframe import DataFrameSink
+from holdfast.datastream.connectors.delta import DeltaSink
 from holdfast.datastream.connectors.file_system import FileSink
 from holdfast.datastream.connectors.kafka import (
     DeliveryGuarantee,
@@ -22,6 +24,7 @@ from holdfast.datastream.connectors.kafka import (
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.graph.operations import ResultOperation, SinkOperation
 from holdfast.plan.model import Plan
+from holdfast.testing import LocalExecutor
 from holdfast.torture.comparing import Guarantee
 from holdfast.torture.environment import environment_for
 from holdfast.torture.order import (
@@ -99,6 +102,19 @@ def test_sinks_are_redirected(order: Order, tmp_path: Path) -> None:
         ("rows", "at least once"),
         ("", ""),
     ]
+
+
+def test_a_delta_table_is_redirected_and_read(order: Order, tmp_path: Path) -> None:
+    env = environment(msgspec.structs.replace(order, disturbed=False))
+    numbers = env.from_source(NumberSequenceSource(1, 3)).map(lambda n: (n,))
+    schema = pa.schema([("n", pa.int64())])
+    numbers.sink_to(DeltaSink.for_table(str(tmp_path / "production"), schema).build()).name("table")
+    with LocalExecutor(env) as run:
+        run.run_to_end()
+    assert not (tmp_path / "production").exists()
+    (found,) = read_contents(order).values()
+    assert (found.name, found.guarantee.value) == ("table: committer", "exactly once")
+    assert sorted(found.records) == ["{'n': 1}", "{'n': 2}", "{'n': 3}"]
 
 
 def test_settings_of_the_program_do_not_lead_out_of_the_run(order: Order, tmp_path: Path) -> None:

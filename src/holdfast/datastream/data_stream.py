@@ -126,7 +126,7 @@ class _Stream:
             message = f"sink_to: expected a Sink or a DataFrameSink; got {kind_of(sink)}"
             raise JobTypeError(message)
         if isinstance(sink, CommittingSink):
-            return self._committing_sink(sink)
+            return self._committing_sink(sink.for_stream())
         return self._sink_function(sink.create_function(), sink.name)
 
     @overload
@@ -174,12 +174,8 @@ class _Stream:
         return self._sink("sink", name, operations.SinkOperation(function))
 
     def _committing_sink(self, sink: CommittingSink) -> DataStreamSink:
-        sink = sink.for_stream()
         writer = operations.SinkWriterOperation(sink.create_writer())
-        edges, selector = self._edges, sink.key_selector()
-        if selector is not None:  # records of one key must stay in order
-            values = self._values()._edges
-            edges = tuple(replace(edge, partitioning=nodes.Hash(selector)) for edge in values)
+        edges = self.key_by(key)._edges if (key := sink.key_selector()) else self._edges
         written = self._environment._graph.add("sink_writer", sink.name, writer, edges)
         committer = self._environment._graph.add(
             "committer",

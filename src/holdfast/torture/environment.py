@@ -122,10 +122,9 @@ class TorturedEnvironment(StreamExecutionEnvironment):
             self._rewritten.add(copy)
             node = self._graph[copy]
         changed, place = redirected(node, self.order, name)
-        if place is None:
-            return []
-        self._graph.update(node.id, operation=changed)
-        return [place]
+        if changed is not node.operation:
+            self._graph.update(node.id, operation=changed)
+        return [] if place is None else [place]
 
 
 def environment_for(order: Order) -> type[TorturedEnvironment]:

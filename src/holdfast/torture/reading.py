@@ -105,6 +105,14 @@ def _parquet_rows(path: Path) -> list[dict[str, Any]]:
     return list(parquet.ParquetFile(path).read().to_pylist())
 
 
+def _read_delta(place: SinkPlace, order: Order) -> SinkContents:
+    from deltalake import DeltaTable
+
+    path = place.place["path"]
+    rows = DeltaTable(path).to_pyarrow_table().to_pylist() if Path(path).exists() else []
+    return SinkContents.of_records(place.name, map(repr, rows), Guarantee(place.guarantee))
+
+
 def _read_output(output: Path, taken: Iterable[Path]) -> dict[str, SinkContents]:
     """Return the lines of the files that the program wrote itself, by directory.
 
@@ -222,6 +230,7 @@ _READERS: Final[Mapping[str, Callable[[SinkPlace, Order], SinkContents]]] = {
     "printed": _read_printed,
     "files": _read_files,
     "rows": _read_rows,
+    "delta": _read_delta,
     "kafka": _read_topics,
     "hbase": _read_table,
 }

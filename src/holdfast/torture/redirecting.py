@@ -12,10 +12,14 @@ from dataclasses import replace
 from functools import singledispatch
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 from holdfast.common.serialization import Encoder
 from holdfast.datastream.connectors.base import DeliveryGuarantee
 from holdfast.datastream.connectors.dataframe import DataFrameSink
+from holdfast.datastream.connectors.delta.committer import DeltaCommitter
+from holdfast.datastream.connectors.delta.sink import DeltaWriter
+from holdfast.datastream.connectors.delta.table import TableSettings
 from holdfast.datastream.connectors.files.sink import FileSinkFunction
 from holdfast.datastream.connectors.hbase.client import HBaseClient
 from holdfast.datastream.connectors.hbase.functions import HBaseUpsertSinkFunction
@@ -30,7 +34,12 @@ from holdfast.datastream.connectors.kafka.sink import (
     TransactionalSinkFunction,
 )
 from holdfast.graph.nodes import Node
-from holdfast.graph.operations import ResultOperation, SinkOperation, WriterOperation
+from holdfast.graph.operations import (
+    ResultOperation,
+    SinkOperation,
+    SinkWriterOperation,
+    WriterOperation,
+)
 from holdfast.torture.comparing import Guarantee
 from holdfast.torture.order import Order, SinkPlace
 
@@ -50,6 +59,9 @@ def redirected(node: Node, order: Order, name: str) -> tuple[Any, SinkPlace | No
     if isinstance(operation, WriterOperation):
         writer, place = _redirected_rows(operation.writer, node, order, name)
         return replace(operation, writer=writer), place
+    if isinstance(operation, SinkWriterOperation) and isinstance(operation.function, DeltaWriter):
+        files = operation.function
+        return replace(operation, function=files.into(_table(files.table, order))), None
     if isinstance(operation, SinkOperation):
         function, place = redirect(operation.function, node, order, name)
         return replace(operation, function=function), place
@@ -174,3 +186,16 @@ def _(
         client.close()
     moved = function.into(options)
     return moved, SinkPlace(name, node.name, "hbase", Guarantee.BY_KEY.value, place)
+
+
+@redirect.register
+def _(function: DeltaCommitter, node: Node, order: Order, name: str) -> tuple[Any, SinkPlace]:
+    path = _table(function.settings, order)
+    place = {"path": path}
+    return function.into(path), SinkPlace(name, node.name, "delta", _EXACTLY, place)
+
+
+def _table(settings: TableSettings, order: Order) -> str:
+    """Return the path of a table, which its writer and its committer must agree on."""
+    uri = settings.address.uri
+    return _path(uri, order, f"table-{crc32(uri.encode()):08x}")

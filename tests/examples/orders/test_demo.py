@@ -50,7 +50,8 @@ def test_the_demonstration(tmp_path: Path) -> None:
     assert "DIFFERS" not in told
     assert ": 0 events/s" not in told
     rows = {line.split("  ")[0]: line for line in told.splitlines() if line.endswith(" ok")}
-    assert len(rows) == 8
+    assert len(rows) == 9
+    assert "statuses in Parquet" in rows
 
 
 @pytest.mark.spark

@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import examples.orders.__main__ as program
@@ -115,6 +117,14 @@ def test_a_wrong_value_is_noticed(
     check = checks(done, output)[OUTPUTS[name]]
     assert (check.lost, check.wrong) == (1, 1)
     assert check.example.startswith("lost: ")
+
+
+def test_rows_of_parquet_files_are_compared(done: JobSettings, output: Path) -> None:
+    file = next((output / "statuses_parquet").glob("*.parquet"))
+    table = pq.read_table(file)
+    pq.write_table(pa.concat_tables([table.slice(1), table.slice(1, 1)]), file)
+    check = checks(done, output)["statuses in Parquet"]
+    assert (check.lost, check.twice) == (1, 1)
 
 
 def test_a_stock_that_does_not_follow_is_noticed(done: JobSettings, output: Path) -> None:

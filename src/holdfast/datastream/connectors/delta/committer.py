@@ -62,6 +62,10 @@ class DeltaCommitter(TableCommitter):
         """Return where the sink writes."""
         return self._place
 
+    def into(self, uri: str) -> DeltaCommitter:
+        """Return a committer for a table at another path."""
+        return DeltaCommitter(self._place._replace(base=uri), self._settings.at(uri))
+
     def open(self, runtime_context: RuntimeContext) -> None:
         """Check the table, and create it if there is none."""
         super().open(runtime_context)

@@ -15,6 +15,7 @@ from holdfast.filesystem import MissingFileError, file_system_of, join
 
 _LOG: Final = "_delta_log"
 _JSON: Final = ".json"
+_LAST_CHECKPOINT: Final = "_last_checkpoint"
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,10 @@ class DeltaLog:
 
     def exists(self) -> bool:
         """Return whether there is a log: a version, or a checkpoint of one."""
+        if self.has(0) or self._system.exists(join(self._directory, _LAST_CHECKPOINT)):
+            return True  # most often, and without a look at a long list
         return any(
-            status.name.endswith((_JSON, ".parquet")) or status.name == "_last_checkpoint"
+            status.name.endswith((_JSON, ".parquet"))
             for status in self._system.list_directory(self._directory)
         )
 

@@ -43,6 +43,11 @@ class DeltaWriter(TableWriter):
         """Return what table the sink needs."""
         return self._table
 
+    def into(self, uri: str) -> DeltaWriter:
+        """Return a writer for a table at another path."""
+        place = self._place._replace(base=uri)
+        return DeltaWriter(place, self._row_settings, self._file_settings, self._table.at(uri))
+
     def open(self, runtime_context: RuntimeContext) -> None:
         """Check the table in one subtask; no subtask writes before there is one."""
         if runtime_context.get_index_of_this_subtask() == 0:

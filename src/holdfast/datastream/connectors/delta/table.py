@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -99,7 +99,8 @@ class DeltaAddress:
     """
 
     uri: str
-    storage_options: Mapping[str, str] = field(default_factory=dict)
+    # NB: there may be credentials in it, which must not be printed
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def options(self) -> dict[str, str]:
         """Return all options: Hadoop's settings of this process, and the given ones."""
@@ -192,6 +193,10 @@ class TableSettings:
     key: tuple[str, ...] = ()
     adds_columns: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    def at(self, uri: str) -> TableSettings:
+        """Return the same for a table at another path."""
+        return replace(self, address=DeltaAddress(uri))
 
     def ensure(self) -> None:
         """Create the table if there is none, and check that the sink can write to it.
