@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import random
 import sys
+import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -349,6 +351,23 @@ class TestWhatIsRefusedBeforeTheFirstRecord:
             builder(where),
             "cannot connect to the catalog: ConnectionError: .*; check that the catalog runs, and",
         )
+
+    def test_a_wrong_credential(self) -> None:
+        class Refuse(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(401)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                """Print nothing."""
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Refuse) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            where = {"type": "rest", "uri": f"http://127.0.0.1:{server.server_port}", "token": "x"}
+            expected = "UnauthorizedError: .*; check the credential or token among the catalog's pr"
+            self.fails(builder(where), expected)
+            server.shutdown()
 
     def test_a_uri_that_is_none(self) -> None:
         self.fails(builder({"type": "sql", "uri": "what"}), "ArgumentError: .*; check the uri of")
