@@ -73,7 +73,7 @@ def test_the_version_is_a_semantic_one() -> None:
 def test_every_package_that_is_imported_is_asked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    given = ("webhdfs", "kafka", "avro", "hbase", "delta")
+    given = ("webhdfs", "kafka", "avro", "hbase", "delta", "iceberg")
     asked = [*project["dependencies"], *(name for extra in given for name in extras[extra])]
     names = {re.split(r"[^\w-]", requirement)[0].replace("-", "_") for requirement in asked}
     imported = {

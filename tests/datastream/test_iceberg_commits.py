@@ -603,7 +603,7 @@ def replay(job: SinkEngine, event: Any, where: Mapping[str, str]) -> None:
             job.restart()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(history=HISTORIES, upserts=st.booleans())
 def test_any_history_shows_each_record_once(history: list[Any], upserts: bool) -> None:
     CRASHES.clear()

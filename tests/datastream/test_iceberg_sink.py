@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime
 import random
 import sys
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +239,13 @@ def test_columns_are_added_if_asked_for(where: dict[str, str]) -> None:
     assert sorted_rows(where) == [{"id": 1, "note": None}, {"id": 2, "note": "b"}]
 
 
+def test_subtasks_create_the_table_at_the_same_time(where: dict[str, str]) -> None:
+    settings = builder(where).create_if_absent().partition_by("country").build().settings
+    with ThreadPoolExecutor(6) as threads:
+        made = list(threads.map(lambda _: settings.layout.prepare(settings.address), range(6)))
+    assert len({table.metadata.table_uuid for table in made}) == 1
+
+
 def test_records_that_do_not_fit(where: dict[str, str]) -> None:
     schema = pa.schema([pa.field("id", pa.int32(), False), pa.field("name", pa.string(), False)])
     records = [{"id": 1, "name": "a"}, {"id": 2**40, "name": "b"}, {"id": 3, "name": None}]
@@ -341,6 +351,23 @@ class TestWhatIsRefusedBeforeTheFirstRecord:
             builder(where),
             "cannot connect to the catalog: ConnectionError: .*; check that the catalog runs, and",
         )
+
+    def test_a_wrong_credential(self) -> None:
+        class Refuse(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(401)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                """Print nothing."""
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Refuse) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            where = {"type": "rest", "uri": f"http://127.0.0.1:{server.server_port}", "token": "x"}
+            expected = "UnauthorizedError: .*; check the credential or token among the catalog's pr"
+            self.fails(builder(where), expected)
+            server.shutdown()
 
     def test_a_uri_that_is_none(self) -> None:
         self.fails(builder({"type": "sql", "uri": "what"}), "ArgumentError: .*; check the uri of")

@@ -289,7 +289,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(events=EVENTS)
 def test_any_history_reads_each_row_once(events: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

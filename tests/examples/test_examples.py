@@ -89,6 +89,11 @@ EXPECTED = {
         "the same pairs as a nested loop over all clicks and orders",
     ],
     "metrics": ["parsed: 97", "broken: 3", "lines: 100"],
+    "orders_to_iceberg": [
+        "4000 statuses of 400 orders were written, with one failure in between",
+        "the table has one row for each of 300 orders, and none for 100 returned ones",
+        "3 countries, read again from the table: CH 100, DE 100, FR 100",
+    ],
     "parquet_files": [
         "failed once, restarted, and wrote 6000 orders: none is lost, none is doubled",
         "CH bought for 20059.97 in 2000 orders",

@@ -69,7 +69,7 @@ def test_a_killed_worker_costs_an_attempt_and_no_row(tmp_path: Path) -> None:
         return made.set_schema(SCHEMA).create_if_absent()
 
     # NB: half of the rows are in the table before the kill
-    covered = Covered(checkpoints)
+    covered = Covered(checkpoints / "iceberg")
     source = env.from_source(Numbers(NUMBERS, {NUMBERS // 2: covered}), source_name="numbers")
     pairs = source.map(KillOnce(tmp_path / "killed", NUMBERS * 3 // 4))
     pairs.sink_to(builder(APPENDED).partition_by("bucket(2, key)").build()).uid("appended")

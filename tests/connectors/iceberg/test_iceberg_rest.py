@@ -59,7 +59,7 @@ def name(where: dict[str, str]) -> str:
 
 def sink(where: dict[str, str], name: str, upserts: bool = False) -> IcebergSink:
     builder = IcebergSink.builder().set_catalog(CATALOG, where).set_table(name).set_schema(SCHEMA)
-    builder.create_if_absent().partition_by("bucket(2, id)")
+    builder.create_if_absent().partition_by("status")
     return (builder.upsert_by("id") if upserts else builder).build()
 
 

@@ -5,9 +5,10 @@ Needs the package ``deltalake``: ``pip install 'holdfast[delta]'``.
 
 from __future__ import annotations
 
-from holdfast.datastream.connectors.delta.sink import DeltaSink, DeltaSinkBuilder, SchemaEvolution
+from holdfast.datastream.connectors.delta.sink import DeltaSink, DeltaSinkBuilder
 from holdfast.datastream.connectors.delta.source import DeltaSource, DeltaSourceBuilder
 from holdfast.datastream.connectors.tables.committer import TableError
+from holdfast.datastream.connectors.tables.evolution import SchemaEvolution
 
 __all__ = [
     "DeltaSink",

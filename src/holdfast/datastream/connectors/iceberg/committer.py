@@ -65,7 +65,7 @@ class IcebergCommitter(TableCommitter):
     def table_id(self) -> str:
         """Return the id of the table, and its sequence number before the transaction."""
         metadata = self._table.metadata
-        return f"{metadata.table_uuid}{_AT}{metadata.last_sequence_number}"
+        return f"{metadata.table_uuid}{_AT}{metadata.next_sequence_number() - 1}"
 
     def has_committed(self, transaction: TableTransaction) -> bool:
         with self._settings.address.errors("load the table"):

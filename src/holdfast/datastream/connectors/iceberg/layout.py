@@ -110,7 +110,11 @@ class TableLayout:
         return table
 
     def _create_or_load(self, address: TableAddress) -> Table:
-        from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+        from pyiceberg.exceptions import (
+            CommitFailedException,
+            NoSuchTableError,
+            TableAlreadyExistsError,
+        )
 
         catalog = address.connect()
         with address.errors("create the table"):
@@ -121,7 +125,7 @@ class TableLayout:
             self._check_namespace(address, catalog)
             try:
                 return self._create(catalog, address.table)
-            except TableAlreadyExistsError:  # another subtask was faster
+            except (TableAlreadyExistsError, CommitFailedException):  # another one was faster
                 return catalog.load_table(address.table)
 
     def _check_namespace(self, address: TableAddress, catalog: Catalog) -> None:
