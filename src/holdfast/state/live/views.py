@@ -374,7 +374,8 @@ class KeyedMarks:
 
 
 #: creates the view of a kind of state from its table, the context and its descriptor
-_VIEWS: Final[dict[type[StateDescriptor], Callable[[Any, _Keyed, Any], State]]] = {
+_VIEWS: Final[dict[type[StateDescriptor], Callable[[Any, Any, Any], State]]] = {
+    ValueStateDescriptor: make_value_view,
     ListStateDescriptor: _ListView,
     MapStateDescriptor: _MapView,
     ReducingStateDescriptor: _ReducingView,
@@ -385,11 +386,10 @@ _VIEWS: Final[dict[type[StateDescriptor], Callable[[Any, _Keyed, Any], State]]] 
 
 def make_view(descriptor: StateDescriptor, table: ViewedTable, context: KeyContext) -> State:
     """Return the state that a function uses."""
-    if isinstance(descriptor, ValueStateDescriptor):
-        return make_value_view(table, context, descriptor)
-    keyed: _Keyed = _Scoped(context) if table.namespaced else context
     make = next(_VIEWS[cls] for cls in type(descriptor).__mro__ if cls in _VIEWS)
-    return make(table, keyed, descriptor)
+    # NB: views of values read the namespace themselves
+    scopes = table.namespaced and make is not make_value_view
+    return make(table, _Scoped(context) if scopes else context, descriptor)
 
 
 def new_accumulators(function: Any) -> Callable[[], Any]:
