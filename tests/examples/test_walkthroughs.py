@@ -198,6 +198,10 @@ def test_the_tutorial(tmp_path: Path, kafka: Kafka) -> None:
         walk.run("holdfast cancel")
         job.wait()
 
+    walk.save("table.py")
+    walk.run("holdfast run --local")
+    assert walk.run("python -c").endswith(" cards have alerts\n")
+
     # what prepares the machine, and a cluster, which other tests have
     others = ("make ", ". .venv/", "export BROKER=", "mkdir cards", "holdfast run --master")
     left_out = {line for line in walk.left_out() if not line.startswith(others)}
