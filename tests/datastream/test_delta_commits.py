@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -267,6 +268,64 @@ def test_a_table_that_was_replaced_gets_nothing(table: str) -> None:
         job.epoch()
     assert data_files(table) == files
     assert rows(table) == []
+
+
+def test_a_table_that_is_gone_or_another_one_gets_nothing(table: str) -> None:
+    job = SinkEngine(committer(table), stays=True)
+    job.epoch(2, checkpoint=True)
+    job.restart(function=committer(f"{table}-other"))
+    with pytest.raises(OperatorFailed, match=r"is for another table than the sink's, '.*-other'"):
+        job.epoch()
+    job = SinkEngine(committer(table), stays=True)
+    job.epoch(2, checkpoint=True)
+    shutil.rmtree(Path(table, "_delta_log"))
+    with pytest.raises(OperatorFailed, match=r"the Delta table '.*' is gone: somebody has deleted"):
+        job.epoch()
+
+
+class Contended(Numbers):
+    """Somebody changes the table whenever it commits."""
+
+    def _append(self, table: DeltaTable, transaction: TableTransaction) -> None:
+        other = DeltaTable(table.table_uri)
+        other.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+        super()._append(table, transaction)
+
+
+def test_a_commit_is_not_tried_for_ever(table: str) -> None:
+    function = committer(table)
+    job = SinkEngine(Contended(function.place, function.settings), stays=True)
+    job.epoch(2, checkpoint=True)
+    message = r"(?s)could not be committed in 20 tries, .*Metadata changed.*kept in the checkpoint"
+    with pytest.raises(OperatorFailed, match=message):
+        job.epoch()
+    assert numbers(table) == []
+
+
+class Broken(Numbers):
+    """Cannot write the log."""
+
+    def _append(self, table: DeltaTable, transaction: TableTransaction) -> None:
+        log = Path(table.table_uri.removeprefix("file://"), "_delta_log")
+        log.rename(log.with_name("log"))
+        log.write_text("")
+        try:
+            super()._append(table, transaction)
+        finally:
+            log.unlink()
+            log.with_name("log").rename(log)
+
+
+def test_a_log_that_cannot_be_written_is_named(table: str) -> None:
+    function = committer(table)
+    job = SinkEngine(Broken(function.place, function.settings), stays=True)
+    job.epoch(2, checkpoint=True)
+    message = r"cannot commit to the Delta table '.*': .*<2 files for .*> is kept in the checkpoint"
+    with pytest.raises(OperatorFailed, match=message):
+        job.epoch()
+    job.restart(function=function)
+    job.finish()
+    assert numbers(table) == [0, 1]
 
 
 def test_a_schema_that_changed_gets_nothing(table: str) -> None:

@@ -6,6 +6,7 @@ import datetime
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -371,6 +372,23 @@ def test_properties_of_a_table_that_is_created(table: str) -> None:
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused(f"{tmp_path}/file/table", r"(cannot|Cannot) .*/file/table")
+
+
+def test_a_table_that_cannot_be_written(table: str) -> None:
+    DeltaTable.create(table, NUMBERS)
+    Path(table, "_holdfast").write_text("")  # where the sink would write
+    refused(table, r"cannot write to the Delta table '.*': .*; let the job's user write there")
+
+
+def test_the_package_is_named_if_it_is_missing(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(JobDefinitionError, match=r"pip install 'holdfast\[delta\]'"):
+        DeltaSink.for_table(table, NUMBERS)
+
+
+def test_credentials_are_not_printed(table: str) -> None:
+    builder = DeltaSink.for_table(table, NUMBERS).set_storage_option("AWS_SECRET_ACCESS_KEY", "xyz")
+    assert "xyz" not in repr(builder.build())
 
 
 def test_mistakes_of_the_program(table: str) -> None:
