@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 #: kinds of snapshots: with new files only, and with the same rows in other files
 _APPEND: Final = "append"
 _REPLACE: Final = "replace"
+
+
+#: the rows of a file; to be closed
+Batches = Generator["pa.RecordBatch", None, None]
 
 
 class ChangedRows(Enum):
@@ -73,7 +77,7 @@ class TableSteps:
             Part(number, task, task.file.file_size_in_bytes) for number, task in enumerate(tasks)
         ]
 
-    def batches(self, snapshot: int, part: Part[FileScanTask]) -> Iterator[pa.RecordBatch]:
+    def batches(self, snapshot: int, part: Part[FileScanTask]) -> Batches:
         """Yield the rows of a file from a row on, without those that are deleted."""
         from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 
