@@ -20,7 +20,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
 
 from holdfast.common import Configuration, RestartStrategies, WatermarkStrategy
 from holdfast.datastream import MapFunction, StreamExecutionEnvironment
@@ -106,7 +107,8 @@ def main(table: str | None) -> None:
         table = table or f"{folder}/orders"
         run(table, Path(folder))
         assert (Path(folder) / "failed").exists()
-        rows = DeltaTable(table).to_pyarrow_table().to_pylist()
+        query = QueryBuilder().register("orders", DeltaTable(table))
+        rows = pa.table(query.execute("SELECT * FROM orders")).to_pylist()
         found = {row["order_id"]: (row["status"], row["changes"]) for row in rows}
         if len(found) != len(rows) or found != expected():
             raise SystemExit(f"the table has {len(rows)} rows, and they are not the right ones")

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +198,29 @@ def test_two_drivers_from_one_checkpoint_commit_it_once(table: str) -> None:
     assert numbers(table) == [0, 1, 2, 3, 3, 4, 4]
 
 
+@pytest.mark.parametrize("upserts", [False, True])
+def test_two_processes_at_the_same_time_commit_once(table: str, upserts: bool) -> None:
+    """One of them may be taken for dead: it has the same transaction."""
+    first = committer(table, upserts)
+    first.settings.ensure()
+    first._attempt = 0
+    for round_ in range(8):
+        transaction = first.begin_transaction()
+        for number in range(3):
+            first.invoke(transaction, 3 * round_ + number, None)  # type: ignore[arg-type]
+        transaction.token, transaction.number = "token", round_
+        transaction.table = str(DeltaTable(table).metadata().id)
+        others = [Numbers(first.place, first.settings) for _ in range(3)]
+        with ThreadPoolExecutor(3) as pool:
+            for done in [pool.submit(each.commit, transaction) for each in others]:
+                done.result()
+        assert DeltaTable(table).version() == round_ + 1
+    if upserts:
+        assert {row["key"]: row["number"] for row in rows(table)} == upserted(24)
+    else:
+        assert numbers(table) == list(range(24))
+
+
 def test_an_older_savepoint_repeats_what_was_committed_after_it(
     table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -243,6 +268,64 @@ def test_a_table_that_was_replaced_gets_nothing(table: str) -> None:
         job.epoch()
     assert data_files(table) == files
     assert rows(table) == []
+
+
+def test_a_table_that_is_gone_or_another_one_gets_nothing(table: str) -> None:
+    job = SinkEngine(committer(table), stays=True)
+    job.epoch(2, checkpoint=True)
+    job.restart(function=committer(f"{table}-other"))
+    with pytest.raises(OperatorFailed, match=r"is for another table than the sink's, '.*-other'"):
+        job.epoch()
+    job = SinkEngine(committer(table), stays=True)
+    job.epoch(2, checkpoint=True)
+    shutil.rmtree(Path(table, "_delta_log"))
+    with pytest.raises(OperatorFailed, match=r"the Delta table '.*' is gone: somebody has deleted"):
+        job.epoch()
+
+
+class Contended(Numbers):
+    """Somebody changes the table whenever it commits."""
+
+    def _append(self, table: DeltaTable, transaction: TableTransaction) -> None:
+        other = DeltaTable(table.table_uri)
+        other.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+        super()._append(table, transaction)
+
+
+def test_a_commit_is_not_tried_for_ever(table: str) -> None:
+    function = committer(table)
+    job = SinkEngine(Contended(function.place, function.settings), stays=True)
+    job.epoch(2, checkpoint=True)
+    message = r"(?s)could not be committed in 20 tries, .*Metadata changed.*kept in the checkpoint"
+    with pytest.raises(OperatorFailed, match=message):
+        job.epoch()
+    assert numbers(table) == []
+
+
+class Broken(Numbers):
+    """Cannot write the log."""
+
+    def _append(self, table: DeltaTable, transaction: TableTransaction) -> None:
+        log = Path(table.table_uri.removeprefix("file://"), "_delta_log")
+        log.rename(log.with_name("log"))
+        log.write_text("")
+        try:
+            super()._append(table, transaction)
+        finally:
+            log.unlink()
+            log.with_name("log").rename(log)
+
+
+def test_a_log_that_cannot_be_written_is_named(table: str) -> None:
+    function = committer(table)
+    job = SinkEngine(Broken(function.place, function.settings), stays=True)
+    job.epoch(2, checkpoint=True)
+    message = r"cannot commit to the Delta table '.*': .*<2 files for .*> is kept in the checkpoint"
+    with pytest.raises(OperatorFailed, match=message):
+        job.epoch()
+    job.restart(function=function)
+    job.finish()
+    assert numbers(table) == [0, 1]
 
 
 def test_a_schema_that_changed_gets_nothing(table: str) -> None:

@@ -6,6 +6,7 @@ import datetime
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,7 +25,7 @@ from holdfast.datastream.connectors.delta import DeltaSink, SchemaEvolution
 from holdfast.errors import HoldfastError, JobDefinitionError
 from holdfast.filesystem import configure
 from holdfast.testing import LocalExecutor
-from tests.datastream.delta_tables import column, data_files, hidden, referred, rows
+from tests.datastream.delta_tables import column, data_files, hidden, query, referred, rows
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 ROW = Types.ROW_NAMED(["id", "status", "n"], [Types.LONG(), Types.STRING(), Types.LONG()])
@@ -117,7 +118,9 @@ def test_bounds_of_columns_let_readers_leave_files_out(table: str) -> None:
         "minValues": {"n": -1, "at": "2026-01-01T12:00:00.000005Z"},
         "maxValues": {"n": 3, "at": "2026-01-01T12:00:00.000005Z"},
     }
-    assert len(DeltaTable(table).to_pyarrow_table(filters=[("at", "=", at), ("n", ">", 0)])) == 1
+    moment = "TIMESTAMP '2026-01-01T12:00:00.000005Z'"
+    found = query(DeltaTable(table), f"SELECT n FROM the_table WHERE at = {moment} AND n > 0")
+    assert found == [{"n": 3}]
 
 
 def test_decimals_keep_their_digits(table: str) -> None:
@@ -369,6 +372,23 @@ def test_properties_of_a_table_that_is_created(table: str) -> None:
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused(f"{tmp_path}/file/table", r"(cannot|Cannot) .*/file/table")
+
+
+def test_a_table_that_cannot_be_written(table: str) -> None:
+    DeltaTable.create(table, NUMBERS)
+    Path(table, "_holdfast").write_text("")  # where the sink would write
+    refused(table, r"cannot write to the Delta table '.*': .*; let the job's user write there")
+
+
+def test_the_package_is_named_if_it_is_missing(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(JobDefinitionError, match=r"pip install 'holdfast\[delta\]'"):
+        DeltaSink.for_table(table, NUMBERS)
+
+
+def test_credentials_are_not_printed(table: str) -> None:
+    builder = DeltaSink.for_table(table, NUMBERS).set_storage_option("AWS_SECRET_ACCESS_KEY", "xyz")
+    assert "xyz" not in repr(builder.build())
 
 
 def test_mistakes_of_the_program(table: str) -> None:

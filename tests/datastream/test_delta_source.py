@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import json
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, TableFeatures, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +27,7 @@ from holdfast.datastream.connectors.delta.position import Cursor, decode
 from holdfast.datastream.connectors.delta.reader import DeltaReader
 from holdfast.errors import HoldfastError
 from holdfast.testing import LocalExecutor, collect
+from tests.datastream.delta_tables import column
 
 AT_ONCE = Duration.of_millis(1)
 
@@ -169,8 +172,7 @@ def test_a_crash_repeats_and_loses_nothing(table: str) -> None:
             run.epoch()
         run.epoch(checkpoint=True)
         run.epoch()
-    found = DeltaTable(out).to_pyarrow_table().column("n").to_pylist()
-    assert sorted(found) == list(range(20))
+    assert column(out, "n") == list(range(20))
 
 
 def test_changes_are_refused_or_left_out(table: str) -> None:
@@ -310,6 +312,48 @@ def test_tables_versions_and_columns_that_are_not_there(table: str) -> None:
     write_deltalake(f"{table}2", pa.table({"n": ["text"]}))
     builder = DeltaSource.for_table(f"{table}2").as_objects(Number)
     refused(builder, "column 'n' of the Delta table '.*' is string, and the source expects int64")
+
+
+def test_what_the_source_does_not_know(table: str) -> None:
+    append(table, [1])
+    early = datetime.datetime(1999, 1, 1, tzinfo=datetime.UTC)
+    assert numbers(read(DeltaSource.for_table(table).set_timestamp(early))) == [1]
+    builder = DeltaSource.for_table(table).monitor_continuously(AT_ONCE)
+    with LocalExecutor(stream(builder)) as run:
+        run.run_until(lambda: len(run.records) == 1)
+        log = Path(table, "_delta_log")
+        entry = log.joinpath(f"{0:020}.json").read_text().splitlines()
+        [changed] = [json.loads(line) for line in entry if '"metaData"' in line]
+        changed["metaData"]["configuration"] = {"delta.columnMapping.mode": "name"}
+        log.joinpath(f"{1:020}.json").write_text(json.dumps(changed))
+        with pytest.raises(HoldfastError, match=r"version 1 of .* gives columns other names in"):
+            run.run_until(lambda: False)
+    DeltaTable.create(f"{table}2", pa.schema([("n", pa.int64())]))
+    feature = TableFeatures.DeletionVectors
+    DeltaTable(f"{table}2").alter.add_feature(feature, allow_protocol_versions_increase=True)
+    refused(DeltaSource.for_table(f"{table}2"), "has deletionVectors, which DeltaSource cannot")
+
+
+def test_nothing_new_is_read_while_the_table_cannot_be(
+    table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(table, [1])
+    builder = DeltaSource.for_table(table).monitor_continuously(AT_ONCE)
+    planner = builder.build().create_planner(restored=False)
+    assert planner.plan().until == 0
+    append(table, [2])
+    log = Path(table, "_delta_log")
+    log.rename(f"{table}/away")
+    log.symlink_to(log)  # a loop, which is an error to look at
+    deadline = time.monotonic() + 30
+    while "nothing new is read until" not in caplog.text and time.monotonic() < deadline:
+        assert planner.plan().until == 0
+    log.unlink()
+    Path(f"{table}/away").rename(log)
+    while planner.plan().until == 0 and time.monotonic() < deadline:
+        pass
+    assert planner.plan().until == 1
+    assert caplog.text.count("nothing new is read until") == 1
 
 
 def test_files_and_versions_that_are_gone(table: str) -> None:

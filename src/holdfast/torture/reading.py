@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.datastream.connectors.delta import DeltaSource
 from holdfast.datastream.connectors.hbase.client import HBaseClient
 from holdfast.datastream.connectors.hbase.options import HBaseOptions
 from holdfast.datastream.connectors.kafka.client import KafkaMetadata, library, new_consumer
@@ -106,11 +108,21 @@ def _parquet_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _read_delta(place: SinkPlace, order: Order) -> SinkContents:
-    from deltalake import DeltaTable
-
     path = place.place["path"]
-    rows = DeltaTable(path).to_pyarrow_table().to_pylist() if Path(path).exists() else []
+    rows = _delta_rows(path) if Path(path).exists() else ()
     return SinkContents.of_records(place.name, map(repr, rows), Guarantee(place.guarantee))
+
+
+def _delta_rows(path: str) -> Iterator[dict[str, Any]]:
+    # NB: not as a dataset of pyarrow, whose threads may outlive the reading
+    source = DeltaSource.for_table(path).as_dicts().build()
+    reader = source.create_reader(0, 1)
+    reader.follow(source.create_planner(restored=False).plan())
+    try:
+        for rows in reader.read(sys.maxsize):
+            yield from rows
+    finally:
+        reader.close()
 
 
 def _read_output(output: Path, taken: Iterable[Path]) -> dict[str, SinkContents]:

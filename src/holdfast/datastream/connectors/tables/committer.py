@@ -170,14 +170,23 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
 
     def _commit_once(self, transaction: TableTransaction) -> None:
         if not self.has_committed(transaction):
-            self._check_files(transaction)
-            self.commit_files(transaction)
+            missing = self._missing_files(transaction)
+            if not missing:
+                self.commit_files(transaction)
+            # NB: another process may have just committed it, and cleaned up
+            elif not self.has_committed(transaction):
+                raise TableError(
+                    f"{transaction!r} cannot be committed: {len(missing)} of its files are "
+                    f"missing, among them '{min(missing)}'; somebody has deleted them (a vacuum?), "
+                    "or they are on the disk of another machine. Start from another checkpoint or "
+                    "savepoint"
+                )
         place = transaction.place
         delete_marks(place, [file.mark for file in transaction.files if file.mark])
         delete_files(place, [file.path for file in transaction.files if file.is_changes])
 
-    def _check_files(self, transaction: TableTransaction) -> None:
-        """Raise before a table refers to a file that is not there."""
+    def _missing_files(self, transaction: TableTransaction) -> list[str]:
+        """Return the files that are not there: a table must not refer to them."""
         system, base, _ = transaction.place.resolve()
         missing: list[str] = []
 
@@ -187,12 +196,7 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
                 missing.append(system.uri(path))
 
         system.for_each(check, transaction.files)
-        if missing:
-            raise TableError(
-                f"{transaction!r} cannot be committed: {len(missing)} of its files are missing, "
-                f"among them '{min(missing)}'; somebody has deleted them (a vacuum?), or they are "
-                "on the disk of another machine. Start from another checkpoint or savepoint"
-            )
+        return missing
 
     def initialize_user_context(self) -> TablePlace:
         """Return where the next program may clean up."""

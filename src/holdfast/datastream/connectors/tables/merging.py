@@ -35,7 +35,7 @@ def _read(transaction: TableTransaction, file: WrittenFile) -> pa.Table:
     system, base, _ = transaction.place.resolve()
     path = join(base, plain_path(file.path))
     with system.errors("read", path), system.open_input(path) as stream:
-        return parquet.read_table(stream)
+        return parquet.ParquetFile(stream).read()
 
 
 def _last_of_each(changes: pa.Table, key: Sequence[str]) -> pa.Table:
