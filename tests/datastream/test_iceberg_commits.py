@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 
 from holdfast.common.types import Row, RowKind
 from holdfast.datastream.connectors.iceberg import IcebergSink
-from holdfast.datastream.connectors.iceberg.changes import Append
+from holdfast.datastream.connectors.iceberg.changes import Append, Upsert
 from holdfast.datastream.connectors.iceberg.committer import IcebergCommitter
 from holdfast.datastream.connectors.iceberg.history import History, look_up
 from holdfast.datastream.connectors.iceberg.layout import file_schema
@@ -324,26 +324,32 @@ class Doubled(Numbers):
     """A process that was taken for dead commits the same between the look and the commit."""
 
     def commit_files(self, transaction: TableTransaction) -> None:
-        original = Append.stage
+        kind = Upsert if self.settings.key else Append
+        original = kind.stage
 
-        def stage(change: Append, *args: Any) -> None:
+        def stage(change: Any, *args: Any) -> None:
             original(change, *args)
-            Append.stage = original  # type: ignore[method-assign]
+            kind.stage = original  # type: ignore[method-assign]
             other = Numbers(self.settings)
             other._table, other._place = load(self.settings.address.properties), self._place
+            other._attempt = self._attempt
             other.commit_files(transaction)
 
-        Append.stage = stage  # type: ignore[method-assign]
+        kind.stage = stage  # type: ignore[method-assign]
         super().commit_files(transaction)
 
 
-def test_one_taken_for_dead_at_the_worst_moment(where: dict[str, str]) -> None:
+@pytest.mark.parametrize("upserts", [False, True])
+def test_one_taken_for_dead_at_the_worst_moment(where: dict[str, str], upserts: bool) -> None:
     """pyiceberg would repeat the commit by itself without a look, and commit twice."""
-    job = SinkEngine(Doubled(settings_of(where)), stays=True)
+    job = SinkEngine(Doubled(settings_of(where, upserts)), stays=True)
     job.epoch(2, checkpoint=True)
     job.epoch()
     assert numbers(where) == [0, 1]
-    assert len(load(where).snapshots()) == 1
+    table = load(where)
+    assert len(table.snapshots()) == 1
+    assert data_files(table) == referred(table)
+    assert hidden(table) == []
 
 
 @pytest.mark.parametrize("lands", [False, True])

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,33 @@ def test_rows_with_a_kind_are_changes(where: dict[str, str]) -> None:
     del expected[5, "mon"]
     assert found == expected
     assert len(rows(where)) == 300
+
+
+KEYS = {
+    "at": (pa.timestamp("us", "UTC"), [NEW_YEAR, NEW_YEAR.replace(day=2)]),
+    "local": (pa.timestamp("us"), [datetime.datetime(2026, 1, day) for day in (1, 2)]),  # noqa: DTZ001
+    "day": (pa.date32(), [datetime.date(2026, 1, day) for day in (1, 2)]),
+    "time": (pa.time64("us"), [datetime.time(hour) for hour in (1, 2)]),
+    "price": (pa.decimal128(10, 2), [Decimal("1.50"), Decimal("2.25")]),
+    "code": (pa.binary(), [b"a", b"b"]),
+    "flag": (pa.bool_(), [False, True]),
+    "name": (pa.string(), [40 * "a" + end for end in "xy"]),
+}
+
+
+@pytest.mark.parametrize("most", [0, 200])
+def test_keys_of_any_type(
+    where: dict[str, str], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("holdfast.datastream.connectors.iceberg.changes._MOST_KEYS", most)
+    fields = [(name, column) for name, (column, _) in KEYS.items()]
+    schema = pa.schema([*fields, ("n", pa.int64())])
+    sink = builder(where).set_schema(schema).create_if_absent().upsert_by(*KEYS).build()
+    first, second = ({name: values[at] for name, (_, values) in KEYS.items()} for at in (0, 1))
+    write(sink, [{**first, "n": 1}, {**second, "n": 2}])
+    write(sink, [{**second, "n": 3}])
+    found = sorted(rows(where), key=lambda row: row["n"])
+    assert found == [{**first, "n": 1}, {**second, "n": 3}]
 
 
 def test_upserts_honour_deletes_of_other_engines(where: dict[str, str]) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.table import Table
+from pyiceberg.types import StringType
 
 from holdfast.common import Duration, WatermarkStrategy
 from holdfast.common.types import Row
@@ -128,6 +130,38 @@ def test_rows_that_are_deleted_by_position_are_left_out(where: dict[str, str]) -
     expected = [1, 2, 3, 5, 6, 7, 8]
     assert ids(collect(stream(source))) == expected
     assert ids(collect(stream(source), workers=2, quota=1)) == expected
+
+
+def test_row_groups_before_a_position_are_not_read(where: dict[str, str]) -> None:
+    table = load(where)
+    with table.transaction() as transaction:
+        transaction.set_properties({"write.parquet.row-group-limit": "10"})
+    append(where, range(35))
+    (task,) = load(where).scan().plan_files()
+    path = task.file.file_path.removeprefix("file://")
+    groups = pq.ParquetFile(path).metadata
+    assert groups.num_row_groups == 4
+    source = builder(where).set_row_type(dict).set_columns("id").build()
+    readers = Readers(source, 1)
+    for limit in (7, 3, 15):
+        readers.read(0, limit)
+    data = Path(path).read_bytes()
+    begins = groups.row_group(2).column(0).dictionary_page_offset
+    # the first two row groups are destroyed: whoever looked at them would fail
+    Path(path).write_bytes(data[:4] + bytes(begins - 4) + data[begins:])
+    readers.read(0, 100)
+    assert readers.records == list(range(35))
+
+
+def test_columns_may_be_added_and_renamed(where: dict[str, str]) -> None:
+    append(where, [1])
+    with load(where).update_schema() as update:
+        update.rename_column("name", "title")
+        update.add_column("more", StringType())
+    found = collect(stream(builder(where).set_row_type(dict).build()))
+    assert found == [{"id": 1, "title": "name 1", "more": None}]
+    with pytest.raises(HoldfastError, match=r"cannot read .*Could not find column: 'name'"):
+        collect(stream(builder(where).set_columns("name").build()))
 
 
 def test_appended_rows_follow_in_the_order_of_snapshots(where: dict[str, str]) -> None:

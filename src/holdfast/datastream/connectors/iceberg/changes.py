@@ -96,6 +96,7 @@ class Upsert(Change):
     def undo(self) -> None:
         delete_files(self._place, [file.path for file in self.written])
         self.settle()
+        self.written = []
 
     def settle(self) -> None:
         """Delete the marks of what the last try has written: nobody needs to look for it."""

@@ -72,15 +72,18 @@ def commit(address: TableAddress, table: Table, marked: Marked, change: Change) 
             still in the checkpoint, and the next attempt commits it.
     """
     failure: Exception | None = None
-    refused: Transaction | None = None
+    staged: Transaction | None = None
     for pause in _pauses():
         with address.errors("load the table"):
             table.refresh()
-        if is_committed(address, table, marked):
+        committed = is_committed(address, table, marked)
+        # NB: an answer that was lost may have been a yes, now or later; a later one is refused once
+        # somebody has committed
+        if staged is not None and (committed or _is_refused(failure)):
+            _clean_up(table, staged, change)
+        if committed:
             return
-        if refused is not None:
-            _clean_up(refused, change)
-        staged, refused = table.transaction(), None
+        staged = table.transaction()
         with address.errors("prepare a commit"):
             staged.set_properties({marked.last_key: marked.name})
             change.stage(staged, {TRANSACTION: marked.name})
@@ -91,8 +94,6 @@ def commit(address: TableAddress, table: Table, marked: Marked, change: Change) 
             failure = error
             if not _passes(error):
                 break
-            if type(error).__name__ == _REFUSED:
-                refused = staged
             _logger.info("%s: trying again in %.2f s: %s", address, pause, error)
             time.sleep(pause)
     raise TableError(
@@ -110,11 +111,17 @@ def _commit_once(table: Table, staged: Transaction) -> None:
     table._do_commit(updates=staged._updates, requirements=(*staged._requirements, same_table))
 
 
-def _clean_up(refused: Transaction, change: Change) -> None:
-    """Delete what a try has written that the catalog has refused: nobody refers to it."""
-    for producer in refused._snapshot_producers:
-        producer._clean_all_uncommitted()
-    change.undo()
+def _clean_up(table: Table, staged: Transaction, change: Change) -> None:
+    """Delete what a try has written, unless the table has it."""
+    producers = staged._snapshot_producers
+    if not any(table.snapshot_by_id(producer.snapshot_id) for producer in producers):
+        for producer in producers:
+            producer._clean_all_uncommitted()
+        change.undo()
+
+
+def _is_refused(error: Exception | None) -> bool:
+    return type(error).__name__ == _REFUSED
 
 
 def _passes(error: Exception) -> bool:

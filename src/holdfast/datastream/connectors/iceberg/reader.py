@@ -17,6 +17,7 @@ from holdfast.datastream.connectors.iceberg.shares import (
     share,
 )
 from holdfast.datastream.connectors.iceberg.steps import (
+    Batches,
     TableReading,
     TableSteps,
     expired,
@@ -68,11 +69,12 @@ class IcebergReader(SourceReader):
         #: the share of the current step, once it is known
         self._share: list[Part[FileScanTask]] | None = None
         #: the rest of the current file, once it is open
-        self._rest: Iterator[pa.RecordBatch] | None = None
+        self._rest: Batches | None = None
         self._order: dict[int, int] = {}
         self._ordered_to: int | None = None
 
     def restore(self, position: Any) -> None:
+        self.close()
         self._go_to(decode(position))
 
     def follow(self, plan: IcebergPlan) -> None:
@@ -96,6 +98,12 @@ class IcebergReader(SourceReader):
                 yield self._maker.records(batch)
             elif not self._next_step():
                 return
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._rest is not None:
+            self._rest.close()
+            self._rest = None
 
     def _begin(self) -> None:
         """Find the first step, if there is one."""
@@ -187,6 +195,6 @@ def _snapshots(stages: Sequence[Stage]) -> set[int]:
     return {cursor.snapshot for stage in stages for cursor in stage}
 
 
-def _with_first(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _with_first(first: pa.RecordBatch, rest: Batches) -> Batches:
     yield first
     yield from rest

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.datastream.connectors.iceberg.catalog import TableAddress
 from holdfast.datastream.connectors.iceberg.history import ancestors_of, data_files
+from holdfast.datastream.connectors.iceberg.row_groups import read_from
 from holdfast.datastream.connectors.iceberg.shares import Part
 from holdfast.datastream.connectors.tables.committer import TableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.schema import Schema
     from pyiceberg.table import DataScan, FileScanTask, Table
     from pyiceberg.table.snapshots import Snapshot
 
 #: kinds of snapshots: with new files only, and with the same rows in other files
 _APPEND: Final = "append"
 _REPLACE: Final = "replace"
+_PARQUET: Final = "PARQUET"
+
+
+#: the rows of a file; to be closed
+Batches = Generator["pa.RecordBatch", None, None]
 
 
 class ChangedRows(Enum):
@@ -73,27 +80,40 @@ class TableSteps:
             Part(number, task, task.file.file_size_in_bytes) for number, task in enumerate(tasks)
         ]
 
-    def batches(self, snapshot: int, part: Part[FileScanTask]) -> Iterator[pa.RecordBatch]:
+    def batches(self, snapshot: int, part: Part[FileScanTask]) -> Batches:
         """Yield the rows of a file from a row on, without those that are deleted."""
+        task = part.file
+        with self._reading.address.errors(f"read {task.file.file_path}"):
+            is_plain = not task.delete_files and not self._reading.row_filter
+            if is_plain and task.file.file_format == _PARQUET:
+                table = self._load(snapshot)
+                yield from read_from(table, task.file, self._projected(table), part.row)
+            else:
+                yield from self._remaining(snapshot, task, part.row)
+
+    def _remaining(self, snapshot: int, task: FileScanTask, skipped: int) -> Batches:
+        """Yield the rows that are not deleted and meet the condition, but the first ones."""
         from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 
         table, scan = self._load(snapshot), self._scan(snapshot)
-        with self._reading.address.errors(f"read {part.file.file.file_path}"):
-            reading = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
-            deletes = _read_all_delete_files(table.io, [part.file])
-            skipped = part.row
-            for batch in reading._record_batches_from_scan_tasks_and_deletes([part.file], deletes):
-                if skipped < batch.num_rows:
-                    yield batch.slice(skipped)
-                skipped = max(0, skipped - batch.num_rows)
+        columns = self._projected(table)
+        reading = ArrowScan(table.metadata, table.io, columns, scan.row_filter)
+        deletes = _read_all_delete_files(table.io, [task])
+        for batch in reading._record_batches_from_scan_tasks_and_deletes([task], deletes):
+            if skipped < batch.num_rows:
+                yield batch.slice(skipped)
+            skipped = max(0, skipped - batch.num_rows)
 
     def _scan(self, snapshot: int) -> DataScan:
         options: dict[str, Any] = {}
         if self._reading.row_filter:
             options["row_filter"] = self._reading.row_filter
-        if self._reading.columns is not None:
-            options["selected_fields"] = self._reading.columns
         return self._load(snapshot).scan(snapshot_id=snapshot, **options)
+
+    def _projected(self, table: Table) -> Schema:
+        """Return the columns to read, as the table has them now, also for earlier snapshots."""
+        columns, schema = self._reading.columns, table.schema()
+        return schema if columns is None else schema.select(*columns)
 
     def _appended(self, number: int) -> Sequence[Any]:
         table = self._load(number)
