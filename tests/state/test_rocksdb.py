@@ -729,10 +729,10 @@ def test_a_database_can_be_opened_again_whoever_still_has_a_snapshot(tmp_path: P
     database.write({b"key": b"before"})
     snapshot = database.snapshot()
     database.write({b"key": b"after"})
-    assert (snapshot.get(b"key"), snapshot.get(b"other")) == (b"before", None)
+    assert snapshot.get_all([b"key", b"other"]) == [b"before", None]
     database.close()
     with pytest.raises(StateStorageError, match=r"cannot read the RocksDB .* it was closed"):
-        snapshot.get(b"key")
+        snapshot.get_all([b"key"])
     database = Database(tmp_path, budget_of(16 << 20))
     assert database.get(b"key") == b"after"
     database.close()

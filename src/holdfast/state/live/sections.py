@@ -59,14 +59,10 @@ def export_section(
     chunks: list[Chunk] = []
     for op, keys in table.operations(marks):
         rows = table.rows(op, keys, marks)
-        if rows is not None and not shaped:
-            # NB: before they are sorted by key group: in memory, neighbours are close together
-            (rows,) = _shaped(table, op, keys, [rows])
         for first, last, order in _in_key_groups(keys, table.namespaced, max_parallelism):
             part = _picked(keys, order)
             columns = table.columns(op, part, marks) if rows is None else [_picked(rows, order)]
-            is_shaped = shaped or rows is not None
-            chunks.append(_export_chunk(table, op, first, last, part, columns, is_shaped))
+            chunks.append(_export_chunk(table, op, first, last, part, columns, shaped))
     return as_section(table, max_parallelism, tuple(chunks))
 
 

@@ -133,7 +133,8 @@ class Table(ABC, Generic[Marks]):
         self.share(entries if marks is None else marks)
         if marks is None or len(entries) <= _COPIES * len(marks):
             return self.having(entries.copy())
-        marked = {key: entries[key] for key in marks if key in entries}
+        get = entries.get
+        marked = {key: entry for key in marks if (entry := get(key)) is not None}
         return self.having(marked, only_marked=True)
 
     def having(self, entries: dict[Any, Any], only_marked: bool = False) -> Table[Marks]:
