@@ -127,6 +127,16 @@ def test_a_type_without_columns(spark: Any, env: StreamExecutionEnvironment) -> 
 
 
 @pytest.mark.usefixtures("engine")
+def test_a_record_that_does_not_fit(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    rows = env.from_collection([{"n": 1}, {"n": 2.5}])
+    rows.sink_to(DataFrameSink("json", str(tmp_path / "out"), schema="n int")).name("numbers")
+    with pytest.raises(UserFunctionError, match=r"field 'n' is declared int32.* 2\.5 .*") as caught:
+        env.execute()
+    assert "in operator 'numbers'" in str(caught.value)
+    assert not list(tmp_path.glob("out/*.json"))
+
+
+@pytest.mark.usefixtures("engine")
 def test_a_format_that_spark_does_not_know(
     spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from holdfast.common import Configuration, Encoder, RestartStrategies, SimpleStringSchema
@@ -22,6 +23,7 @@ from holdfast.datastream.connectors.kafka import (
     KafkaSink,
 )
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+from holdfast.datastream.formats.parquet import ParquetBulkWriters
 from holdfast.graph.operations import ResultOperation, SinkOperation
 from holdfast.plan.model import Plan
 from holdfast.testing import LocalExecutor
@@ -115,6 +117,23 @@ def test_a_delta_table_is_redirected_and_read(order: Order, tmp_path: Path) -> N
     (found,) = read_contents(order).values()
     assert (found.name, found.guarantee.value) == ("table: committer", "exactly once")
     assert sorted(found.records) == ["{'n': 1}", "{'n': 2}", "{'n': 3}"]
+
+
+def test_a_sink_of_parquet_files_is_redirected_and_read(order: Order, tmp_path: Path) -> None:
+    env = environment(order)
+    rows = env.from_source(NumberSequenceSource(1, 3)).map(lambda n: (n,))
+    writers = ParquetBulkWriters.for_row_type(pa.schema([("n", pa.int64())]))
+    rows.sink_to(FileSink.for_bulk_format(str(tmp_path / "production"), writers).build())
+    (function,) = sink_functions(planned(env))
+    assert function.sink.base_path == str(order.path / "sinks" / "1-2")
+    (note,) = read_notes(order.path)
+    (place,) = note.sinks
+    assert (place.kind, place.guarantee) == ("rows", "exactly once")
+    folder = Path(place.place["path"]) / "n=1"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"n": [1, 2]}), folder / "part.parquet")
+    contents = read_contents(order)[place.id]
+    assert sorted(contents.records) == ["{'n': 1}", "{'n': 2}"]
 
 
 def test_settings_of_the_program_do_not_lead_out_of_the_run(order: Order, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
 from holdfast.common.watermark_strategy import NO_TIMESTAMP
+from holdfast.datastream.formats.columns import RowError
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.errors import HoldfastError, JobDefinitionError
 from holdfast.graph.nodes import Hash
@@ -48,6 +49,8 @@ Run = Callable[[Iterable[Any]], None]
 _FILE = str(Path(__file__).with_name("<chain>"))
 #: Python allows at most twenty nested loops; operators below this depth are called instead.
 _DEEPEST = 12
+#: Holdfast's own errors that are about what a function or a record is
+_OF_FUNCTIONS = (JobDefinitionError, RowError)
 
 
 class Calling(Enum):
@@ -416,7 +419,7 @@ class _Writer:
         self._line(indent, f"at = {self._places.index(place)}")
 
     def _fail(self, at: int, variables: Mapping[str, Any], error: Exception) -> NoReturn:
-        if isinstance(error, HoldfastError) and not isinstance(error, JobDefinitionError):
+        if isinstance(error, HoldfastError) and not isinstance(error, _OF_FUNCTIONS):
             raise error  # it is complete, or describes a failure already
         report, var, call = self._places[at]
         results = variables.get(f"many{var[1:]}")

@@ -43,7 +43,9 @@ class DataFrameSink:
     """Writes the records of each epoch with a Spark writer, in any format that Spark knows.
 
     Records are written from the workers' own files, not through the driver. An epoch that fails
-    writes nothing; one that Spark was writing when the driver died may be written again.
+    writes nothing. Rows are written at least once: after a restart those since the last checkpoint
+    are written again, and so are those that Spark was writing when the driver died. For files that
+    have each row once, use ``FileSink.for_bulk_format``.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Formats of messages: JSON, CSV and Avro, under PyFlink's names."""
+"""Formats of messages (JSON, CSV, Avro) and of files (Parquet, Avro), under PyFlink's names."""

@@ -1,19 +1,34 @@
-"""Records in Avro's binary encoding, without a header; needs ``holdfast[avro]``."""
+"""Records in Avro: as messages without a header, and in files; needs ``holdfast[avro]``."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, Final
 
 from holdfast.common._type_infos.base import same
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.types import Row
+from holdfast.datastream.formats.bulk import BulkFormat, BulkReader, BulkWriter, BulkWriterFactory
+from holdfast.datastream.formats.columns import RowError
 from holdfast.errors import JobDefinitionError
+from holdfast.printable import printable
 
-__all__ = ["AvroRowDeserializationSchema", "AvroRowSerializationSchema"]
+__all__ = [
+    "AvroBulkWriters",
+    "AvroInputFormat",
+    "AvroRowDeserializationSchema",
+    "AvroRowSerializationSchema",
+    "AvroSchema",
+]
+
+_CODECS: Final = ("deflate", "bzip2", "xz", "null")
 
 Convert = Callable[[Any], Any]
 
@@ -73,6 +88,141 @@ class AvroRowSerializationSchema(_AvroSchema, SerializationSchema):
         out = io.BytesIO()
         self._avro.schemaless_writer(out, self._schema, _plain(value, self._schema))
         return out.getvalue()
+
+
+class AvroSchema(_AvroSchema):
+    """A schema of records."""
+
+    def __init__(self, avro_schema_string: str) -> None:
+        """Take the schema as JSON text; or use ``parse_string`` or ``parse_file``."""
+        super().__init__(avro_schema_string=avro_schema_string)
+
+    @staticmethod
+    def parse_string(json_schema: str) -> AvroSchema:
+        """Return the schema of a JSON text."""
+        return AvroSchema(json_schema)
+
+    @staticmethod
+    def parse_file(file_path: str) -> AvroSchema:
+        """Return the schema in a local file."""
+        return AvroSchema(Path(file_path).read_text())
+
+    def writer(self, stream: BinaryIO, codec: str) -> Any:
+        """Return a writer of a file, which checks every record."""
+        from fastavro.write import Writer
+
+        return Writer(stream, self._schema, codec=codec, validator=True)
+
+    def blocks(self, stream: BinaryIO) -> Iterator[Any]:
+        """Return the blocks of a file, to be copied, or read under this schema."""
+        return iter(self._avro.block_reader(stream, self._schema))
+
+    def plain(self, record: Any) -> Any:
+        """Return a record as fastavro takes it."""
+        return _plain(record, self._schema)
+
+    def shape(self, found: Any) -> Any:
+        """Return a record as a row."""
+        return self._shape(found)
+
+
+class AvroBulkWriters:
+    """Creates factories of writers of Avro files."""
+
+    @staticmethod
+    def for_generic_record(
+        schema: AvroSchema, *, compression: str = "deflate"
+    ) -> BulkWriterFactory:
+        """Return a factory for files of rows and dicts with this schema.
+
+        Args:
+            schema: of the records.
+            compression: ``deflate``, ``bzip2``, ``xz`` or ``null`` for none.
+
+        Raises:
+            ValueError: for a compression that does not exist.
+        """
+        if compression not in _CODECS:
+            allowed = ", ".join(_CODECS)
+            message = f"compression must be one of {allowed}; got {compression!r}"
+            raise ValueError(message)
+        return _AvroWriters(schema, compression)
+
+
+@dataclass(frozen=True)
+class _AvroWriters(BulkWriterFactory):
+    schema: AvroSchema
+    codec: str
+
+    suffix = ".avro"
+
+    def create(self, stream: BinaryIO) -> BulkWriter:
+        return _AvroWriter(self, stream)
+
+    def merge(self, files: Sequence[BinaryIO], stream: BinaryIO) -> None:
+        """Copy the blocks, without decoding the records."""
+        writer = self.schema.writer(stream, self.codec)
+        for file in files:
+            for block in self.schema.blocks(file):
+                writer.write_block(block)
+        writer.flush()
+
+
+class _AvroWriter(BulkWriter):
+    """Writes a block whenever there are about 16 kB."""
+
+    def __init__(self, settings: _AvroWriters, stream: BinaryIO) -> None:
+        self._plain = settings.schema.plain
+        self._writer = settings.schema.writer(stream, settings.codec)
+
+    def add_element(self, element: Any) -> None:
+        try:
+            self._writer.write(self._plain(element))
+        except OSError:  # of the stream
+            raise
+        except Exception as error:
+            problem = printable(" ".join(str(error).split()))
+            message = (
+                f"a record does not fit the Avro schema: {problem}; it must be a row or a dict "
+                f"with the fields of the schema; the record is {_shown(element)}"
+            )
+            raise RowError(message, "", element, element) from error
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def finish(self) -> None:
+        self._writer.flush()
+
+
+class AvroInputFormat(BulkFormat):
+    """Reads the records of Avro files as rows."""
+
+    def __init__(self, schema: AvroSchema) -> None:
+        """Take the schema of the rows; that of a file may be another one that can be read as it."""
+        self._schema = schema
+
+    def open(self, stream: BinaryIO) -> BulkReader:
+        """Read the head of a file."""
+        return _AvroReader(self._schema, stream)
+
+
+class _AvroReader(BulkReader):
+    def __init__(self, schema: AvroSchema, stream: BinaryIO) -> None:
+        self._shape = schema.shape
+        self._blocks = schema.blocks(stream)
+
+    def read(self, start: int) -> Iterator[Sequence[Any]]:
+        for block in self._blocks:
+            if start >= block.num_records:
+                start -= block.num_records
+                continue
+            yield list(map(self._shape, islice(block, start, None)))
+            start = 0
+
+
+def _shown(value: Any) -> str:
+    return printable(reprlib.repr(value))
 
 
 def _shaper(schema: Any, known: dict[str, Convert]) -> Convert:

@@ -406,9 +406,7 @@ def _local_path(path: str) -> str:
     parsed = urlparse(path)
     if parsed.scheme in ("", "file"):
         return str(Path(parsed.path if parsed.scheme else path))
-    message = (
-        f"text files are read from local paths and file: addresses in this version; got {path!r}"
-    )
+    message = f"only local paths and file: addresses can be used for text files; got {path!r}"
     raise ValueError(message)
 
 
