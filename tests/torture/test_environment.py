@@ -11,12 +11,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from holdfast.common import Configuration, Encoder, RestartStrategies, SimpleStringSchema
 from holdfast.datastream import SinkFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.connectors.delta import DeltaSink
 from holdfast.datastream.connectors.file_system import FileSink
+from holdfast.datastream.connectors.iceberg import IcebergSink
 from holdfast.datastream.connectors.kafka import (
     DeliveryGuarantee,
     KafkaRecordSerializationSchema,
@@ -131,6 +133,22 @@ def test_a_delta_table_is_redirected_and_read(order: Order, tmp_path: Path) -> N
     with LocalExecutor(env) as run:
         run.run_to_end()
     assert not (tmp_path / "production").exists()
+    (found,) = read_contents(order).values()
+    assert (found.name, found.guarantee.value) == ("table: committer", "exactly once")
+    assert sorted(found.records) == ["{'n': 1}", "{'n': 2}", "{'n': 3}"]
+
+
+def test_an_iceberg_table_is_redirected_and_read(order: Order, tmp_path: Path) -> None:
+    uri = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path)}
+    load_catalog("test", **uri).create_namespace("shop")
+    schema = pa.schema([("n", pa.int64())])
+    sink = IcebergSink.builder().set_catalog("test", uri).set_table("shop.numbers")
+    env = environment(msgspec.structs.replace(order, disturbed=False))
+    numbers = env.from_source(NumberSequenceSource(1, 3)).map(lambda n: (n,))
+    numbers.sink_to(sink.set_schema(schema).create_if_absent().build()).name("table")
+    with LocalExecutor(env) as run:
+        run.run_to_end()
+    assert not load_catalog("test", **uri).table_exists("shop.numbers")
     (found,) = read_contents(order).values()
     assert (found.name, found.guarantee.value) == ("table: committer", "exactly once")
     assert sorted(found.records) == ["{'n': 1}", "{'n': 2}", "{'n': 3}"]

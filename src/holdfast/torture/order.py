@@ -76,7 +76,7 @@ class SinkPlace(msgspec.Struct, frozen=True):
 
     Attributes:
         id: the same in all runs of the program.
-        kind: ``printed``, ``files``, ``rows``, ``kafka``, ``hbase``; empty if it cannot be read.
+        kind: the name of a reader, such as ``files`` or ``kafka``; empty if it cannot be read.
         guarantee: a value of `Guarantee`.
         place: what the reader of this kind needs.
     """

@@ -13,6 +13,7 @@ from typing import Any, Final
 from holdfast.datastream.connectors.delta import DeltaSource
 from holdfast.datastream.connectors.hbase.client import HBaseClient
 from holdfast.datastream.connectors.hbase.options import HBaseOptions
+from holdfast.datastream.connectors.iceberg.catalog import TableAddress
 from holdfast.datastream.connectors.kafka.client import KafkaMetadata, library, new_consumer
 from holdfast.torture.comparing import Guarantee, SinkContents, canonical
 from holdfast.torture.order import Order, SinkPlace, read_notes
@@ -123,6 +124,12 @@ def _delta_rows(path: str) -> Iterator[dict[str, Any]]:
             yield from rows
     finally:
         reader.close()
+
+
+def _read_iceberg(place: SinkPlace, order: Order) -> SinkContents:
+    table = TableAddress(**place.place).load()
+    rows = table.scan().to_arrow().to_pylist()
+    return SinkContents.of_records(place.name, map(repr, rows), Guarantee(place.guarantee))
 
 
 def _read_output(output: Path, taken: Iterable[Path]) -> dict[str, SinkContents]:
@@ -243,6 +250,7 @@ _READERS: Final[Mapping[str, Callable[[SinkPlace, Order], SinkContents]]] = {
     "files": _read_files,
     "rows": _read_rows,
     "delta": _read_delta,
+    "iceberg": _read_iceberg,
     "kafka": _read_topics,
     "hbase": _read_table,
 }

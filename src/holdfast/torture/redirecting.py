@@ -23,6 +23,9 @@ from holdfast.datastream.connectors.delta.table import TableSettings
 from holdfast.datastream.connectors.files.sink import FileSinkFunction
 from holdfast.datastream.connectors.hbase.client import HBaseClient
 from holdfast.datastream.connectors.hbase.functions import HBaseUpsertSinkFunction
+from holdfast.datastream.connectors.iceberg.committer import IcebergCommitter
+from holdfast.datastream.connectors.iceberg.settings import SinkSettings
+from holdfast.datastream.connectors.iceberg.writer import IcebergWriter
 from holdfast.datastream.connectors.kafka.records import (
     KafkaRecordSerializationSchema,
     KafkaSinkContext,
@@ -62,6 +65,9 @@ def redirected(node: Node, order: Order, name: str) -> tuple[Any, SinkPlace | No
     if isinstance(operation, SinkWriterOperation) and isinstance(operation.function, DeltaWriter):
         files = operation.function
         return replace(operation, function=files.into(_table(files.table, order))), None
+    if isinstance(operation, SinkWriterOperation) and isinstance(operation.function, IcebergWriter):
+        moved = IcebergWriter(_iceberg(operation.function.settings, order))
+        return replace(operation, function=moved), None
     if isinstance(operation, SinkOperation):
         function, place = redirect(operation.function, node, order, name)
         return replace(operation, function=function), place
@@ -199,3 +205,22 @@ def _table(settings: TableSettings, order: Order) -> str:
     """Return the path of a table, which its writer and its committer must agree on."""
     uri = settings.address.uri
     return _path(uri, order, f"table-{crc32(uri.encode()):08x}")
+
+
+@redirect.register
+def _(function: IcebergCommitter, node: Node, order: Order, name: str) -> tuple[Any, SinkPlace]:
+    settings = _iceberg(function.settings, order)
+    address = settings.address
+    address.create_like(function.settings.address)
+    place = {
+        "catalog": address.catalog,
+        "properties": dict(address.properties),
+        "table": address.table,
+    }
+    return IcebergCommitter(settings), SinkPlace(name, node.name, "iceberg", _EXACTLY, place)
+
+
+def _iceberg(settings: SinkSettings, order: Order) -> SinkSettings:
+    """Return the settings with a table of the run, for the writer and the committer of a sink."""
+    table = f"{settings.address.table}_{order.name.replace('-', '_')}"
+    return replace(settings, address=replace(settings.address, table=table))

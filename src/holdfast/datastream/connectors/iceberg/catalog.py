@@ -119,6 +119,24 @@ class TableAddress:
         )
         raise TableError(message)
 
+    def create_like(self, other: TableAddress) -> None:
+        """Create the table with the columns and partitions of another one, if that exists.
+
+        Raises:
+            TableError: when that is not possible.
+        """
+        catalog = self.connect()
+        with self.errors("create the table"):
+            if not catalog.table_exists(other.table):
+                return
+            like = catalog.load_table(other.table)
+            catalog.create_table_if_not_exists(
+                self.table,
+                like.schema(),
+                partition_spec=like.spec(),
+                properties={"format-version": str(like.format_version)},
+            )
+
     def _tables(self, catalog: Catalog) -> list[str]:
         return sorted(".".join(name) for name in catalog.list_tables(self.namespace))[:20]
 

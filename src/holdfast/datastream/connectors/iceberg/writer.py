@@ -26,6 +26,11 @@ class IcebergWriter(TableWriter):
         super().__init__(TablePlace("", settings.sink), rows, settings.files)
         self._settings = settings
 
+    @property
+    def settings(self) -> SinkSettings:
+        """Return what table the sink needs."""
+        return self._settings
+
     def open(self, runtime_context: RuntimeContext) -> None:
         """Check the table, and create it if there is none and the sink may."""
         settings = self._settings
