@@ -24,7 +24,7 @@ demo: ready ## Run the order system: a failure, a rescale, a kill -9, and a proo
 
 test: ready ## Run the tests; ARGS="-m 'not spark'" leaves out those that need a JVM.
 	@scripts/setup.sh browser
-	@$(WITH_JAVA) $(PYTHON) -m pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(WITH_JAVA) $(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-matrix: ready ## Run a selection of the tests with each PySpark and Python; ARGS="--help" for what it can do.
 	@$(WITH_JAVA) $(PYTHON) scripts/test_matrix.py $(ARGS)

@@ -25,7 +25,7 @@ from tests.page.reverse_proxy import below
 from tests.serving import JOB_ID, LocalJob, checkpoints_in, served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Route
+    from playwright.sync_api import Locator, Page, Route
 
 NAME = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
@@ -70,10 +70,16 @@ def tab(url: str, name: str) -> str:
     return f"{url}/#/jobs/{JOB_ID}/{name}"
 
 
+def ask(page: Page, button: Locator) -> None:
+    """Press a button, and wait until the server has the request: the next epoch carries it out."""
+    with page.expect_response(lambda response: response.request.method == "POST"):
+        button.click()
+
+
 def test_the_list_leads_to_a_job(open_page: OpenPage, url: str) -> None:
     page = open_page(url)
     page.get_by_role("link", name=NAME).click()
-    assert page.get_by_role("heading", level=1).inner_text() == NAME
+    page.get_by_role("heading", level=1).filter(has_text=NAME).wait_for()
     assert page.title() == f"{NAME} · Plan · Holdfast"
     expect(page, "live", "#link")
 
@@ -208,7 +214,7 @@ def test_a_checkpoint_fails_and_the_next_one_is_complete(
     rows = page.get_by_role("region", name="Checkpoints", exact=True).locator("tbody tr")
     rows.first.wait_for()
     trouble.locked.touch()
-    page.get_by_role("button", name="Checkpoint", exact=True).click()
+    ask(page, page.get_by_role("button", name="Checkpoint", exact=True))
     expect(page, "Taking a checkpoint", "#notes")
     job.run.epoch()
     expect(page, re.compile("the ledger is locked"), "#notes")
@@ -223,8 +229,7 @@ def test_a_checkpoint_fails_and_the_next_one_is_complete(
     assert missing.count() == 2
     trouble.locked.unlink()
     # NB: what the notes say is still of the first one
-    with page.expect_response(lambda response: response.request.method == "POST"):
-        page.get_by_role("button", name="Checkpoint", exact=True).click()
+    ask(page, page.get_by_role("button", name="Checkpoint", exact=True))
     job.run.epoch()
     rows.first.get_by_text("completed").wait_for()
     rows.first.get_by_role("button").click()
@@ -240,7 +245,7 @@ def test_savepoint(open_page: OpenPage, url: str, job: LocalJob, directory: Path
     page.keyboard.press("Escape")
     page.get_by_role("dialog").wait_for(state="detached")
     page.get_by_role("button", name="Savepoint…").click()
-    page.get_by_role("button", name="Take a savepoint").click()
+    ask(page, page.get_by_role("button", name="Take a savepoint"))
     expect(page, "Taking a savepoint", "#notes")
     job.run.epoch()
     expect(page, re.compile("The savepoint is complete"), "#notes")
@@ -256,7 +261,7 @@ def test_below_a_path_of_a_proxy(open_page: OpenPage, url: str, job: LocalJob) -
         expect(page, "live", "#link")
         page.locator(".vertex").first.wait_for()
         page.get_by_role("button", name="Savepoint…").click()
-        page.get_by_role("button", name="Take a savepoint").click()
+        ask(page, page.get_by_role("button", name="Take a savepoint"))
         expect(page, "Taking a savepoint", "#notes")
         job.run.epoch()
         expect(page, re.compile("The savepoint is complete"), "#notes")

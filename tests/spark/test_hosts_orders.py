@@ -55,5 +55,5 @@ def test_an_executor_is_killed_and_every_output_is_exact(cluster: Cluster, tmp_p
     text += result_of(driver)
     assert driver.wait(PATIENCE) == 0, text
     assert "continues from checkpoint" in text, text
-    assert len(re.findall(r" ok$", text, re.MULTILINE)) == 8, text
+    assert len(re.findall(r" ok$", text, re.MULTILINE)) == 9, text
     assert "nothing lost, nothing twice" in text, text
