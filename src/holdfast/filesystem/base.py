@@ -62,6 +62,15 @@ class FileStatus:
     is_directory: bool = False
 
 
+#: finds the file system of an address; `find_with` sets it
+_finder: list[Callable[[str], tuple[FileSystem, str]]] = []
+
+
+def find_with(finder: Callable[[str], tuple[FileSystem, str]]) -> None:
+    """Set what finds the file system of an address: it knows all of them, which know only this."""
+    _finder[:] = [finder]
+
+
 class FileSystem(ABC):
     """Files by path, ``/`` between the parts; can be pickled.
 
@@ -80,9 +89,7 @@ class FileSystem(ABC):
 
     def locate(self, uri: str) -> tuple[FileSystem, str]:
         """Return the file system and the path that an address refers to."""
-        from holdfast.filesystem.schemes import file_system_of
-
-        return file_system_of(uri)
+        return _finder[0](uri)
 
     @abstractmethod
     def open_output(self, path: str) -> BinaryIO:

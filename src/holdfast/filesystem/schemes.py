@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import ConfigurationError
-from holdfast.filesystem.base import FileSystem
+from holdfast.filesystem.base import FileSystem, find_with
 from holdfast.filesystem.local import LOCAL
 
 #: what an address may begin with; a path without a scheme is local
@@ -75,3 +75,6 @@ def check_scheme(uri: str) -> str:
         message = f"there is no file system for '{uri}'; a path begins with / or {known}"
         raise ConfigurationError(message)
     return scheme
+
+
+find_with(file_system_of)
