@@ -62,12 +62,8 @@ def redirected(node: Node, order: Order, name: str) -> tuple[Any, SinkPlace | No
     if isinstance(operation, WriterOperation):
         writer, place = _redirected_rows(operation.writer, node, order, name)
         return replace(operation, writer=writer), place
-    if isinstance(operation, SinkWriterOperation) and isinstance(operation.function, DeltaWriter):
-        files = operation.function
-        return replace(operation, function=files.into(_table(files.table, order))), None
-    if isinstance(operation, SinkWriterOperation) and isinstance(operation.function, IcebergWriter):
-        moved = IcebergWriter(_iceberg(operation.function.settings, order))
-        return replace(operation, function=moved), None
+    if isinstance(operation, SinkWriterOperation):
+        return replace(operation, function=redirect_writer(operation.function, order)), None
     if isinstance(operation, SinkOperation):
         function, place = redirect(operation.function, node, order, name)
         return replace(operation, function=function), place
@@ -192,6 +188,22 @@ def _(
         client.close()
     moved = function.into(options)
     return moved, SinkPlace(name, node.name, "hbase", Guarantee.BY_KEY.value, place)
+
+
+@singledispatch
+def redirect_writer(function: Any, order: Order) -> Any:
+    """Return the writer of a sink for one run; its committer, another node, has the place."""
+    return function
+
+
+@redirect_writer.register
+def _(function: DeltaWriter, order: Order) -> Any:
+    return function.into(_table(function.table, order))
+
+
+@redirect_writer.register
+def _(function: IcebergWriter, order: Order) -> Any:
+    return IcebergWriter(_iceberg(function.settings, order))
 
 
 @redirect.register

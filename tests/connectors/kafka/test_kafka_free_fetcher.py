@@ -168,6 +168,11 @@ def test_offsets_that_the_group_did_not_take_are_committed_again(
     clock.now += 1
     given(free)
     assert client.commits[1:] == [{A: 5, B: 7}]
+    free.commits.answered(away, [])
+    assert free.commits.unfinished, "whatever partitions the error names"
+    clock.now += 1
+    given(free)
+    assert client.commits[2:] == [{A: 5, B: 7}]
     free.commits.answered(None, [TopicPartition(*A, 5), TopicPartition(*B, 7)])
     assert not free.commits.unfinished
 

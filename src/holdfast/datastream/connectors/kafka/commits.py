@@ -64,14 +64,15 @@ class GroupCommits:
         """Take an answer; the client calls this in the thread that reads."""
         with self._lock:
             refused = {
-                (place.topic, place.partition): error or place.error
+                (place.topic, place.partition): place.error
                 for place in places
-                if error is not None or place.error is not None
+                if place.error is not None
             }
-            failed = {split: at for split, at in self._sent.items() if split in refused}
+            # NB: an error of the whole request need not name its partitions
+            failed = {s: at for s, at in self._sent.items() if error is not None or s in refused}
             self._sent = {}
             if failed:
-                self._failed(failed, next(iter(refused.values())))
+                self._failed(failed, error or next(iter(refused.values())))
             else:
                 self._pause = _FIRST_PAUSE
 
