@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import logging
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import settings
 from holdfast.common.options.engine import ENGINE, ENGINE_VARIABLE, EngineSetting
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 from holdfast.testing import LocalExecutor
+from services.process import free_port
 from tests.crashing import every_epoch_is_lost_once
 
 if TYPE_CHECKING:
@@ -230,13 +232,22 @@ class S3(NamedTuple):
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """The address of an S3-compatible server in this process; other processes reach it, too."""
-    moto = pytest.importorskip("moto.server", reason="needs the packages of holdfast[dev]")
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    yield "http://{}:{}".format(*server.get_host_and_port())
-    server.stop()
+    """The address of an S3-compatible server.
+
+    It is a process of its own: pyarrow holds the interpreter's lock while it ends a stream that
+    nobody has closed, and a server in this process could not answer it.
+    """
+    pytest.importorskip("moto.server", reason="needs the packages of holdfast[dev]")
+    port = free_port()
+    command = [sys.executable, "-m", "tests.store", "127.0.0.1", str(port)]
+    root = Path(__file__).parents[1]
+    with subprocess.Popen(
+        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        yield f"http://127.0.0.1:{port}"
+        server.kill()
 
 
 @pytest.fixture

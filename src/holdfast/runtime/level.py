@@ -27,7 +27,7 @@ from holdfast.runtime.operators.asynchronous import AsyncOperator
 from holdfast.runtime.operators.base import SubtaskParts
 from holdfast.runtime.operators.choosing import make_operator
 from holdfast.runtime.operators.event_loop import EventLoop
-from holdfast.runtime.operators.sinks import ResultOperator, SinkOperator, SinkWriterOperator
+from holdfast.runtime.operators.sinks import AcceptingOperator, ResultOperator
 from holdfast.runtime.routing import Router
 from holdfast.runtime.wire.protocol import EpochTask
 from holdfast.runtime.worker.job_code import JobCode
@@ -64,7 +64,7 @@ class LevelOperators:
         self._sinks = {
             each.operator.uid: each.accepted
             for each in operators
-            if isinstance(each, SinkOperator | SinkWriterOperator | ResultOperator)
+            if isinstance(each, AcceptingOperator | ResultOperator)
         }
         self.routers: list[Router] = []
         fused = self._wire(job.plan, level, subtask)

@@ -13,10 +13,8 @@ from holdfast.runtime.operators.results import make_buffer
 from holdfast.runtime.worker.logs import at_work
 
 
-class SinkOperator(FunctionOperator):
-    """A sink function, or a plain callable."""
-
-    methods = ((Calling.SINK, "invoke"),)
+class AcceptingOperator(FunctionOperator):
+    """A function that takes records out of the job, and how many it has accepted."""
 
     def __init__(self, operator: PlannedOperator, function: Any, parts: SubtaskParts) -> None:
         """Count the records that the function accepts."""
@@ -27,6 +25,12 @@ class SinkOperator(FunctionOperator):
         step = super().step()
         step.sink = self.accepted
         return step
+
+
+class SinkOperator(AcceptingOperator):
+    """A sink function, or a plain callable."""
+
+    methods = ((Calling.SINK, "invoke"),)
 
     def finish(self) -> None:
         """A sink writes what it has buffered."""
@@ -44,25 +48,15 @@ class SinkOperator(FunctionOperator):
             self._call("end_round", self.function.end_round)
 
 
-class SinkWriterOperator(FunctionOperator):
+class SinkWriterOperator(AcceptingOperator):
     """A sink's writer. What it wrote goes to the committer before the barrier of the epoch."""
 
     methods = ((Calling.PROCESS, "write"),)
     sides = True
 
-    def __init__(self, operator: PlannedOperator, function: Any, parts: SubtaskParts) -> None:
-        """Count the records that the writer accepts."""
-        super().__init__(operator, function, parts)
-        self.accepted = SinkCount()
-
     @property
     def emits_later(self) -> bool:
         return True
-
-    def step(self) -> FusedStep:
-        step = super().step()
-        step.sink = self.accepted
-        return step
 
     def end_epoch(self, barrier: bool = True) -> None:
         """Without a barrier the writer goes on with what it has begun."""
