@@ -10,7 +10,7 @@ CHECKED := $(wildcard src examples benchmarks services tests scripts)
 TYPED := $(wildcard src examples services)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix check format bench services services-stop cluster docs dist release pictures lock clean python-ready ready
+.PHONY: help setup demo test test-matrix test-readers test-stores check format bench services services-stop cluster docs dist release pictures lock clean python-ready ready
 
 help: ## Show this list.
 	@echo "usage: make <target> [ARGS='...']"
@@ -28,6 +28,12 @@ test: ready ## Run the tests; ARGS="-m 'not spark'" leaves out those that need a
 
 test-matrix: ready ## Run a selection of the tests with each PySpark and Python; ARGS="--help" for what it can do.
 	@$(WITH_JAVA) $(PYTHON) scripts/test_matrix.py $(ARGS)
+
+test-readers: ready ## Read what the sinks for tables write with Spark's own packages, which need an older Spark.
+	@$(WITH_JAVA) $(PYTHON) scripts/spark_readers.py $(ARGS)
+
+test-stores: ready ## Run the tests of gs:// and abfss:// on emulators (needs Go and npm once); ARGS go to pytest.
+	@$(WITH_JAVA) $(PYTHON) scripts/test_stores.py $(ARGS)
 
 check: python-ready ## Check formatting, lint and types.
 	@$(PYTHON) -m ruff format --check $(CHECKED)

@@ -14,6 +14,8 @@ from benchmarks.console import HOME, ROOT, Progress, add_json_option, names, war
 from benchmarks.engines import command as engines
 from benchmarks.environments import ENVIRONMENTS, EnvironmentFailed, prepare
 from benchmarks.large import command as large
+from benchmarks.peers import command as peers
+from benchmarks.pictures import command as pictures
 from benchmarks.report import as_json, judge, render, write_json
 from benchmarks.runner import Result, Settings, records_for, run_program
 from benchmarks.scale import command as scale
@@ -21,7 +23,14 @@ from benchmarks.workloads import BARS, PROGRAMS, WORKLOADS, Program, Workload
 
 __all__ = ["main", "parse", "selected"]
 
-_COMMANDS = {"compare": compare, "engines": engines, "large": large, "scale": scale}
+_COMMANDS = {
+    "compare": compare,
+    "draw": pictures,
+    "engines": engines,
+    "large": large,
+    "peers": peers,
+    "scale": scale,
+}
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -30,8 +39,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m benchmarks",
         description="Runs the same work on Holdfast and on its peers and compares their rates.",
         epilog="'python -m benchmarks compare' compares two checkouts of Holdfast, 'python -m "
-        "benchmarks engines' its two engines, 'python -m benchmarks scale' the driver with many "
-        "slots, 'python -m benchmarks large' large state on two hosts; see their --help.",
+        "benchmarks engines' its two engines, 'python -m benchmarks peers' it with its peers in "
+        "turns, and prints the bars, 'python -m benchmarks scale' the driver with many "
+        "slots, 'python -m benchmarks large' large state on two hosts, 'python -m benchmarks draw' "
+        "draws what was measured; see their --help.",
     )
     parser.add_argument(
         "workloads",
@@ -112,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n{render(results, verdicts)}\n", flush=True)
     print(json.dumps(as_json(results, verdicts, settings)))
     print(f"\nwritten to {options.json}", file=sys.stderr)
+    pictures.draw_results(options.json)
     return int(options.strict and any(verdict.outcome != "pass" for verdict in verdicts))
 
 

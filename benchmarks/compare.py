@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +17,7 @@ from typing import Any
 
 from benchmarks.console import HOME, ROOT, Progress, add_json_option, names, note, warn_if_busy
 from benchmarks.ratios import Pair, Run, Side, order, render
-from benchmarks.report import as_json, figure_of, write_json
+from benchmarks.report import as_json, commit_of, figure_of, write_json
 from benchmarks.runner import Settings, last_lines, records_for, run_program
 from benchmarks.sources import differing
 from benchmarks.workloads import NEXMARK_QUERIES, PROGRAMS, WORKLOADS, Program, Workload
@@ -231,21 +230,17 @@ def _warn_of_differences(options: argparse.Namespace) -> None:
 
 def _label(directory: Path) -> str:
     """Return a directory and its commit, where git knows it."""
-    command = ["git", "--no-optional-locks", "--git-dir", str(directory / ".git")]
-    command += ["--work-tree", str(directory), "describe", "--always", "--dirty", "--exclude", "*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return str(directory)
-    return f"{directory} ({done.stdout.strip()})"
+    commit = commit_of(directory)
+    return f"{directory} ({commit})" if commit else str(directory)
 
 
 def _as_json(
     options: argparse.Namespace, load: float, pairs: dict[str, list[Pair]]
 ) -> dict[str, Any]:
-    machine = as_json([], [], Settings(ROOT, HOME, load=load))["machine"]
+    about = as_json([], [], Settings(ROOT, HOME, load=load))
     return {
-        "machine": machine,
+        "date": about["date"],
+        "machine": about["machine"],
         "before": _label(options.before),
         "after": _label(options.after),
         "scale": options.scale,

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.delta import PYSPARK as DELTA_PYSPARK
+
 __all__ = ["ENVIRONMENTS", "Environment", "EnvironmentFailed", "prepare"]
 
 #: Written into an environment when everything is in it.
@@ -51,7 +53,18 @@ ENVIRONMENTS = {
             ),
             ("3.11", "3.12", "3.13"),
         ),
+        # the newest Spark that has a package of Delta
+        Environment(
+            "pyspark-delta",
+            (
+                *(f"pyspark=={DELTA_PYSPARK}", "pandas<3", "pyarrow"),
+                *("protobuf", "googleapis-common-protos"),
+            ),
+            ("3.11", "3.12", "3.13"),
+        ),
         Environment("bytewax", ("bytewax==0.21.*",), ("3.11", "3.12")),
+        Environment("pathway", ("pathway==0.33.*",), ("3.11", "3.12", "3.13")),
+        Environment("quix", ("quixstreams==3.28.*",), ("3.11", "3.12", "3.13")),
     )
 }
 

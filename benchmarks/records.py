@@ -21,6 +21,7 @@ __all__ = [
     "Record",
     "bootstrapped",
     "draw",
+    "expected_total",
     "record",
     "sentence",
 ]
@@ -75,3 +76,18 @@ def sentence(index: int) -> str:
     """
     first = index * WORDS_PER_SENTENCE
     return " ".join(f"word{draw(i, VOCABULARY)}" for i in range(first, first + WORDS_PER_SENTENCE))
+
+
+def expected_total(count: int, keys: int) -> int:
+    """Return the sum of all counts of so many drawn records: 1 + 2 + … for each key.
+
+    >>> expected_total(3, 1)
+    6
+    """
+    seen: dict[int, int] = {}
+    total = 0
+    for index in range(count):
+        key = draw(index, keys)
+        seen[key] = seen.get(key, 0) + 1
+        total += seen[key]
+    return total

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ from benchmarks.measure import Measurement
 from benchmarks.runner import Result, Settings
 from benchmarks.workloads import BARS, WORKLOADS, Bar
 
-__all__ = ["Verdict", "as_json", "figure_of", "judge", "render", "write_json"]
+__all__ = ["Verdict", "as_json", "commit_of", "figure_of", "judge", "render", "write_json"]
 
 #: The system that the others are compared with.
 OURS = "holdfast"
@@ -169,8 +171,11 @@ def as_json(
 ) -> dict[str, Any]:
     """Return everything as plain data."""
     return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": commit_of(settings.root),
         "machine": {
             "cores": os.cpu_count(),
+            "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
             "load_before": settings.load,
             "platform": platform.platform(),
             "python": platform.python_version(),
@@ -183,6 +188,17 @@ def as_json(
         "results": [asdict(result) for result in results],
         "bars": [asdict(verdict) for verdict in verdicts],
     }
+
+
+def commit_of(directory: Path) -> str:
+    """Return the commit of a checkout; "" where git does not know it."""
+    command = ["git", "--no-optional-locks", "--git-dir", str(directory / ".git")]
+    command += ["--work-tree", str(directory), "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:

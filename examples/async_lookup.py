@@ -34,7 +34,7 @@ class Service:
     """What would be a database or a web service."""
 
     async def name_of(self, customer: int) -> str:
-        await asyncio.sleep(random.uniform(0.03, 0.09))
+        await asyncio.sleep(random.uniform(0.1, 0.4))
         if random.random() < 0.05:
             raise BusyError
         return name_of(customer)

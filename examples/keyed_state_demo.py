@@ -6,13 +6,12 @@ epoch. At three quarters, a worker process is killed as by ``kill -9``. The job 
 its last checkpoint, and computes again what came after it. (With ``holdfast.engine`` set to
 ``epochs``, Spark runs the lost task again instead, and there is no restart.)
 
-Every state that an account went through is written as Parquet. At the end the program reads it
-back, compares it with a computation that knows neither Spark nor Holdfast, and exits with 1 if
-anything was lost, counted twice or wrong. A ``DataFrameSink`` writes at least once: what came
-between the checkpoint and the kill is written again after the restart. The state has it once:
+Every state that an account went through is written as Parquet, by a ``DataFrameSink``: a row
+appears when the checkpoint that contains it is complete. At the end the program reads the rows
+back, compares them with a computation that knows neither Spark nor Holdfast, and exits with 1 if
+anything was lost, counted twice, written twice or wrong:
 
     checked 120,000 orders of 1,000 customers: nothing lost, nothing counted twice
-    7,288 rows were written again after the restart
 """
 
 import argparse
@@ -222,14 +221,13 @@ def differences(history: dict[str, list[Account]], expected: dict[str, Account])
     for customer in sorted(expected.keys() | history.keys()):
         states, wanted = history.get(customer, []), expected.get(customer)
         # NB: two sources feed an account, and after a restart their orders may mix in another way
-        counts = sorted({state.orders for state in states})
-        last = [state for state in states if state.orders == counts[-1]]
+        counts = [state.orders for state in states]
         if wanted is None:
             yield f"{customer} has an account but no orders"
         elif counts != list(range(1, wanted.orders + 1)):
             yield f"{customer}: {wanted.orders} orders were counted as {counts[-3:]}"
-        elif any(state != wanted for state in last):
-            yield f"{customer}: expected {wanted}, found {last}"
+        elif states[-1] != wanted:
+            yield f"{customer}: expected {wanted}, found {states[-1]}"
 
 
 def show_top(history: dict[str, list[Account]]) -> None:
@@ -257,9 +255,6 @@ def main(orders: int, customers: int, crash: bool) -> int:
         f"checked {orders:,} orders of {len(expected):,} customers: "
         "nothing lost, nothing counted twice"
     )
-    again = sum(map(len, history.values())) - orders
-    if again:
-        print(f"{again:,} rows were written again after the restart")
     return 0
 
 

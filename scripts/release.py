@@ -33,14 +33,17 @@ def with_version(source: str, version: str) -> str:
     """Return the module with another version.
 
     Raises:
-        ReleaseError: if it is not a version, or is older than the one that is there.
+        ReleaseError: if it is not a version, is not written as in the names of the
+            distributions, or is older than the one that is there.
     """
     (old,) = _VERSION.findall(source)
     try:
-        is_older = Version(version) < Version(old)
+        parsed = Version(version)
     except InvalidVersion as error:
         raise ReleaseError(f"{version!r} is not a version; use one such as 0.2.0") from error
-    if is_older:
+    if str(parsed) != version:
+        raise ReleaseError(f"{version!r} is written {str(parsed)!r}; use that")
+    if parsed < Version(old):
         raise ReleaseError(f"version {version} is older than {old}, which the source has")
     return _VERSION.sub(f'__version__ = "{version}"', source)
 
@@ -49,11 +52,13 @@ def dated(changelog: str, version: str, day: date) -> str:
     """Return the changelog with its unreleased changes under a version.
 
     Raises:
-        ReleaseError: if there are none.
+        ReleaseError: if there are none, or that version is there already.
     """
     before, _, after = changelog.partition(_UNRELEASED)
+    if f"\n## [{version}]" in after:
+        raise ReleaseError(f"CHANGELOG.md has version {version} already; release the next one")
     changes = re.split(r"^## \[", after, maxsplit=1, flags=re.MULTILINE)[0]
-    if not changes.strip():
+    if all(not line.strip() or line.startswith("#") for line in changes.splitlines()):
         raise ReleaseError("CHANGELOG.md has no unreleased changes: there is nothing to release")
     return f"{before}{_UNRELEASED}\n## [{version}] - {day.isoformat()}\n{after}"
 
@@ -65,8 +70,11 @@ def main(version: str) -> None:
     tag = f"v{version}"
     if _git("tag", "--list", tag):
         raise ReleaseError(f"there is a tag {tag} already")
-    SOURCE.write_text(with_version(SOURCE.read_text(), version))
-    CHANGELOG.write_text(dated(CHANGELOG.read_text(), version, datetime.now(UTC).date()))
+    # NB: both before either is written, so that a release that cannot be made leaves nothing behind
+    source = with_version(SOURCE.read_text(), version)
+    changelog = dated(CHANGELOG.read_text(), version, datetime.now(UTC).date())
+    SOURCE.write_text(source)
+    CHANGELOG.write_text(changelog)
     _run(sys.executable, "-m", "tests.golden.make")
     _run("make", "dist")
     _git("add", "--all")

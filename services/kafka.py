@@ -38,8 +38,9 @@ SETTINGS = {
     # records have the times of events, and those of examples are long ago
     "log.retention.ms": "-1",
     "controlled.shutdown.enable": "false",
-    # how long a broker that was killed is waited for, by itself when it is started again
-    "broker.session.timeout.ms": "2000",
+    # how long a broker that was killed is waited for, by itself when it is started again; a busy
+    # machine that lets no heartbeat through for so long takes the leaders from all partitions
+    "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "300",
 }
 

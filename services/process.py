@@ -16,7 +16,7 @@ from pathlib import Path
 from services.artifacts import java
 
 #: in seconds, for a machine that is slow and busy
-LONGEST_START = 120
+LONGEST_START = 400
 LONGEST_STOP = 20
 
 #: Waits for the end of whoever started it, even by a kill, and then ends a process group.

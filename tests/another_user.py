@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -76,4 +77,6 @@ def common_place() -> Iterator[Path]:
             pytest.skip(f"other users do not get to {place}")
         yield place
     finally:
-        shutil.rmtree(place)
+        # NB: a database that nobody uses any more deletes its own files when it is collected
+        gc.collect()
+        shutil.rmtree(place, ignore_errors=True)

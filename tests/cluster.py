@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -34,7 +35,7 @@ _PATIENCE = 600
 _ALWAYS = (
     "spark.executor.memory=512m",
     # on a busy machine it takes a while until executors are there
-    "spark.scheduler.maxRegisteredResourcesWaitingTime=300s",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime=600s",
 )
 
 
@@ -109,7 +110,8 @@ class Cluster:
         parallelism: int = 2,
     ) -> subprocess.Popen[str]:
         """Start a driver on a host; ``settings`` as ``key=value``."""
-        return self.hosts.start(k, submit(settings, program, parallelism), log)
+        quick = f"spark.executor.extraJavaOptions={executor_options()}"
+        return self.hosts.start(k, submit((quick, *settings), program, parallelism), log)
 
 
 def submit(settings: Sequence[str], program: Sequence[str], parallelism: int = 2) -> list[str]:
@@ -132,13 +134,25 @@ def s3_settings(k: int) -> tuple[str, ...]:
 
 
 class Store:
-    """An S3 server on a host, with a bucket ``kept``; it forgets everything when it is closed."""
+    """An S3 server on a host, with a bucket ``kept``; it forgets everything when it is closed.
+
+    Attributes:
+        log: where it writes what it is asked.
+        settings: of a driver that uses it.
+    """
 
     def __init__(self, made: Hosts, k: int, log: Path) -> None:
         """Start it."""
         self._process = made.start(k, [sys.executable, "-m", "tests.store", f"h{k}", "9000"], log)
         until(lambda: "ready" in log.read_text())
+        self.log = log
         self.settings = s3_settings(k)
+
+    def asked(self, pattern: str) -> list[str]:
+        """Return the requests that match, each as it is in the log, but without its colours."""
+        # NB: a request is coloured, its method too, if the answer is a part of a file
+        plain = re.sub("\x1b\\[[0-9]+m", "", self.log.read_text())
+        return re.findall(rf'^.*"(?:{pattern}).*$', plain, re.MULTILINE)
 
     def stop(self) -> None:
         """Refuse connections."""
@@ -158,8 +172,8 @@ class HadoopParts:
 
     #: of the files of each part, on its own host
     data = "/tmp/hadoop"
-    #: of HDFS, which needs nothing but HTTP
-    address = "webhdfs://h1:9870"
+    #: of HDFS, with its own protocol, and with nothing but HTTP
+    address, web = "hdfs://h1:8020", "webhdfs://h1:9870"
 
     def __init__(self, made: Hosts, logs: Path, settings: Mapping[str, str] | None = None) -> None:
         """Write the settings, start nothing.
@@ -213,7 +227,7 @@ def _run(logs: Path, with_hdfs: bool) -> None:
         hdfs = ""
         if with_hdfs:
             HadoopParts(made, logs).start_hdfs()
-            hdfs = f"h1 has an HDFS, too: {HadoopParts.address}\n"
+            hdfs = f"h1 has an HDFS, too: {HadoopParts.address} or {HadoopParts.web}\n"
         job = submit((*_SETTINGS, *store.settings), ["examples/word_count.py"])
         print(_WELCOME.format(logs=logs, hdfs=hdfs, job=shlex.join(job)), flush=True)
         while True:

@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import pytest
 from hypothesis import settings
 
 from holdfast.common.options.engine import ENGINE, ENGINE_VARIABLE, EngineSetting
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
-from holdfast.testing import LocalExecutor
+from holdfast.testing import LocalExecutor, collect, run_locally
 from services.process import free_port
 from tests.crashing import every_epoch_is_lost_once
 
 if TYPE_CHECKING:
     from tests.hbase import Tables
+    from tests.hdfs import Hdfs
     from tests.kafka import Kafka
 
+ROOT = Path(__file__).parents[1]
+#: they start first, in this order; the others that are marked as slow follow
+LONGEST_FILES = (
+    "tests/spark/test_crash_at_every_step.py",
+    "tests/spark/test_host_faults.py",
+    "tests/spark/test_getting_there.py",
+    "tests/connectors/hbase/test_kafka_to_hbase.py",
+    "tests/spark/test_hosts_epochs.py",
+    "tests/spark/test_yarn.py",
+    "tests/spark/test_jvm_death.py",
+    "tests/spark/test_hosts.py",
+    "tests/simulation/test_seeds.py",
+    "tests/spark/test_kill_series.py",
+)
+#: for a job in this process, on a machine that is slow and busy
+JOB_SECONDS = 600.0
+#: HBase takes longest to start
+TOGETHER = "tests/connectors/hbase/"
 REWRITE_GOLDEN = "--rewrite-golden"
 SEED = "--seed"
 
@@ -39,6 +61,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure() -> None:
+    """Let the processes that tests start be interrupted.
+
+    What a shell starts in the background ignores SIGINT, and so would they.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what would be the same again: `every_epoch_is_lost_once` does nothing on Spark.
 
@@ -50,8 +82,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark: {item.path for item in kept if item.get_closest_marker(mark)}
         for mark in ("slow", "spark")
     }
-    kept.sort(key=lambda item: (item.path not in marked["slow"], item.path not in marked["spark"]))
+    ranks = {ROOT / name: rank for rank, name in enumerate(LONGEST_FILES)}
+
+    def place(item: pytest.Item) -> tuple[int, bool, bool]:
+        rank = ranks.get(item.path, len(ranks))
+        return rank, item.path not in marked["slow"], item.path not in marked["spark"]
+
+    kept.sort(key=place)
     items[:] = kept
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one process run all files of a folder whose server takes long to start."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -85,6 +137,25 @@ def _is_of_another_engine(item: pytest.Item) -> bool:
 
 def _is_on_spark(item: pytest.Item) -> bool:
     return item.get_closest_marker("spark") is not None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_cuts() -> Iterator[None]:
+    """Let nothing wait for the disk in this process: no test cuts the power, and many write."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _jobs_have_time() -> Iterator[None]:
+    """Wait longer for jobs in this process than users do: the machine may be slow and busy."""
+    with pytest.MonkeyPatch.context() as patch:
+        for method in (LocalExecutor.run_to_end, LocalExecutor.run_until):
+            patch.setattr(method, "__defaults__", (JOB_SECONDS,))
+        for function in (collect, run_locally):
+            patch.setattr(function, "__kwdefaults__", {"timeout": JOB_SECONDS})
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -223,11 +294,15 @@ def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Executor:
     return OnSpark()
 
 
-class S3(NamedTuple):
-    """A bucket of its own for a test, and Hadoop's settings to get there."""
+class Store(NamedTuple):
+    """A place of its own for a test on another machine, and Hadoop's settings to get there."""
 
     uri: str
     options: dict[str, str]
+
+
+#: a bucket
+S3 = Store
 
 
 @pytest.fixture(scope="session")
@@ -240,9 +315,8 @@ def s3_server() -> Iterator[str]:
     pytest.importorskip("moto.server", reason="needs the packages of holdfast[dev]")
     port = free_port()
     command = [sys.executable, "-m", "tests.store", "127.0.0.1", str(port)]
-    root = Path(__file__).parents[1]
     with subprocess.Popen(
-        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
@@ -284,16 +358,36 @@ def disturbance(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real HDFS, in a process of its own."""
+def hdfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """A real HDFS, in a process of its own."""
     from services.artifacts import UnavailableError
     from tests.hdfs import running
 
     try:
-        with running(tmp_path_factory.mktemp("hdfs")) as address:
-            yield address
+        with running(tmp_path_factory.mktemp("hdfs")) as addresses:
+            yield addresses
     except UnavailableError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def hdfs(hdfs_server: Hdfs) -> str:
+    """The address of a real HDFS."""
+    return hdfs_server.rpc
+
+
+@pytest.fixture
+def webhdfs(hdfs_server: Hdfs) -> str:
+    """The address of the same HDFS over HTTP."""
+    return hdfs_server.http
+
+
+@pytest.fixture(params=["s3", pytest.param("hdfs", marks=pytest.mark.spark)])
+def store(request: pytest.FixtureRequest) -> Store:
+    """A bucket, and a directory of HDFS, for a test that is to hold on both."""
+    if request.param == "s3":
+        return cast(Store, request.getfixturevalue("s3"))
+    return Store(f"{request.getfixturevalue('hdfs')}/{uuid.uuid4().hex}", {})
 
 
 @pytest.fixture(scope="session")

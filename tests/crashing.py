@@ -36,11 +36,7 @@ _init, _epoch, _execute = (
 @contextmanager
 def every_epoch_is_lost_once() -> Iterator[None]:
     """Let each epoch of every ``LocalExecutor`` fail once, after its last level."""
-    # what a disk keeps when the power fails is no matter here, and costs most of the time
-    with (
-        patch.multiple(LocalExecutor, __init__=_with_checkpoints, epoch=_lost_once),
-        patch("os.fsync"),
-    ):
+    with patch.multiple(LocalExecutor, __init__=_with_checkpoints, epoch=_lost_once):
         yield
 
 

@@ -6,27 +6,35 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from services.hadoop import hadoop_jars
 from services.process import JavaProcess, free_port
 
 
+class Hdfs(NamedTuple):
+    """The addresses of one HDFS: by its own protocol, and over HTTP."""
+
+    rpc: str
+    http: str
+
+
 @contextmanager
-def running(folder: Path) -> Iterator[str]:
-    """The address of a running HDFS, whose files are in the folder.
+def running(folder: Path) -> Iterator[Hdfs]:
+    """The addresses of a running HDFS, whose files are in the folder.
 
     Raises:
         UnavailableError: when its classes cannot be had.
     """
-    port, ready = free_port(), folder / "details.json"
+    rpc, http, ready = free_port(), free_port(), folder / "details.json"
     arguments = ["-cp", os.pathsep.join(map(str, hadoop_jars()))]
     arguments += ["org.apache.hadoop.test.MiniDFSClusterManager", "-datanodes", "1", "-format"]
-    arguments += ["-httpport", str(port), "-writeDetails", str(ready)]
+    arguments += ["-nnport", str(rpc), "-httpport", str(http), "-writeDetails", str(ready)]
     process = JavaProcess(
         folder, arguments, lambda: ready.exists() and ready.read_text().endswith("}")
     )
     process.start()
     try:
-        yield f"webhdfs://127.0.0.1:{port}"
+        yield Hdfs(f"hdfs://127.0.0.1:{rpc}", f"webhdfs://127.0.0.1:{http}")
     finally:
         process.kill()

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from services.kafka import KafkaBroker
 
 #: in seconds, for a machine that is slow and busy
-LONGEST = 60
+LONGEST = 240
 
 
 def wait_for(reached: Callable[[], bool]) -> None:
@@ -92,11 +92,21 @@ class Kafka:
         timestamps: Iterable[int] | None = None,
     ) -> None:
         """Write records, and wait until the broker has them."""
+        refused: list[str] = []
+
+        def note(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                refused.append(f"{message.value()!r}: {error}")
+
         columns = zip(values, keys or _forever(None), timestamps or _forever(0), strict=False)
         for value, key, timestamp in columns:
-            self._producer.produce(topic, value, key, partition, timestamp=timestamp)
+            self._producer.produce(
+                topic, value, key, partition, timestamp=timestamp, on_delivery=note
+            )
             self._producer.poll(0)
-        assert self._producer.flush(LONGEST) == 0, "the broker did not take the records"
+        left = self._producer.flush(LONGEST)
+        assert not left, f"the broker has not taken {left} records in {LONGEST} s"
+        assert not refused, f"the broker has refused records: {refused[:3]}"
 
     def ends(self, topic: str) -> list[int]:
         """The offset after the last record that is committed, of each partition."""

@@ -16,7 +16,7 @@ from tests.jvm import executor_options
 
 ROOT = Path(__file__).parents[1]
 #: in seconds, for a machine that is slow and busy
-LONGEST = 500
+LONGEST = 900
 
 
 def cluster() -> dict[str, str]:
@@ -83,8 +83,12 @@ class Run:
 
     @property
     def log(self) -> str:
-        """What all drivers have said."""
+        """What the drivers have said last."""
         return (self._folder / "log").read_text()[-20_000:]
+
+    def said(self, text: str) -> bool:
+        """Whether a driver has ever said this."""
+        return text in (self._folder / "log").read_text()
 
     def _family(self, kind: str) -> list[int]:
         """The processes of a kind that belong to the driver that runs now."""

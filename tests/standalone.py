@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pyspark
 
+from tests.jvm import executor_options
+
 ROOT = Path(__file__).parents[1]
 SPARK = Path(pyspark.__file__).parent
 #: seconds for a program, on a machine that is slow and busy
@@ -56,7 +58,8 @@ class Standalone:
         """Run a program to its end."""
         (self.folder / "job.py").write_text(program)
         command = [sys.executable, "-m", "holdfast", "run", "--master", self.address, *arguments]
-        for setting in (*_SETTINGS, *settings):
+        quick = f"spark.executor.extraJavaOptions={executor_options()}"
+        for setting in (*_SETTINGS, quick, *settings):
             command += ["-D", setting]
         return subprocess.run(
             [*command, "job.py"],
@@ -99,7 +102,13 @@ def daemon(
         places = [str(log.parent / "spark"), str(SPARK), str(SPARK.parent), str(ROOT / "src")]
         alone = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _HIDE, "_"]
         command = [*alone, *places, *command[1:]]
-    environment = {**os.environ, "SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(SPARK),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": executor_options(),
+    }
     java = os.environ.get("JAVA_HOME")
     if java is not None:
         environment["PATH"] = f"{java}/bin{os.pathsep}{environment['PATH']}"
@@ -111,7 +120,7 @@ def daemon(
             yield process
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(600)
 
 
 def address_in(log: Path, process: subprocess.Popen[bytes]) -> str:

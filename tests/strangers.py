@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.runtime.network.addresses import Address
 from holdfast.runtime.network.sockets import socket_path
-from tests.another_user import refused
+from tests.another_user import NOBODY
 
 #: longer than any test may take, so that it is never what decides one
 PATIENCE = 60.0
@@ -20,8 +22,12 @@ def knock(address: Address) -> socket.socket:
     """Connect, and say nothing."""
     if address.socket:
         connection = socket.socket(socket.AF_UNIX)
-        # NB: blocks while the backlog is full, which a timeout would turn into an error
-        connection.connect(str(socket_path(address.socket)))
+        try:
+            # NB: blocks while the backlog is full, which a timeout would turn into an error
+            connection.connect(str(socket_path(address.socket)))
+        except BaseException:
+            connection.close()
+            raise
     else:
         connection = socket.create_connection((address.host, address.port))
     connection.settimeout(PATIENCE)
@@ -74,5 +80,16 @@ STRANGERS: tuple[Callable[[socket.socket], None], ...] = (
 
 def is_closed_to_others(address: Address) -> bool:
     """Return whether another user cannot connect to a Unix socket; asks as root only."""
-    path = str(socket_path(address.socket))
-    return refused(lambda: socket.socket(socket.AF_UNIX).connect(path))
+    # NB: not in a copy of this process, which would shut down Py4J's connections of other threads
+    program = [sys.executable, "-c", _CONNECT, str(socket_path(address.socket)), str(NOBODY)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    return done.stderr.rpartition("\n")[0].rpartition("\n")[2].startswith("PermissionError")
+
+
+_CONNECT = """
+import os, socket, sys
+os.setgroups([])
+os.setgid(int(sys.argv[2]))
+os.setuid(int(sys.argv[2]))
+socket.socket(socket.AF_UNIX).connect(sys.argv[1])
+"""

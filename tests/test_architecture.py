@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1] / "src" / "holdfast"
+from tests.conftest import LONGEST_FILES
+from tests.conftest import ROOT as PROJECT
+
+ROOT = PROJECT / "src" / "holdfast"
 MODULES = sorted(ROOT.rglob("*.py"))
 LONGEST = 600
 
@@ -223,3 +226,7 @@ def test_the_check_finds_what_it_looks_for(tmp_path: Path) -> None:
 
 def test_every_package_has_a_rule() -> None:
     assert {package_of(module) for module in MODULES} == ALLOWED.keys() | BASICS
+
+
+def test_the_test_files_that_start_first_exist() -> None:
+    assert [name for name in LONGEST_FILES if not (PROJECT / name).exists()] == []

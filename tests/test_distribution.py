@@ -39,7 +39,7 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -73,7 +73,7 @@ def test_the_version_is_a_semantic_one() -> None:
 def test_every_package_that_is_imported_is_asked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    given = ("webhdfs", "kafka", "avro", "hbase", "delta", "iceberg")
+    given = ("hdfs", "webhdfs", "kafka", "avro", "hbase", "delta", "iceberg")
     asked = [*project["dependencies"], *(name for extra in given for name in extras[extra])]
     names = {re.split(r"[^\w-]", requirement)[0].replace("-", "_") for requirement in asked}
     imported = {
@@ -119,8 +119,41 @@ def test_a_release_that_is_none() -> None:
         with_version('__version__ = "0.2.0"', "0.1.0")
     with pytest.raises(ReleaseError, match="'soon' is not a version"):
         with_version('__version__ = "0.2.0"', "soon")
-    with pytest.raises(ReleaseError, match="nothing to release"):
-        dated(CHANGES.format(""), "0.2.0", date(2026, 2, 3))
+    for version, written in (("v0.3.0", "0.3.0"), ("0.3.0-rc1", "0.3.0rc1")):
+        with pytest.raises(ReleaseError, match=f"'{version}' is written '{written}'"):
+            with_version('__version__ = "0.2.0"', version)
+    for nothing in ("", "\n### Added\n\n### Fixed\n"):
+        with pytest.raises(ReleaseError, match="nothing to release"):
+            dated(CHANGES.format(nothing), "0.2.0", date(2026, 2, 3))
+    with pytest.raises(ReleaseError, match=r"has version 0\.1\.0 already"):
+        dated(CHANGES.format("\n- Second.\n"), "0.1.0", date(2026, 2, 3))
+
+
+def test_a_release_that_cannot_be_made_leaves_the_clone_as_it_was(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    for path, text in (
+        ("scripts/release.py", (ROOT / "scripts" / "release.py").read_text()),
+        ("src/holdfast/__init__.py", '__version__ = "0.1.0"\n'),
+        ("CHANGELOG.md", CHANGES.format("").replace("0.1.0", "0.0.1")),
+    ):
+        (clone / path).parent.mkdir(parents=True, exist_ok=True)
+        (clone / path).write_text(text)
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
+    for command in (("init", "-q"), ("add", "."), ("commit", "-qm", "first"), ("tag", "v0.3.0")):
+        run(*git, *command, cwd=clone)
+
+    def refused(version: str) -> str:
+        command = [sys.executable, "scripts/release.py", version]
+        done = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        return done.stderr
+
+    assert "there is a tag v0.3.0 already" in refused("0.3.0")
+    assert "0.0.9 is older than 0.1.0" in refused("0.0.9")
+    assert "nothing to release" in refused("0.2.0")
+    assert run("git", "status", "--porcelain", cwd=clone) == ""
+    (clone / "draft").touch()
+    assert "there are uncommitted changes" in refused("0.2.0")
 
 
 def test_what_is_published_is_what_was_checked() -> None:

@@ -29,7 +29,7 @@ timestamp to transactional tumbling tuple two type unchanged unreadable up updat
 utils value visibility void wait where with without wrap work writable write written
 """
 #: Names of products and formats.
-NAMES = "arrow avro csv db flink h json jvm kafka python rocks rocksdb spark"
+NAMES = "arrow avro azure csv db flink google h hdfs json jvm kafka python rocks rocksdb spark"
 #: all of these
 COMMON = {*EVERYDAY.split(), *NAMES.split()}
 

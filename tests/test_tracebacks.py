@@ -16,7 +16,7 @@ from holdfast.common._cloudpickle import dumps, know_sources, source_lines
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.errors import HoldfastError, InternalError, UserFunctionError
 from holdfast.testing import run_locally
-from holdfast.tracebacks import DEBUG_VARIABLE, rendered, user_traceback
+from holdfast.tracebacks import DEBUG_VARIABLE, rendered, user_traceback, without_java_stack
 
 
 def parsed(text: str) -> Any:
@@ -149,3 +149,9 @@ def test_frames_after_the_user_s_last_line_are_counted() -> None:
     with pytest.raises(ZeroDivisionError) as other:
         _ = 1 / 0
     assert rendered(other.value).endswith("ZeroDivisionError: division by zero\n")
+
+
+@pytest.mark.parametrize("stack", ["\n\tat a.B.c(B.java:1)", r"\n\tat a.B.c(B.java:1)", ""])
+def test_the_stack_of_java_is_cut_off(stack: str) -> None:
+    told = "java.io.IOException: no\nmore at once"
+    assert without_java_stack(f"{told}{stack}{stack}\n") == told

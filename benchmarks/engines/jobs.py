@@ -11,7 +11,6 @@ from typing import Any
 
 from benchmarks.own.jobs import environment
 from benchmarks.program import Task
-from benchmarks.records import draw
 from holdfast.common import Types
 from holdfast.common.job_client import JobClient
 from holdfast.common.options.engine import ENGINE_VARIABLE
@@ -24,7 +23,6 @@ __all__ = [
     "Stoppable",
     "await_condition",
     "checkpointed",
-    "expected_total",
     "is_resident",
     "stop",
     "within",
@@ -65,21 +63,6 @@ class CountMade(KeyedProcessFunction):
         count = (self._count.value() or 0) + 1
         self._count.update(count)
         yield value[1], count
-
-
-def expected_total(count: int, keys: int) -> int:
-    """Return the sum of what `CountMade` emits for so many drawn records: 1 + 2 + … for each key.
-
-    >>> expected_total(3, 1)
-    6
-    """
-    seen: dict[int, int] = {}
-    total = 0
-    for index in range(count):
-        key = draw(index, keys)
-        seen[key] = seen.get(key, 0) + 1
-        total += seen[key]
-    return total
 
 
 class Stoppable(SourceFunction):

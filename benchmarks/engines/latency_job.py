@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.engines.arrivals import Arrivals
-from benchmarks.engines.jobs import CountMade, checkpointed, expected_total, within
+from benchmarks.engines.jobs import CountMade, checkpointed, within
 from benchmarks.engines.percentiles import Seen, check, latency_figures, read_times
 from benchmarks.measure import WARM_UP, Measurement, emit
 from benchmarks.program import Task, parse_task
-from benchmarks.records import draw
+from benchmarks.records import draw, expected_total
 from holdfast.datastream import DataStream, StreamExecutionEnvironment
 from holdfast.datastream.functions import SourceFunction
 

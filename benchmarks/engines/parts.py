@@ -2,71 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from benchmarks.rounds.suite import EPOCHS, RESIDENT, Row, Side, Work
 from benchmarks.workloads import NEXMARK_QUERIES, Program
 
-__all__ = ["ENGINES", "PARTS", "ROWS", "WORKS", "Row", "Side", "Work"]
+__all__ = ["ENGINES", "PARTS", "RATES", "ROWS", "WORKS"]
 
-RESIDENT = "resident"
-EPOCHS = "epochs"
 ENGINES = (RESIDENT, EPOCHS)
 
+#: Records per second of the curves of latency by rate.
+RATES = (1_000, 5_000, 20_000, 50_000, 100_000, 200_000)
+
 _SECONDS = "seconds"
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the programs of a work: Holdfast on an engine, or a peer, which has none."""
-
-    name: str
-    program: Program
-    engine: str = ""
-
-
-@dataclass(frozen=True)
-class Work:
-    """The same work for several programs, which take turns.
-
-    Attributes:
-        part: What it belongs to: the word on the command line.
-        size: How much of it there is unless told: enough to see that it works.
-        full: How much it takes for a figure that counts.
-        unit: What the size counts.
-        timeout: Seconds after which a program is stopped.
-    """
-
-    name: str
-    part: str
-    sides: tuple[Side, ...]
-    size: int
-    full: int
-    unit: str = "records"
-    timeout: float = 900.0
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table: a figure, what it is divided by, and the bars.
-
-    Attributes:
-        figures: Their geometric mean is what counts; most rows have one.
-        of: The side whose figure it is.
-        by: The side to divide by; "" for none.
-        at_least, at_most: The bar for the figure itself.
-        times_at_least, times_at_most: The bar for the ratio.
-    """
-
-    work: str
-    text: str
-    figures: tuple[str, ...]
-    unit: str = ""
-    of: str = RESIDENT
-    by: str = EPOCHS
-    at_least: float | None = None
-    at_most: float | None = None
-    times_at_least: float | None = None
-    times_at_most: float | None = None
 
 
 def _own(module: str, variant: str = "", engines: tuple[str, ...] = ENGINES) -> tuple[Side, ...]:
@@ -102,6 +48,14 @@ WORKS = {
             full=30,
             unit=_SECONDS,
         ),
+        Work(
+            "latency-rates",
+            "latency-rates",
+            _own(f"{_JOBS}.latency_rates_job"),
+            size=2,
+            full=10,
+            unit=_SECONDS,
+        ),
         Work("keyed_count", "throughput", (*_RATES, _PYFLINK_RATE), 3 * _M, 10 * _M),
         Work("word_count", "throughput", _RATES, 3 * _M, 10 * _M),
         Work("branches", "throughput", _RATES, _M, 4 * _M),
@@ -116,7 +70,7 @@ WORKS = {
         Work(
             "nexmark",
             "nexmark",
-            _own("benchmarks.nexmark.job"),
+            _own("benchmarks.nexmark.job", ",".join(NEXMARK_QUERIES)),  # by record
             400_000,
             8 * _M,
             "events",
@@ -200,6 +154,11 @@ ROWS = (
     Row("latency", "maximum at half of it", ("half_max",), "ms"),
     Row("latency", "p50 at 1,000/s", ("p50",), "ms", by="pyflink", times_at_most=1),
     Row("latency", "p99 at 1,000/s", ("p99",), "ms", by="pyflink", times_at_most=1),
+    *(
+        Row("latency-rates", f"{percentile} at {rate:,}/s", (f"at_{rate}_{percentile}",), "ms")
+        for rate in RATES
+        for percentile in ("p50", "p99")
+    ),
     Row("keyed_count", "keyed count", ("warm_rate",), "/s", times_at_least=1.3),
     Row("keyed_count", "keyed count", ("warm_rate",), "/s", by="pyflink", times_at_least=40),
     Row("word_count", "word count", ("warm_rate",), "/s", times_at_least=1),

@@ -1,8 +1,9 @@
 """The command ``python -m benchmarks large``: state in RocksDB on two hosts, by its size.
 
-For each size a job is filled, a part of its keys is written again, a slot is killed, the job is
-rescaled from two subtasks to one and back, and the program is started again. All bytes that are
-read from the checkpoint storage and written to it are counted by the storage itself.
+For each size a job is filled, a part of its keys is written again, a slot is killed, a host is
+replaced by an empty one, the job is rescaled from two subtasks to one and back, and the program is
+started again. All bytes that are read from the checkpoint storage and written to it are counted by
+the storage itself.
 """
 
 from __future__ import annotations
@@ -118,6 +119,8 @@ def _steps(trial: Trial, keys: int) -> None:
     for part in _CHANGES:
         trial.write(f"1/{part:,} of all keys written", range(0, keys, part))
     trial.kill_slot("slot killed")
+    trial.check()
+    trial.replace_host("host replaced by an empty one")
     trial.check()
     trial.rescale("2 to 1", 1)
     trial.rescale("1 to 2", 2)

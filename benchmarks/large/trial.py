@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -104,6 +105,17 @@ class Trial:
             victim = self._cluster.slots(3)[0]
             began = time.time()
             os.kill(victim, signal.SIGKILL)
+            self._await_result(row, began)
+
+    def replace_host(self, name: str) -> None:
+        """Kill all processes of a host, let another one with an empty disk have its place."""
+        with self._measured(name) as row:
+            began = time.time()
+            self._hosts.signal(3, signal.SIGKILL)
+            self._cluster.workers[3].wait()
+            for left in self._hosts.temporary(3).iterdir():
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            self._cluster.workers[3] = self._cluster.start_worker(3)
             self._await_result(row, began)
 
     def rescale(self, name: str, wide: int) -> None:

@@ -29,7 +29,7 @@ from benchmarks.engines.percentiles import Times, check, latency_figures, read_t
 from benchmarks.measure import Measurement, emit
 from benchmarks.peers.pyflink_job import discard, numbers
 from benchmarks.program import Task, parse_task
-from benchmarks.records import draw
+from benchmarks.records import draw, expected_total
 
 #: As those of the job of Holdfast.
 RATE = 1000.0
@@ -128,17 +128,8 @@ def run(task: Task, bundle_ms: int) -> dict[str, float]:
     env.execute("latency")
     seen = read_times(directory)
     check("the number of results", len(seen.made), count)
-    check("the sum of all counts", seen.total, expected_total(count))
+    check("the sum of all counts", seen.total, expected_total(count, KEYS))
     return latency_figures(seen) | {"bundle_ms": float(bundle_ms)}
-
-
-def expected_total(count: int) -> int:
-    """Return the sum of all counts: 1 + 2 + … for each key."""
-    seen: dict[int, int] = {}
-    for index in range(count):
-        key = draw(index, KEYS)
-        seen[key] = seen.get(key, 0) + 1
-    return sum(n * (n + 1) // 2 for n in seen.values())
 
 
 def main() -> None:

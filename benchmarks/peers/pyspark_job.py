@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -169,11 +169,11 @@ def marks_until(records: int, query: StreamingQuery, per_row: int = 1) -> list[M
     return marks
 
 
-def session() -> SparkSession:
-    """Return a quiet session on this machine."""
+def session(settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Return a quiet session on this machine, with further settings."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{PARALLELISM}]")
-    for key, value in SETTINGS.items():
+    for key, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from benchmarks.processes import WORKERS, usage_of
 from benchmarks.scale.crowd import PATIENCE, Crowd
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.common import Configuration
 from holdfast.datastream import RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.functions import (

@@ -115,6 +115,8 @@ class Supervisor:
         if not self.kills and _is_ready(progress, kill_after):
             os.kill(program.pid, signal.SIGKILL)
             self.kills += 1
+            if self._rescaling is not None and not self._rescaling.done():
+                self._rescaling = None  # it died with the driver: the next one is rescaled
             text = f"kill -9 of the driver, process {program.pid}; it is started again"
             self.story.happened(text, "killed")
         elif self._rescaling is None and _is_ready(progress, chaos.rescale_after):

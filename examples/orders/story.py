@@ -116,7 +116,7 @@ class Story:
             again = "again " if len(self.lives) > 1 else ""
             return f"starting Spark {again}… {self.clock() - began:.0f} s"
         if progress.status == FINISHED:
-            return "finished: every event is read"
+            return "every event is read"
         if progress.status != RUNNING:
             return "waiting for the restart …"
         if self._lost:

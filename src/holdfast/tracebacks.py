@@ -29,14 +29,20 @@ __all__ = [
     "show_user_frames",
     "showing_all_frames",
     "user_traceback",
+    "without_java_stack",
 ]
 
 #: the environment variable that turns all frames on
 DEBUG_VARIABLE: Final = "HOLDFAST_DEBUG"
 _PACKAGE: Final = os.path.dirname(os.path.abspath(__file__)) + os.sep
+#: where the stack begins in a message from Java; other languages may have escaped it
+_JAVA_STACK: Final = re.compile(r"(?:\n|\\n)(?:\t|\\t)at ")
 #: packages whose frames say nothing about a program, besides Python's library
 _CARRIERS: Final = frozenset(
-    ("IPython", "click", "cloudpickle", "ipykernel", "msgspec", "nbclient", "py4j", "pyspark")
+    (
+        *("IPython", "click", "cloudpickle", "ipykernel", "msgspec", "nbclient", "py4j"),
+        *("pyarrow", "pyspark"),
+    )
 )
 _FILE: Final = re.compile(r'^(\s*)File "([^"\n]+)", line (\d+)', re.MULTILINE)
 
@@ -192,3 +198,8 @@ def _is_ours(frame: FrameType) -> bool:
 def _is_carrier(frame: FrameType) -> bool:
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     return package in _CARRIERS or package in sys.stdlib_module_names
+
+
+def without_java_stack(message: str) -> str:
+    """Return a message from Java, or from a library that passes it on, up to its stack."""
+    return _JAVA_STACK.split(message, maxsplit=1)[0].strip()

@@ -10,24 +10,26 @@ from pathlib import Path
 import pytest
 
 from benchmarks import cli
-from benchmarks.engines import command
-from benchmarks.engines.command import parse, size_of, turns
+from benchmarks.engines.command import SUITE
 from benchmarks.engines.gap_job import figures_of
-from benchmarks.engines.jobs import CountMade, expected_total
+from benchmarks.engines.jobs import CountMade
 from benchmarks.engines.latency_job import highest_rate
-from benchmarks.engines.parts import ENGINES, PARTS, ROWS, WORKS, Row
+from benchmarks.engines.parts import ENGINES, PARTS, ROWS, WORKS
 from benchmarks.engines.percentiles import Seen, Times, check, latency_figures, read_times
 from benchmarks.engines.rate_job import OUTPUTS
 from benchmarks.engines.restart_job import Results, counts, first_after, read_results
 from benchmarks.engines.slow_sink_job import gapless, growth
-from benchmarks.engines.table import lines_of, render
 from benchmarks.environments import ENVIRONMENTS
 from benchmarks.kafka.load import Result as Trip
 from benchmarks.kafka.load import wrong
 from benchmarks.measure import Measurement
 from benchmarks.own.throughput_job import branches
 from benchmarks.processes import JVM, WORKERS, Samples, sampled, usage_of
-from benchmarks.records import draw
+from benchmarks.records import draw, expected_total
+from benchmarks.rounds import command
+from benchmarks.rounds.command import parse, size_of, turns
+from benchmarks.rounds.suite import Row
+from benchmarks.rounds.table import lines_of, render
 from benchmarks.runner import Result
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.functions import SinkFunction
@@ -86,27 +88,27 @@ def test_every_work_has_a_row() -> None:
 
 
 def test_parts_are_chosen_by_name() -> None:
-    assert [work.name for work in parse(["gap,idle", "restart"]).works] == [
+    assert [work.name for work in parse(SUITE, ["gap,idle", "restart"]).works] == [
         "gap",
         "restart",
         "idle",
         "idle-checkpoints",
     ]
-    assert {work.part for work in parse([]).works} == set(PARTS)
-    assert [work.name for work in parse(["--only", "orders"]).works] == ["orders"]
+    assert {work.part for work in parse(SUITE, []).works} == set(PARTS)
+    assert [work.name for work in parse(SUITE, ["--only", "orders"]).works] == ["orders"]
 
 
 def test_sizes() -> None:
-    assert size_of(WORKS["gap"], parse([])) == WORKS["gap"].size
-    assert size_of(WORKS["gap"], parse(["--full"])) == 1_000_000
-    options = parse(["--size", "7", "--seconds", "3"])
+    assert size_of(WORKS["gap"], parse(SUITE, [])) == WORKS["gap"].size
+    assert size_of(WORKS["gap"], parse(SUITE, ["--full"])) == 1_000_000
+    options = parse(SUITE, ["--size", "7", "--seconds", "3"])
     assert (size_of(WORKS["gap"], options), size_of(WORKS["idle"], options)) == (7, 3)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["latncy"], "no part 'latncy'; there are: latency, throughput"),
+        (["latncy"], "no part 'latncy'; there are: latency, latency-rates, throughput"),
         (["--only", "order"], "no work 'order'; there are: latency"),
         (["--rounds", "0"], "'0' is not a whole number above zero"),
     ],
@@ -169,9 +171,10 @@ def test_strict_fails_where_a_bar_is_missed(runs: Path) -> None:
     assert cli.main([*arguments, "--strict"]) == 1
 
 
-def test_peers_run_last_or_not_at_all() -> None:
+def test_peers_take_turns_or_do_not_run() -> None:
     work = WORKS["latency"]
     assert [side.name for side in turns(work, 0, peers=True)] == ["resident", "epochs", "pyflink"]
+    assert [side.name for side in turns(work, 1, peers=True)] == ["pyflink", "epochs", "resident"]
     assert [side.name for side in turns(work, 1, peers=False)] == ["epochs", "resident"]
 
 
@@ -191,7 +194,7 @@ def test_ratios_are_those_of_the_same_round() -> None:
     assert line.ratio is not None
     assert line.ratio.median == pytest.approx(0.02)
     assert line.outcome == "FAIL"
-    assert "≤ 10 ms, ≤ 0.03 ×" in render([line])
+    assert "≤ 10 ms, ≤ 0.03 ×" in render([line], WORKS)
 
 
 def test_all_queries_or_no_mean() -> None:
@@ -204,6 +207,17 @@ def test_all_queries_or_no_mean() -> None:
     missing = sides | {"resident": measured(q0=400.0)}
     (line,) = lines_of([row], {"nexmark": [missing]})
     assert line.outcome == "not measured"
+
+
+def test_a_line_of_several_works_has_the_figures_of_all() -> None:
+    row = Row("bids", "mean", ("q0", "q1"), "/s", times_at_least=1.2, more=("joins",))
+    bids = {"resident": measured(q0=400.0), "epochs": measured(q0=100.0)}
+    joins = {"resident": measured(q1=100.0), "epochs": measured(q1=100.0)}
+    (line,) = lines_of([row], {"bids": [bids, bids], "joins": [joins]})
+    assert line.ratio is not None
+    assert line.ratio.median == pytest.approx(2)
+    assert line.value == pytest.approx(200)
+    assert lines_of([row], {"bids": [bids]}) == []
 
 
 # --- What the programs compute

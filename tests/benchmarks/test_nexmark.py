@@ -6,13 +6,17 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from benchmarks.nexmark.columns import COLUMN_QUERIES
+from benchmarks.nexmark.columns.top_bids import ranks
 from benchmarks.nexmark.data import DataSet, make
 from benchmarks.nexmark.events import AUCTION, BID, KIND, PERSON, TIME, Auction, Bid, Person
 from benchmarks.nexmark.generator import BASE_TIME, Generator
 from benchmarks.nexmark.program import program
 from benchmarks.nexmark.queries import QUERIES
+from benchmarks.nexmark.queries.rankings import rank as rank_by_record
 from benchmarks.nexmark.reference import Reference, final
 from benchmarks.nexmark.source import NexmarkSource
 from holdfast.datastream import StreamExecutionEnvironment
@@ -146,10 +150,34 @@ def test_query_gives_what_duckdb_gives(query: str, data: Path, reference: Refere
         assert final(query, records) == expected, life
 
 
-def test_query_12_counts_by_the_time_of_arrival(root: Path) -> None:
+@pytest.mark.parametrize("query", [name for name in COLUMN_QUERIES if name != "q12"])
+def test_query_in_columns_gives_what_duckdb_gives(
+    query: str, data: Path, reference: Reference
+) -> None:
+    expected = reference(query)
+    for life in some_lives(query):
+        records = live(lambda env: program(env, query, data, in_columns=True).map(tuple), life)
+        assert final(query, records) == expected, life
+
+
+def test_bids_of_one_price_have_the_order_that_they_have_by_record() -> None:
+    chance = random.Random(19)
+    bids = [
+        (BID, *(chance.randrange(most) for most in (2, 1, 2, 3)), *chance.choices("ab", k=3))
+        for _ in range(400)
+    ]
+    names = ("time", "auction", "bidder", "price", "channel", "url", "extra")
+    rows = pa.record_batch(dict(zip(names, list(zip(*bids, strict=True))[1:], strict=True)))
+    in_order = sorted(zip(ranks(rows).tolist(), bids, strict=True))
+    assert [bid for _, bid in in_order] == sorted(bids, key=rank_by_record)
+
+
+@pytest.mark.parametrize("in_columns", [False, True])
+def test_query_12_counts_by_the_time_of_arrival(root: Path, in_columns: bool) -> None:
     data = make(root, IN_ORDER)
     env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
-    with LocalExecutor(program(env, "q12", data, endless=True), workers=2) as run:
+    counts = program(env, "q12", data, endless=True, in_columns=in_columns).map(tuple)
+    with LocalExecutor(counts, workers=2) as run:
         for epoch in range(5):
             run.epoch(700, kill=epoch == 2)
             run.clock.advance("10s")

@@ -325,5 +325,5 @@ class Job(RuleBasedStateMachine):
         assert {checkpoint for checkpoint, some in self.carried.items() if some} <= set(flight)
 
 
-Job.TestCase.settings = hypothesis_settings(max_examples=200, stateful_step_count=60, deadline=None)
+Job.TestCase.settings = hypothesis_settings(max_examples=100, stateful_step_count=60, deadline=None)
 TestJob = Job.TestCase

@@ -361,6 +361,14 @@ def test_files_of_epochs_that_are_being_stored_are_left_alone(store: CheckpointS
     assert store.collect((), since=11) == {"10-0-0-cc.state", "10-0-0-cc-000012.table"}
 
 
+def test_a_draft_is_deleted_when_nobody_can_be_writing_it_any_more(store: CheckpointStore) -> None:
+    drafts = {f".{epoch}-0-0-aa.state.0123.tmp" for epoch in (9, 10)}
+    for name in drafts:
+        store.state.write(name, CONTENTS)
+    assert store.collect((), since=10) == {".9-0-0-aa.state.0123.tmp"}
+    assert store.collect(()) == {".10-0-0-aa.state.0123.tmp"}
+
+
 def test_nothing_is_deleted_while_a_checkpoint_cannot_be_read(
     store: CheckpointStore, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -471,10 +479,10 @@ def test_a_finished_job_has_nothing_to_recover(store: CheckpointStore) -> None:
     save(store, 1, "a")
     store.mark_finished()
     store.mark_finished()
-    assert store.is_finished()
+    assert store.notes.is_finished()
     assert store.latest() is None
     store.clear_finished()
-    assert not store.is_finished()
+    assert not store.notes.is_finished()
     assert store.completed() == []
     assert store.next_id() == 2
     store.clear_finished()
@@ -666,7 +674,7 @@ def test_a_crash_brings_no_checkpoint_of_a_finished_run_back() -> None:
     store.clear_finished()
     files.crash()
     again = reopened(files)
-    assert not again.is_finished()
+    assert not again.notes.is_finished()
     assert again.completed() == []
 
 
@@ -676,10 +684,10 @@ def test_the_mark_of_a_finished_run_does_not_come_back() -> None:
     store.mark_finished()
     files.crash()
     store = reopened(files)
-    assert store.is_finished()
+    assert store.notes.is_finished()
     store.clear_finished()
     files.crash()
-    assert not reopened(files).is_finished()
+    assert not reopened(files).notes.is_finished()
 
 
 def test_others_cannot_read_local_checkpoints_and_savepoints(

@@ -133,7 +133,7 @@ class Teller:
                 raise AssertionError(f"no such command: {command!r}")
 
     def show(self) -> Iterator[str]:
-        if self.store.is_finished():
+        if self.store.notes.is_finished():
             yield "finished"
         for checkpoint in self.store.completed():
             files = (ref.name for ref in self.store.read(checkpoint).levels[0].heads[0].files)

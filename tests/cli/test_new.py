@@ -21,7 +21,7 @@ def made(holdfast: Holdfast, tmp_path: Path) -> Path:
 
 def check(*command: str, cwd: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=cwd, capture_output=True, text=True, timeout=240
+        [sys.executable, "-m", *command], cwd=cwd, capture_output=True, text=True, timeout=800
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -211,7 +211,7 @@ def test_all_frames_of_an_error_on_request(holdfast: Holdfast, program: Program)
     assert "holdfast/" not in short
     full = holdfast("run", "--local", "--debug", script)
     assert full.exit_code == 1
-    assert "<chain>" in full.stderr  # of the worker
+    assert "fusion.py" in full.stderr  # of the worker
     assert "stream_execution_environment.py" in full.stderr  # of the driver
     assert "HOLDFAST_DEBUG" not in os.environ
 
@@ -252,7 +252,7 @@ numbers.key_by(key_of).process(Totals()).uid("totals").print()
 print("parallelism", env.get_parallelism())
 if len(sys.argv) > 1:
     client = env.execute_async("count")
-    print("savepoint", client.stop_with_savepoint(False, sys.argv[1]).result(120))
+    print("savepoint", client.stop_with_savepoint(False, sys.argv[1]).result(600))
 else:
     env.execute("count")
 '''
@@ -290,7 +290,7 @@ def test_a_job_on_spark_ends_with_a_savepoint_and_goes_on_from_it(
             [sys.executable, "-m", "holdfast", "run", *arguments],
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=800,
             cwd=tmp_path,
         )
         assert done.returncode == 0, done.stdout + done.stderr

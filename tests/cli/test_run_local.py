@@ -90,7 +90,7 @@ class Session:
         """Return what was written since, when the program has ended."""
         rest = self._until(None)
         os.close(self._terminal)
-        assert self._process.wait(60) == 0, rest
+        assert self._process.wait(600) == 0, rest
         return rest
 
     def _until(self, text: str | None) -> str:

@@ -15,8 +15,11 @@ from holdfast.common.unknown_keys import is_known, warn_unknown_keys
 ROOT = Path(holdfast.__file__).parent
 FIRST_WORDS = {key.split(".")[0] for key in DECLARED_KEYS}
 KEY = re.compile(r"[a-z][a-z-]*(\.[a-z][a-z-]*)+")
-#: texts that only look like keys: a file, a property of a sink, and one of commits to tables
-OTHERS = {"holdfast.zip", "holdfast.commits.topic", "holdfast.transaction"}
+#: texts that only look like keys: a file, a property of a sink, and those of commits to tables
+OTHERS = {
+    *("holdfast.zip", "holdfast.commits.topic", "holdfast.transaction", "holdfast.compaction"),
+    *("holdfast.job-name", "holdfast.job-id", "holdfast.checkpoint-id"),
+}
 
 
 def texts_of(module):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import Phase, settings
@@ -19,14 +20,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast.common.typeinfo import Types
 from holdfast.datastream.state import (
     AggregatingStateDescriptor,
+    ListState,
     ListStateDescriptor,
+    MapState,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
 )
+from holdfast.datastream.streams.window_operation import WindowOperation
+from holdfast.datastream.window import EventTimeTrigger, TimeWindow, TumblingEventTimeWindows
 from holdfast.errors import InternalError
+from holdfast.runtime.operators.windows.contents import CONTENTS, Contents, make_contents
+from holdfast.runtime.operators.windows.contexts import Surroundings
 from holdfast.state.backend import Head, KeyContext, KeyedStateBackend
 from holdfast.state.backends import heap
 from holdfast.state.backends.capture import Capture
@@ -35,6 +42,7 @@ from holdfast.state.backends.rocksdb import entries as rocksdb_entries
 from holdfast.state.backends.rocksdb import states as rocksdb_state
 from holdfast.state.errors import StateStorageError, StateTypeError
 from holdfast.state.live import sections, tables
+from holdfast.state.live.mutations import MutationWatch, WatchedKeyContext
 from holdfast.testing import ManualClock
 from tests.conformance import test_keyed_state as keyed
 from tests.conformance.test_keyed_state import (
@@ -57,6 +65,17 @@ DESCRIPTORS: dict[str, StateDescriptor] = {
     "ttl_map": expiring(MapStateDescriptor("ttl_map", Types.STRING(), Types.LONG()), LONG),
     "ttl_average": expiring(AggregatingStateDescriptor("ttl_average", Average()), LONG),
 }
+#: states of lists of numbers, which functions change in place and save then
+CHANGED: dict[str, StateDescriptor] = {
+    "box": ValueStateDescriptor("box"),
+    "window_box": ValueStateDescriptor("window_box"),
+    "boxes": ListStateDescriptor("boxes"),
+    "crate": MapStateDescriptor("crate"),
+    "ttl_box": expiring(ValueStateDescriptor("ttl_box"), LONG),
+    "ttl_boxes": expiring(ListStateDescriptor("ttl_boxes"), LONG),
+    "ttl_crate": expiring(MapStateDescriptor("ttl_crate"), LONG),
+}
+DESCRIPTORS |= CHANGED
 #: the names of timers and of a blob in a model
 TIMER = "timer"
 BLOB = "blob"
@@ -92,7 +111,7 @@ class Task:
 
     def change(self, rng: random.Random, keys: list[Any], count: int, names: int) -> None:
         """Change so many times one of some states, timers and blobs."""
-        chosen = rng.sample(NAMES, names)
+        chosen = rng.sample(rng.choice([NAMES, sorted(CHANGED)]), names)
         for _ in range(count):
             key, namespace = rng.choice(keys), rng.choice(NAMESPACES)
             name = rng.choice(chosen)
@@ -104,11 +123,54 @@ class Task:
                 self.backend.set_blob("op", "blob", blob)
                 continue
             kind = name.removeprefix("ttl_")
+            if name in CHANGED:
+                self.context.key, self.context.namespace = key, namespace
+                scope = namespace if name.startswith("window") else None
+                self._change_in_place(rng, name, (name, key, scope))
+                continue
             method, *args = keyed.random_operation(kind, rng)
             scope = namespace if name.startswith("window") else None
             keyed.expect(self.model, kind, (name, key, scope), (method, *copy.deepcopy(args)))
             self.context.key, self.context.namespace = key, namespace
             getattr(self.state(name), method)(*args)
+
+    def _change_in_place(self, rng: random.Random, name: str, place: tuple[Any, ...]) -> None:
+        """Read, change what was read, and save it; or only read, or remove."""
+        state, number, map_key = self.state(name), rng.randrange(100), rng.choice("ab")
+        saved = copy.deepcopy(self.model.get(place))
+        saves = rng.random() < 0.8
+        if rng.random() < 0.1:
+            state.clear()
+            self.model.pop(place, None)
+            return
+        if isinstance(state, ListState):
+            boxes = state.get()
+            assert boxes == (saved or [])
+            if not boxes or rng.random() < 0.3:
+                state.add([number])
+                self.model[place] = [*(saved or []), [number]]
+            elif saves:
+                index = rng.randrange(len(boxes))
+                boxes[index].append(number)
+                state.update(boxes)
+                saved[index].append(number)
+                self.model[place] = saved
+            return
+        is_map = isinstance(state, MapState)
+        box = state.get(map_key) if is_map else state.value()
+        before = (saved or {}).get(map_key) if is_map else saved
+        assert box == before
+        if not saves:
+            return
+        box = [] if box is None else box
+        box.append(number)
+        after = [*(before or []), number]
+        if is_map:
+            state.put(map_key, box)
+            self.model[place] = {**(saved or {}), map_key: after}
+        else:
+            state.update(box)
+            self.model[place] = after
 
     def _change_timer(self, timer: tuple[Any, Any]) -> None:
         if self._marks.add(timer):
@@ -275,7 +337,7 @@ class BesideOnRocksDB(Beside):
 
 
 TestBeside = Beside.TestCase
-TestBeside.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestBeside.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
 TestBesideOnRocksDB = BesideOnRocksDB.TestCase
 TestBesideOnRocksDB.settings = settings(
     max_examples=20,
@@ -301,10 +363,10 @@ def test_a_thread_writes_while_state_changes(name: str, monkeypatch: pytest.Monk
     try:
         with ThreadPoolExecutor(1) as writer:
             for epoch in range(1, 15):
-                task.change(rng, keys, 300, len(NAMES))
+                task.change(rng, keys, 300, len(CHANGED))
                 capture = task.backend.capture(f"s{epoch}", epoch)
                 taken.append((writer.submit(capture.write, storage), copy.deepcopy(task.model)))
-                task.change(rng, keys, 200, len(NAMES))
+                task.change(rng, keys, 200, len(CHANGED))
                 task.backend.end_epoch()
     finally:
         sys.setswitchinterval(before)
@@ -393,6 +455,95 @@ def test_a_capture_that_cannot_be_uploaded_is_in_the_next_one(
     monkeypatch.setattr(subject.storage, "upload", list)
     head = subject.backend.capture("b", 2).write(subject.storage, uploads=True)
     assert _values(subject, head) == {"key": 1}
+
+
+@pytest.mark.parametrize("ttl", [None, LONG])
+@pytest.mark.parametrize("kind", ["value", "list", "map"])
+def test_a_value_that_is_changed_and_saved_again_is_in_the_capture_as_it_was(
+    subject: Subject, kind: str, ttl: StateTtlConfig | None
+) -> None:
+    """Functions read a value, change it, and save the same object."""
+    for epoch in range(1, 4):  # a base, and deltas
+        state = subject.state(_boxes(kind, ttl))
+        before = _change_box(state, epoch)
+        capture = subject.backend.capture(f"s{epoch}", epoch)
+        _change_box(state, 10)
+        other = Subject(subject.make)
+        other.backend.restore(subject.storage, capture.write(subject.storage))
+        assert _read_box(other.state(_boxes(kind, ttl))) == before
+        other.backend.close()
+
+
+class Sorted(Average):
+    """Its accumulator is a list, and its result is that list, sorted in place."""
+
+    def create_accumulator(self) -> list[int]:
+        return []
+
+    def add(self, value: int, accumulator: list[int]) -> list[int]:
+        accumulator.append(value)
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> list[int]:
+        accumulator.sort()
+        return accumulator
+
+    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
+        return acc_a + acc_b
+
+
+ACCUMULATING: dict[str, tuple[StateDescriptor, Any]] = {
+    "reducing": (ReducingStateDescriptor("sorted", lambda a, b: [*a, *b]), [1]),
+    "aggregating": (AggregatingStateDescriptor("sorted", Sorted()), 1),
+}
+
+
+@pytest.mark.parametrize("ttl", [None, LONG])
+@pytest.mark.parametrize("kind", ACCUMULATING)
+def test_what_a_function_does_with_a_result_is_not_in_the_capture(
+    subject: Subject, kind: str, ttl: StateTtlConfig | None
+) -> None:
+    """The result may be the accumulator itself, and a function may change it and add it again."""
+    given, one = copy.deepcopy(ACCUMULATING[kind])
+    descriptor = given if ttl is None else expiring(given, ttl)
+    for epoch in range(1, 4):  # a base, and deltas
+        state = subject.state(descriptor)
+        state.add(one)
+        before = copy.deepcopy(state.get())
+        capture = subject.backend.capture(f"s{epoch}", epoch)
+        state.get().append(0)
+        other = Subject(subject.make)
+        other.backend.restore(subject.storage, capture.write(subject.storage))
+        assert other.state(descriptor).get() == before
+        other.backend.close()
+        subject.backend.end_epoch()
+
+
+def _boxes(kind: str, ttl: StateTtlConfig | None) -> StateDescriptor:
+    made: dict[str, type[Any]] = {
+        "value": ValueStateDescriptor,
+        "list": ListStateDescriptor,
+        "map": MapStateDescriptor,
+    }
+    descriptor: StateDescriptor = made[kind]("boxes")
+    return descriptor if ttl is None else expiring(descriptor, ttl)
+
+
+def _read_box(state: Any) -> Any:
+    if isinstance(state, MapState):
+        return state.get("box")
+    return next(iter(state.get()), None) if isinstance(state, ListState) else state.value()
+
+
+def _change_box(state: Any, number: int) -> list[int]:
+    """Add a number to the list in the state; return a copy of the list."""
+    box: list[int] = _read_box(state) or []
+    box.append(number)
+    if isinstance(state, MapState):
+        state.put("box", box)
+    else:
+        state.update([box] if isinstance(state, ListState) else box)
+    return list(box)
 
 
 def test_a_capture_that_was_given_up_is_not_written(subject: Subject) -> None:
@@ -525,6 +676,59 @@ def test_an_accumulator_may_be_changed_in_place(
     other.backend.restore(subject.storage, head)
     found = {namespace: entry for _, namespace, entry in other.backend.entries("op", "s")}
     assert found == {1: expected, 2: expected}
+    other.backend.close()
+
+
+def _contents(subject: Subject, kind: str) -> Contents:
+    """The contents of windows of the subject's backend."""
+    functions: dict[str, Any] = {
+        "aggregating": {"aggregator": Joined()},
+        "reducing": {"reducer": _extend},
+    }
+    assigner = TumblingEventTimeWindows.of(10)
+    operation = WindowOperation(assigner, EventTimeTrigger(), **functions[kind])
+    around = Surroundings("op", subject.backend, subject.context, Mock(), Mock())
+    return make_contents(operation, around, Mock())
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("how", ["add", "add with the general function", "merge", "fire"])
+@pytest.mark.parametrize("kind", sorted(IN_PLACE))
+def test_contents_of_windows_may_be_changed_in_place(
+    subject: Subject, kind: str, how: str, checked: bool
+) -> None:
+    _, value, expected = IN_PLACE[kind]
+    if checked:
+        subject.context = WatchedKeyContext(MutationWatch("op"))
+        subject.context.key = "key"
+    contents = _contents(subject, kind)
+    add = contents.add if how.endswith("general function") else contents.adder()
+
+    def add_to_both() -> None:
+        for namespace in ((0, 10), (10, 20)):
+            subject.context.namespace = namespace
+            add(copy.deepcopy(value), 5)
+
+    add_to_both()
+    capture = subject.backend.capture("a", 1)
+    if how == "merge":
+        contents.merge((0, 20), [(0, 10), (10, 20)])
+    elif how == "fire":
+        for namespace in ((0, 10), (10, 20)):
+            subject.context.namespace = namespace
+            for result in contents.fire(TimeWindow(*namespace), last=True):
+                if isinstance(result, list):  # the record itself, which the next function changes
+                    result.append("changed")
+            contents.clear()
+    else:
+        add_to_both()
+        add_to_both()
+    head = capture.write(subject.storage)
+    other = Subject(subject.make)
+    _contents(other, kind)
+    other.backend.restore(subject.storage, head)
+    found = {namespace: entry for _, namespace, entry in other.backend.entries("op", CONTENTS)}
+    assert found == {(0, 10): expected, (10, 20): expected}
     other.backend.close()
 
 

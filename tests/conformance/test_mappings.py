@@ -19,7 +19,7 @@ from holdfast.datastream.state import (
     StateTtlConfig,
 )
 from holdfast.state.errors import StateRegistrationError
-from holdfast.state.live.operator_state import OperatorStates, ReadOnlyMap
+from holdfast.state.live.operator_state import OperatorStateBackend, ReadOnlyMap
 from tests.conformance.test_keyed_state import BACKENDS, Subject
 
 
@@ -47,7 +47,7 @@ class Broadcast:
 
     def __init__(self) -> None:
         self._descriptor = MapStateDescriptor("map", Types.STRING(), Types.LONG())
-        self._states = OperatorStates("op")
+        self._states = OperatorStateBackend("op")
 
     @property
     def map(self) -> BroadcastState[Any, Any]:
@@ -55,7 +55,7 @@ class Broadcast:
 
     def reload(self) -> None:
         image = self._states.image()
-        self._states = OperatorStates("op")
+        self._states = OperatorStateBackend("op")
         self._states.load(image)
 
     def close(self) -> None:
@@ -232,7 +232,7 @@ def test_it_cannot_be_changed_there(change: Callable[[Any], Any]) -> None:
 
 
 def test_a_map_without_entries_still_has_its_name() -> None:
-    states = OperatorStates("op")
+    states = OperatorStateBackend("op")
     states.get_broadcast_state(MapStateDescriptor("rules"))
     with pytest.raises(StateRegistrationError, match="'rules' of operator 'op' is a broadcast st"):
         states.get_list_state(ListStateDescriptor("rules"))

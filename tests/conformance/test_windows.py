@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -67,12 +66,6 @@ from tests.conformance.window_model import (
 from tests.lives import Life, live, lives
 
 LATE = OutputTag("late")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_waiting_for_the_disk() -> Iterator[None]:
-    with patch("os.fsync"):
-        yield
 
 
 Epochs = list[list[Record]]
@@ -292,6 +285,8 @@ class Case:
     function: Doing
     lateness: int
     bound: int
+    #: whether changes in place are detected: states are then used in another way
+    checks: bool
 
     @property
     def is_allowed(self) -> bool:
@@ -329,6 +324,7 @@ class Case:
         script = [element for epoch in epochs for element in (*epoch, EndOfEpoch())]
         configuration = _configuration(restore)
         configuration.set_string("state.backend.type", backend)
+        configuration.set_string("holdfast.state.check-mutations", str(self.checks).lower())
         env = StreamExecutionEnvironment(configuration).set_parallelism(parallelism)
         return self.job_in(env, script)
 
@@ -387,6 +383,7 @@ cases = st.builds(
     st.sampled_from(FUNCTIONS),
     st.sampled_from([0, 0, 6, 30]),
     st.sampled_from([0, 3, 15]),
+    st.booleans(),
 ).filter(lambda case: case.is_allowed)
 
 
@@ -406,7 +403,7 @@ def run_all(
     return given
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     case=cases,
     epochs=inputs(),
@@ -422,7 +419,7 @@ def test_every_epoch_gives_what_the_model_gives(
     assert given == case.expected(epochs)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(case=cases, epochs=inputs(), workers=st.integers(1, 2), data=st.data())
 def test_a_job_that_goes_back_to_a_checkpoint(
     case: Case, epochs: Epochs, workers: int, data: st.DataObject
@@ -439,7 +436,7 @@ def test_a_job_that_goes_back_to_a_checkpoint(
     assert given == case.expected(epochs)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     case=cases,
     epochs=inputs(),
@@ -509,7 +506,7 @@ WITH_ODD_GAPS = [
 PATIENT = [trigger for trigger in TRIGGERS if "continuous" not in trigger.name]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.builds(
         Case,
@@ -543,7 +540,7 @@ def disorder(taken: list[Record]) -> int:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(case=cases, epochs=inputs(), workers=st.integers(1, 2))
 def test_the_state_is_that_of_the_windows_that_are_there(
     case: Case, epochs: Epochs, workers: int
@@ -570,7 +567,7 @@ def test_the_special_and_the_general_way_have_the_same_state(
     """A job whose trigger is replaced by one that does the same goes on with its windows."""
     usual, general = TRIGGERS[0], TRIGGERS[2]
     first, second = (usual, general) if to_general else (general, usual)
-    case = Case(assigner, first, EVICTORS[0], FUNCTIONS[0], lateness, bound=3)
+    case = Case(assigner, first, EVICTORS[0], FUNCTIONS[0], lateness, bound=3, checks=True)
     last = len(epochs) - 1
     cut = data.draw(st.integers(0, last), label="epoch with the savepoint")
     with tempfile.TemporaryDirectory() as directory:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,17 @@ from deltalake import DeltaTable, QueryBuilder
 def rows(uri: str, **options: Any) -> list[dict[str, Any]]:
     """The rows of a table, read with DataFusion."""
     return query(DeltaTable(uri, **options), "SELECT * FROM the_table")
+
+
+def s3_options(settings: Mapping[str, str]) -> dict[str, str]:
+    """The options with which ``deltalake`` reads the tests' object store."""
+    return {
+        "AWS_ENDPOINT_URL": re.sub("^(?!http)", "http://", settings["fs.s3a.endpoint"]),
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
 
 
 def query(table: DeltaTable, text: str) -> list[dict[str, Any]]:

@@ -96,6 +96,7 @@ class SinkEngine:
     def __post_init__(self) -> None:
         self._code = cloudpickle.dumps(self.function)
         self._ids = iter(range(1, 1_000_000))
+        self._saves = False
         #: the subtasks of earlier attempts, with what they have open
         self._lost: list[TransactionalSinkOperator] = []
         self._begin_attempt()
@@ -109,6 +110,7 @@ class SinkEngine:
         complete: bool | None = True,
         stay: bool = False,
         close: bool = False,
+        ended: bool = False,
     ) -> None:
         """Run an epoch and accept it.
 
@@ -120,13 +122,14 @@ class SinkEngine:
                 be completed at the end of the next epoch.
             stay: whether the subtasks run where they ran in the epoch before.
             close: whether the job ends.
+            ended: whether the input has ended.
         """
         batch = range(self.position, self.position + records)
         barrier = next(self._ids) if checkpoint else None
         heads = []
         for subtask in range(self.parallelism):
             share = batch[subtask :: self.parallelism]
-            run = self._run(subtask, share, barrier, close)
+            run = self._run(subtask, share, barrier, close, ended)
             for fate in fates:
                 run(fate)
             heads.append(run(None, stay or self.stays))
@@ -145,6 +148,26 @@ class SinkEngine:
                 self._late = (barrier, taken)
             else:
                 self._told[1].append(barrier)
+
+    def savepoint(self, records: int = 0) -> Checkpoint:
+        """Run an epoch that ends with a savepoint: nobody hears of it, or goes back to it.
+
+        Args:
+            records: how many records the source gives.
+        """
+        self._saves = True
+        before = self.completed
+        try:
+            self.epoch(records, checkpoint=True)
+        finally:
+            self._saves = False
+        taken, self.completed = self.completed, before
+        self._told[0].clear()
+        return taken
+
+    def record(self, number: int) -> Any:
+        """The record that the sink gets for a number."""
+        return number
 
     def _complete(self, barrier: int, taken: Checkpoint) -> None:
         self.completed = taken
@@ -174,8 +197,8 @@ class SinkEngine:
 
     def finish(self) -> None:
         """A last checkpoint, its notification, and the end."""
-        self.epoch(checkpoint=self.checkpoints)
-        self.epoch(close=True)
+        self.epoch(checkpoint=self.checkpoints, ended=True)
+        self.epoch(close=True, ended=True)
         for instance in self._lost:
             instance.abandon()
 
@@ -196,11 +219,16 @@ class SinkEngine:
         return instance
 
     def _run(
-        self, subtask: int, share: Sequence[int], barrier: int | None, close: bool
+        self,
+        subtask: int,
+        share: Sequence[int],
+        barrier: int | None,
+        close: bool,
+        ended: bool = False,
     ) -> Callable[..., Head | None]:
         """One run of a subtask, to be called as often as it is run."""
         head, told, attempt = self._heads[subtask], self._told, self.attempt
-        images = self.completed.images
+        images, saves = self.completed.images, self._saves
         code, parallelism = self._code, self.parallelism
 
         def run(fate: Fate | None, stay: bool = False) -> Head | None:
@@ -218,15 +246,17 @@ class SinkEngine:
             for number, record in enumerate(share):
                 if isinstance(fate, Killed) and number == fate.after:
                     break
-                instance.transactions.accept(record, context)
+                instance.transactions.accept(self.record(record), context)
             if isinstance(fate, Failed):
                 instance.abandon()
             if isinstance(fate, Killed):
                 return None
+            if ended:
+                instance.finish()
             counts = barrier is not None or close or not self.checkpoints
             instance.end_epoch(barrier=counts or not self.stays)
             if barrier is not None:
-                instance.snapshot(barrier, 0)
+                instance.snapshot(barrier, 0, saves)
             if close:
                 instance.close()
             after = Head(b"", b"") if self.stays and not counts else _head(instance)

@@ -110,7 +110,7 @@ rule = st.tuples(st.sampled_from("xyz"), st.integers(0, 3))
 
 
 @undisturbed
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.lists(rule, max_size=3), max_size=6), lives())
 def test_records_see_the_rules_of_all_epochs_before(
     epochs: list[list[tuple[str, int]]], life: Life
@@ -131,7 +131,7 @@ def test_records_see_the_rules_of_all_epochs_before(
 
 
 @undisturbed
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.sampled_from("abcdefgh") | st.integers(0, 3), max_size=14),
     lives(),

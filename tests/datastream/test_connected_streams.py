@@ -162,7 +162,7 @@ second_scripts = st.lists(st.tuples(st.integers(0, 9), keys) | st.just(EndOfEpoc
 
 
 @undisturbed
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(first_scripts, second_scripts, lives(st.integers(1, 6)), st.booleans())
 def test_records_of_one_key_share_its_state(
     first: list[Any], second: list[Any], life: Life, at_once: bool
@@ -222,7 +222,7 @@ delays = st.lists(st.integers(0, 20), max_size=8)
 
 
 @undisturbed
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(delays, lives(st.integers(1, 4)))
 def test_a_timer_tells_what_the_other_stream_did_not(delays: list[int], life: Life) -> None:
     """Payments come after all orders, so the result is the same however epochs are cut."""

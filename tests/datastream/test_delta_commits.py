@@ -29,8 +29,9 @@ from holdfast.datastream.connectors.tables.place import TablePlace
 from holdfast.datastream.connectors.tables.written import WrittenFile
 from holdfast.datastream.functions import SinkFunction
 from holdfast.errors import HoldfastError
+from holdfast.filesystem import configure
 from holdfast.runtime.failures import OperatorFailed
-from tests.datastream.delta_tables import column, data_files, hidden, referred, rows
+from tests.datastream.delta_tables import column, data_files, hidden, referred, rows, s3_options
 from tests.datastream.sink_engine import Failed, Killed, Lost, SinkEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
@@ -67,8 +68,10 @@ class Numbers(DeltaCommitter):
             raise Crash
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> str:
+@pytest.fixture(params=["local"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "hdfs":
+        return f"{request.getfixturevalue('hdfs')}{tmp_path}/table"
     return str(tmp_path / "table")
 
 
@@ -121,8 +124,12 @@ def test_runs_that_do_not_count_leave_nothing(table: str, fate: Any) -> None:
     assert hidden(table) == []
 
 
-@pytest.mark.parametrize("upserts", [False, True])
 @pytest.mark.parametrize("crash", ["before", "after"])
+@pytest.mark.parametrize(
+    ("table", "upserts"),
+    [("local", False), ("local", True), pytest.param("hdfs", True, marks=pytest.mark.spark)],
+    indirect=["table"],
+)
 def test_a_crash_around_the_commit(table: str, crash: str, upserts: bool) -> None:
     job = SinkEngine(committer(table, upserts), stays=True)
     job.epoch(4, checkpoint=True)
@@ -143,6 +150,27 @@ def test_a_crash_around_the_commit(table: str, crash: str, upserts: bool) -> Non
         assert {row["key"]: row["number"] for row in rows(table)} == upserted(job.position)
     else:
         assert numbers(table) == list(range(job.position))
+
+
+@pytest.mark.parametrize("crash", ["before", "after"])
+def test_a_crash_around_a_commit_to_an_object_store(
+    s3: Any, crash: str, request: pytest.FixtureRequest
+) -> None:
+    configure(s3.options)
+    request.addfinalizer(lambda: configure({}))
+    uri = f"{s3.uri}/table"
+    job = SinkEngine(committer(uri, upserts=True), stays=True)
+    job.epoch(4, checkpoint=True)
+    CRASHES.append(crash)
+    with pytest.raises(OperatorFailed):
+        job.epoch(1)
+    job.restart()
+    job.epoch(1, checkpoint=True)
+    job.finish()
+    address, options = uri.replace("s3a", "s3"), s3_options(s3.options)
+    found = {row["key"]: row["number"] for row in rows(address, storage_options=options)}
+    assert found == upserted(job.position)
+    assert DeltaTable(address, storage_options=options).version() == 2
 
 
 @pytest.mark.parametrize("stays", [False, True])
@@ -458,3 +486,13 @@ def test_settings_of_the_committer_travel(table: str) -> None:
     copied = cloudpickle.loads(cloudpickle.dumps(committer(table)))
     assert isinstance(copied.settings, TableSettings)
     assert isinstance(copied.place, TablePlace)
+
+
+def test_a_version_names_its_job_and_its_checkpoint(table: str) -> None:
+    job = SinkEngine(committer(table))
+    job.epoch(1, checkpoint=True)
+    job.epoch(1, checkpoint=True)
+    job.finish()
+    (second, first) = DeltaTable(table).history()[:2]
+    assert (first["holdfast.job-name"], first["holdfast.job-id"]) == ("test", "test")
+    assert [each["holdfast.checkpoint-id"] for each in (first, second)] == ["1", "2"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -25,7 +24,15 @@ from holdfast.datastream.connectors.delta import DeltaSink, SchemaEvolution
 from holdfast.errors import HoldfastError, JobDefinitionError
 from holdfast.filesystem import configure
 from holdfast.testing import LocalExecutor
-from tests.datastream.delta_tables import column, data_files, hidden, query, referred, rows
+from tests.datastream.delta_tables import (
+    column,
+    data_files,
+    hidden,
+    query,
+    referred,
+    rows,
+    s3_options,
+)
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 ROW = Types.ROW_NAMED(["id", "status", "n"], [Types.LONG(), Types.STRING(), Types.LONG()])
@@ -286,6 +293,19 @@ def test_or_goes_to_a_side_output(table: str, upserts: bool) -> None:
     assert column(table, "n") == [1, 3]
 
 
+def test_a_change_that_does_not_fit_leaves_the_one_before_it(table: str) -> None:
+    """All of them are changes of the same commit."""
+    schema = pa.schema([("key", pa.string()), ("n", pa.int64())])
+    changes = [("a", 1), ("a", "two"), ("b", "three"), ("b", 4), ("c", "five"), ("c", "six")]
+    env = environment(1)
+    builder = DeltaSink.for_table(table, schema).upsert_by("key").side_output_misfits(MISFITS)
+    sink = env.from_collection([Row(key=k, n=n) for k, n in changes]).sink_to(builder.build())
+    with LocalExecutor(sink.get_side_output(MISFITS)) as run:
+        run.run_to_end()
+    assert sorted(row["n"] for row in run.records) == ["five", "six", "three", "two"]
+    assert {row["key"]: row["n"] for row in rows(table)} == {"a": 1, "b": 4}
+
+
 def test_an_empty_text_is_not_a_partition(table: str) -> None:
     env = environment(1)
     sink = DeltaSink.for_table(table, pa.schema([("p", pa.string()), ("n", pa.int64())]))
@@ -457,14 +477,7 @@ def test_on_an_object_store(bucket: Any, upserts: bool) -> None:
     env = environment(**bucket.options)
     env.from_collection(numbers(12)).rebalance().sink_to(builder.build())
     run_to_end(env)
-    options = {
-        "AWS_ENDPOINT_URL": re.sub("^(?!http)", "http://", bucket.options["fs.s3a.endpoint"]),
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
-    found = rows(uri.replace("s3a", "s3"), storage_options=options)
+    found = rows(uri.replace("s3a", "s3"), storage_options=s3_options(bucket.options))
     assert sorted(row["n"] for row in found) == list(range(12))
 
 

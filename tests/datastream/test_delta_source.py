@@ -345,7 +345,7 @@ def test_nothing_new_is_read_while_the_table_cannot_be(
     log = Path(table, "_delta_log")
     log.rename(f"{table}/away")
     log.symlink_to(log)  # a loop, which is an error to look at
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while "nothing new is read until" not in caplog.text and time.monotonic() < deadline:
         assert planner.plan().until == 0
     log.unlink()

@@ -7,6 +7,7 @@ import logging
 import pickle
 import re
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,18 @@ def base(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "local":
         yield str(tmp_path / "out")
         return
+    if request.param == "hdfs":
+        yield f"{request.getfixturevalue('hdfs')}/{uuid.uuid4().hex}/out"
+        return
     s3 = request.getfixturevalue("s3")
     configure(s3.options)
     yield f"{s3.uri}/out"
     configure({})
+
+
+everywhere = pytest.mark.parametrize(
+    "base", ["local", "s3", pytest.param("hdfs", marks=pytest.mark.spark)], indirect=True
+)
 
 
 @pytest.fixture
@@ -257,6 +266,7 @@ def test_records_of_no_bytes_make_no_file(base: str) -> None:
 # --- failures ---------------------------------------------------------------------------------
 
 
+@everywhere
 def test_a_crash_between_checkpoint_and_publication(base: str) -> None:
     job = SinkEngine(sink(base), parallelism=2)
     job.epoch(4)
@@ -272,6 +282,7 @@ def test_a_crash_between_checkpoint_and_publication(base: str) -> None:
     assert hidden(base) == []
 
 
+@everywhere
 def test_what_killed_runs_left_is_swept_by_the_next_attempt(base: str) -> None:
     job = SinkEngine(sink(base), parallelism=2)
     job.epoch(4, checkpoint=True)
@@ -317,6 +328,14 @@ def test_another_job_in_the_same_directory_is_left_alone(base: str) -> None:
     assert records(base) == [0, 0, 1, 1, 2, 2]
 
 
+@pytest.fixture
+def _old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other programs have written counts as old at once."""
+    monkeypatch.setattr("holdfast.datastream.connectors.files.part_files._OLD", -60_000)
+
+
+@pytest.mark.usefixtures("_old")
+@everywhere
 def test_another_program_goes_on_from_a_checkpoint(base: str) -> None:
     """As when the driver was killed: another sink object, which learns of the old one's files."""
     job = SinkEngine(sink(base), parallelism=2)
@@ -625,7 +644,7 @@ POLICIES = st.sampled_from(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(history=HISTORIES, parallelism=st.integers(1, 3), rolling=POLICIES)
 def test_any_history_shows_each_line_once(
     history: list[Any], parallelism: int, rolling: RollingPolicy

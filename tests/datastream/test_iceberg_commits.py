@@ -88,10 +88,12 @@ class Numbers(IcebergCommitter):
             raise Crash
 
 
-@pytest.fixture
-def where(tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(params=["local"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     """The properties of a catalog with a namespace."""
     found = properties(tmp_path)
+    if request.param == "hdfs":
+        found["warehouse"] = f"{request.getfixturevalue('hdfs')}{tmp_path}/warehouse"
     catalog(found).create_namespace(NAMESPACE)
     return found
 
@@ -164,8 +166,12 @@ def test_runs_that_do_not_count_leave_nothing(where: dict[str, str], fate: Any) 
     assert hidden(table) == []
 
 
-@pytest.mark.parametrize("upserts", [False, True])
 @pytest.mark.parametrize("crash", ["before", "after"])
+@pytest.mark.parametrize(
+    ("where", "upserts"),
+    [("local", False), ("local", True), pytest.param("hdfs", True, marks=pytest.mark.spark)],
+    indirect=["where"],
+)
 def test_a_crash_around_the_commit(where: dict[str, str], crash: str, upserts: bool) -> None:
     job = SinkEngine(committer(where, upserts), stays=True)
     job.epoch(4, checkpoint=True)
@@ -386,7 +392,7 @@ def test_a_commit_that_is_refused_for_ever_fails_the_job_and_loses_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(Table, "_do_commit", refuse)
-        patch.setattr("holdfast.datastream.connectors.iceberg.commit._pauses", lambda: [0.0] * 3)
+        patch.setattr("holdfast.datastream.connectors.iceberg.commit.pauses", lambda: [0.0] * 3)
         expected = r"could not commit the transaction \w+-0: CommitFailedException: somebody was"
         with pytest.raises(OperatorFailed, match=expected):
             job.epoch()
@@ -638,3 +644,14 @@ def test_settings_of_the_committer_travel(where: dict[str, str]) -> None:
     copied = cloudpickle.loads(cloudpickle.dumps(committer(where)))
     assert isinstance(copied.settings, SinkSettings)
     assert "sqlite" not in repr(copied.settings)  # properties may be secret
+
+
+def test_a_snapshot_names_its_job_and_its_checkpoint(where: dict[str, str]) -> None:
+    job = SinkEngine(committer(where))
+    job.epoch(1, checkpoint=True)
+    job.epoch(1, checkpoint=True)
+    job.finish()
+    found = [snapshot.summary for snapshot in load(where).snapshots()]
+    assert [each and each.get("holdfast.checkpoint-id") for each in found] == ["1", "2"]
+    assert {each and each.get("holdfast.job-name") for each in found} == {"test"}
+    assert {each and each.get("holdfast.job-id") for each in found} == {"test"}

@@ -145,7 +145,7 @@ bounds = st.tuples(st.integers(-10, 10), st.integers(0, 12)).map(lambda b: (b[0]
 
 
 @undisturbed
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(sides(), sides(), bounds, st.tuples(st.booleans(), st.booleans()), lives())
 def test_the_pairs_of_a_nested_loop(
     left: list[list[Record]],

@@ -200,7 +200,7 @@ def both(env: StreamExecutionEnvironment, left: Input, right: Input) -> tuple[Da
 
 
 @undisturbed
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(inputs(), st.sampled_from(sorted(ASSIGNERS)), lives())
 def test_joins_are_loops_within_loops(
     streams: tuple[Input, Input], assigner: str, life: Life
@@ -216,7 +216,7 @@ def test_joins_are_loops_within_loops(
 
 
 @undisturbed
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(inputs(), st.sampled_from(sorted(ASSIGNERS)), lives())
 def test_co_groups_are_windows_of_both(
     streams: tuple[Input, Input], assigner: str, life: Life

@@ -21,7 +21,7 @@ from tests.datastream.test_kafka_sink import CRASHES, _Crash, engine, numbers, s
 from tests.kafka import Kafka, wait_for
 
 pytestmark = [
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(900),
     #: a process that is killed does not close its files
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
 ]

@@ -84,7 +84,7 @@ def counted(numbers: DataStream, key_type: Any, select: Callable[[int], Any]) ->
 
 
 @pytest.mark.parametrize(("key_type", "select"), KEYS.values(), ids=KEYS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(life=lives(st.integers(1, 6)))
 def test_equal_keys_share_their_state(
     key_type: Any, select: Callable[[int], Any], life: Life
@@ -229,8 +229,11 @@ def test_a_list_without_a_declared_type_is_refused(env: StreamExecutionEnvironme
         r"operator 'numbers'(.|\n)*a list cannot be a key, because it is not hashable: \[1\]; "
         r"declare its type, as in key_by\(selector, Types.LIST\(Types.STRING\(\)\)\), or return"
     )
-    with pytest.raises(UserFunctionError, match=message):
+    with pytest.raises(UserFunctionError, match=message) as failed:
         collect(keyed.process(Counts()))
+    shown = failed.value.user_traceback
+    assert f'File "{__file__}", line' in shown, "the line of the key selector"
+    assert "another exception" not in shown
 
 
 def test_also_where_there_is_no_shuffle(env: StreamExecutionEnvironment) -> None:

@@ -99,7 +99,7 @@ commands = st.tuples(
 
 
 @undisturbed
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.one_of(commands, commands, st.just(EndOfEpoch())), max_size=30), lives())
 def test_timers_do_what_a_sorted_list_does(script: list[Any], life: Life) -> None:
     def build(env: StreamExecutionEnvironment) -> DataStream:
@@ -155,7 +155,7 @@ def test_timers_fire_in_the_order_of_their_times(env: StreamExecutionEnvironment
 
 
 @undisturbed
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(
         st.one_of(

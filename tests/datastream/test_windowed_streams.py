@@ -143,7 +143,7 @@ def test_windows_of_event_time(env: StreamExecutionEnvironment, executor: Execut
 
 
 @undisturbed
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.integers(0, 50), max_size=40),
     st.integers(1, 5),
@@ -193,7 +193,7 @@ def javas_count_windows(numbers: list[int], size: int, slide: int) -> list[list[
 
 
 @undisturbed
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 5), st.integers(1, 7))
 def test_sliding_count_windows_are_those_of_pyflink(
     numbers: list[int], size: int, slide: int
@@ -387,7 +387,7 @@ class DerivedWindows(TumblingProcessingTimeWindows[Any]):
     """Served by the general operator, as all classes that users derive."""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     script=st.lists(
         st.one_of(

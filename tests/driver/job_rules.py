@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from holdfast.common.job_status import JobStatus
-from holdfast.driver.job.machine import Goal, JobMachine
+from holdfast.driver.job.attempt_course import Goal
+from holdfast.driver.job.machine import JobMachine
 from holdfast.driver.job_events import ChangePlan, EndJob, RunEpoch, StopAttempt, Wait
 from holdfast.errors import InternalError
 
@@ -14,11 +15,13 @@ def validate(machine: JobMachine) -> None:
     """Raise an InternalError if a machine is in a state that it can never be in."""
     for rule, holds in _rules(machine).items():
         if not holds:
-            raise InternalError(f"{rule}: {machine.action}, {machine.status}, {machine._goal}")
+            raise InternalError(
+                f"{rule}: {machine.action}, {machine.status}, {machine._course.goal}"
+            )
 
 
 def _rules(machine: JobMachine) -> dict[str, bool]:
-    action, rescaling, narrowing = machine.action, machine._rescaling, machine._narrowing
+    action, rescaling, narrowing = machine.action, machine.plans.rescaling, machine.plans.narrowing
     epoch = action if isinstance(action, RunEpoch) else None
     return {
         "a job that has ended has answered everybody": (
@@ -31,7 +34,7 @@ def _rules(machine: JobMachine) -> dict[str, bool]:
             not isinstance(action, Wait) or machine.status is JobStatus.RESTARTING
         ),
         "an epoch closes if the attempt has a goal": (
-            epoch is None or epoch.closing == (machine._goal is not Goal.READ)
+            epoch is None or epoch.closing == (machine._course.goal is not Goal.READ)
         ),
         "the last epoch reads nothing, and carries a checkpoint": (
             epoch is None or not epoch.last or machine._traits.takes_checkpoints
@@ -47,10 +50,10 @@ def _rules(machine: JobMachine) -> dict[str, bool]:
         "an attempt is stopped for a reason": (
             not isinstance(action, StopAttempt)
             or machine._failed is not None
-            or machine._goal is not Goal.READ
+            or machine._course.goal is not Goal.READ
         ),
         "a job leaves only for a plan that was asked for": (
-            machine._goal is not Goal.LEAVE
+            machine._course.goal is not Goal.LEAVE
             or machine._failed is not None
             or rescaling is not None
             or machine.ended

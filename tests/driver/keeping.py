@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.common import Configuration
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.driver.engine import Engine, PlannedJob

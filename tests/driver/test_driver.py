@@ -61,5 +61,5 @@ def test_a_job_that_goes_on_after_it_was_to_stop_ends_like_any_other(
             run.savepoint(tmp_path / "savepoints", stop=True)
         assert run.recover() == 1
         run.run_to_end()
-        assert run._job.checkpoints.store.is_finished()
+        assert run._job.checkpoints.store.notes.is_finished()
     assert run.records == [1, 3, 6, 10]

@@ -919,8 +919,8 @@ def test_the_log_is_added_once_and_long_entries_are_cut_off() -> None:
     job = started()
     job.tell(TurnCame(), ActionFailed(JobExecutionError(1000 * "x"), 0))
     error = InternalError("it cannot be")
-    job.machine.add_log_to(error)
-    job.machine.add_log_to(error)
+    job.machine.log.add_to(error)
+    job.machine.log.add_to(error)
     (note,) = error.__notes__
     *_, failed, stop = note.split("\n")
     assert failed.startswith("ActionFailed(failure=JobExecutionError('xxx")
@@ -928,13 +928,29 @@ def test_the_log_is_added_once_and_long_entries_are_cut_off() -> None:
     assert stop == "StopAttempt()"
 
 
+def test_an_event_may_come_while_the_log_is_added_to_an_error() -> None:
+    class Failure(Exception):
+        """Its text is made while another thread passes an event to the machine."""
+
+        def __repr__(self) -> str:
+            job.machine.log.append(TurnCame())
+            return "Failure"
+
+    job = started()
+    job.tell(TurnCame(), ActionFailed(Failure(), 0))
+    error = InternalError("it cannot be")
+    job.machine.log.add_to(error)
+    assert "StopAttempt()" in error.__notes__[0]
+
+
 def test_the_log_keeps_the_last_thousand() -> None:
     job = started()
     for epoch in range(400):
         job.tell(TurnCame(), EpochCommitted(epoch))
     assert len(job.machine.log) == 1000
-    assert job.machine.log[-4:] == (TurnCame(), RunEpoch(399), EpochCommitted(399), AwaitTurn())
-    assert job.machine.log[:2] == (TurnCame(), RunEpoch(150))
+    log = list(job.machine.log)
+    assert log[-4:] == [TurnCame(), RunEpoch(399), EpochCommitted(399), AwaitTurn()]
+    assert log[:2] == [TurnCame(), RunEpoch(150)]
 
 
 @pytest.mark.parametrize("number", range(len(ACTIONS) - 1))

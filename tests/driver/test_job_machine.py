@@ -429,7 +429,7 @@ class Job(RuleBasedStateMachine):
         for instruction in instructions:
             self.obey(instruction)
         assert self.it.action == self.action
-        assert (self.it.plan, self.it.wanted) == (self.plan, self.wanted)
+        assert (self.it.plans.plan, self.it.plans.wanted) == (self.plan, self.wanted)
         if isinstance(self.action, EndJob):
             assert self.it.status is ENDS[self.action.outcome]
         if isinstance(event, AttemptStopped) and isinstance(self.action, Wait):
@@ -596,5 +596,5 @@ class Job(RuleBasedStateMachine):
         assert self.broken or isinstance(self.action, StopAttempt | ChangePlan | Wait)
 
 
-Job.TestCase.settings = hypothesis_settings(max_examples=300, stateful_step_count=60, deadline=None)
+Job.TestCase.settings = hypothesis_settings(max_examples=150, stateful_step_count=60, deadline=None)
 TestJob = Job.TestCase

@@ -80,7 +80,7 @@ def test_a_job_goes_on_with_what_fits() -> None:
     assert widths(plan) == {"source": 2, "count": 3, "print": 1}
     assert job.tell(PlanChanged()) == [StartAttempt(2)]
     assert job.tell(AttemptStarted(5)) == [RUNNING, AnswerRescale(1), AwaitTurn()]
-    assert job.machine.is_reduced
+    assert job.machine.plans.is_reduced
     # the restart strategy allows one failure, which was the lost slot
     assert job.tell(TurnCame(), ActionFailed(BANG, 9), AttemptStopped())[-1] == EndJob(
         Outcome.FAILED, BANG
@@ -103,7 +103,7 @@ def test_it_goes_back_to_what_is_wanted_from_a_new_checkpoint() -> None:
     assert change_of(job.tell(EpochCommitted(7), AttemptStopped())) is FOUR
     said = job.tell(PlanChanged(), AttemptStarted(6))
     assert said == [StartAttempt(3), RUNNING, AnswerRescale(2), AwaitTurn()]
-    assert not job.machine.is_reduced
+    assert not job.machine.plans.is_reduced
     assert job.tell(SlotsCame(3, 9)) == []
 
 
@@ -113,7 +113,7 @@ def test_slots_that_are_lost_twice_do_not_change_what_is_wanted() -> None:
     said = job.tell(SlotsMissing(2, 3, 1, 0), AttemptStopped())
     assert widths(change_of(said)) == {"source": 1, "count": 1, "print": 1}
     job.tell(PlanChanged(), AttemptStarted(5))
-    assert job.machine.wanted is FOUR
+    assert job.machine.plans.wanted is FOUR
     # as many as there are: two of four
     told, _ = job.tell(SlotsCame(3, 2))
     assert isinstance(told, ReportRescale)
@@ -211,17 +211,17 @@ def test_a_rescale_that_finds_too_few_slots_is_answered_and_still_wanted() -> No
     assert re.search(r"needs 4 task slots and found 2", str(answer.failure))
     assert widths(change_of(said))["count"] == 2
     job.tell(PlanChanged(), AttemptStarted(0))
-    assert job.machine.wanted is FOUR
+    assert job.machine.plans.wanted is FOUR
 
 
 def test_a_request_sets_what_is_wanted() -> None:
     job, three = reduced(), planned(3)
     job.tell(RescaleRequested(2, three), TurnCame(), CheckpointEnded(2))
     job.tell(EpochCommitted(6, complete=True), TurnCame(), EpochCommitted(7), AttemptStopped())
-    assert job.machine.wanted is FOUR
+    assert job.machine.plans.wanted is FOUR
     job.tell(PlanChanged())
-    assert job.machine.wanted is three
-    assert not job.machine.is_reduced
+    assert job.machine.plans.wanted is three
+    assert not job.machine.plans.is_reduced
 
 
 def test_a_request_goes_before_a_return_that_has_no_checkpoint_yet() -> None:
@@ -249,7 +249,7 @@ def test_a_return_that_is_refused_leaves_the_job_as_it_is() -> None:
     job.tell(SlotsCame(2, 4), TurnCame(), CheckpointEnded(2))
     job.tell(EpochCommitted(6, complete=True), TurnCame(), EpochCommitted(7), AttemptStopped())
     assert job.tell(PlanRefused(BOOM)) == [AnswerRescale(2, BOOM), StartAttempt(3)]
-    assert job.machine.is_reduced
+    assert job.machine.plans.is_reduced
 
 
 def test_a_narrower_plan_that_is_refused_is_a_failure() -> None:
@@ -261,7 +261,7 @@ def test_a_narrower_plan_that_is_refused_is_a_failure() -> None:
     job = restarting(restarts=2)
     job.tell(SlotsMissing(1, 4, 2, 0), AttemptStopped())
     assert job.tell(PlanRefused(BANG))[-1] == Wait(DELAY)
-    assert job.machine.plan is FOUR
+    assert job.machine.plans.plan is FOUR
 
 
 # Cancelled

@@ -31,6 +31,7 @@ from holdfast.driver.job_events import (
 from holdfast.driver.outcome import LostSlotError
 from holdfast.errors import RepeatedFailureError, UserFunctionError
 from holdfast.runtime.failures import FailureReporter, OperatorFailed, is_transient, to_exception
+from holdfast.state.errors import StateTypeError
 from tests.driver.job_rules import validate
 from tests.driver.plans import planned
 
@@ -150,6 +151,20 @@ def test_a_strategy_that_gives_up_earlier_has_its_way() -> None:
 
 
 # What identifies a failure
+
+
+def test_a_value_that_does_not_fit_its_state_ends_the_job_too() -> None:
+    unfit = StateTypeError("state 's' of operator 'op', key 'a': value is declared Integer")
+    place = place_of(unfit)
+    assert place is not None
+    assert place == place_of(StateTypeError(str(unfit)))
+    assert place != place_of(StateTypeError("state 's' of operator 'op', key 'b': another value"))
+    job = Job(2)
+    job.fail(unfit, place)
+    assert not job.machine.ended
+    _, end = job.fail(unfit, place)
+    assert isinstance(end, EndJob)
+    assert end.failure is unfit
 
 
 def test_a_failure_on_a_record_has_a_place() -> None:

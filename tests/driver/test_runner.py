@@ -13,17 +13,18 @@ import pytest
 
 from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.events import CheckpointStatus
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.common import Configuration, JobStatus
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.engine import PlannedJob
-from holdfast.driver.job.attempts import Attempts
+from holdfast.driver.job.attempts import AttemptRunner
 from holdfast.driver.job.runner import JobRunner
 from holdfast.driver.job_events import StartAttempt
 from holdfast.driver.outcome import AbandonedError, SlotsMissingError
 from holdfast.driver.reports import attempts_of, checkpoints_of, epochs_of
 from holdfast.errors import (
+    ConfigurationError,
     InternalError,
     JobCancelledError,
     JobDefinitionError,
@@ -36,7 +37,7 @@ from holdfast.testing.engine import ExecutorEngine
 from tests.endless import Endless
 
 #: in seconds, for what happens in another thread
-LONGEST = 60
+LONGEST = 240
 
 
 class Engine(ExecutorEngine):
@@ -267,6 +268,23 @@ def test_a_job_that_does_not_start_leaves_nothing(tmp_path: Path, engine: Engine
         job.rescale({"sums": 1})
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("holdfast.slots.stable", "soon"), ("holdfast.slots.min", "0"), ("restart-strategy", "hope")],
+)
+def test_a_wrong_setting_leaves_the_checkpoint_directory_unlocked(
+    tmp_path: Path, engine: Engine, key: str, value: str
+) -> None:
+    job = make(tmp_path, engine)
+    ended(job)
+    wrong = Configuration({**SETTINGS, key: value})
+    wrong.remove_config("restart-strategy.type")
+    with pytest.raises(ConfigurationError) as caught:
+        JobRunner(engine, job.plan, "job", wrong, tmp_path)
+    assert caught.value.__traceback__ is not None  # keeps the runner, and so its lock if it has one
+    ended(make(tmp_path, engine))
+
+
 def test_a_start_that_fails_later_is_tried_again(job: JobRunner, engine: Engine) -> None:
     job.start()
     with held(engine):
@@ -345,7 +363,9 @@ def test_an_internal_error_has_what_happened_as_a_note(
 ) -> None:
     job.start()
     job.checkpoint().result(LONGEST)
-    monkeypatch.setattr(Attempts, "run_epoch", lambda self, order, *_: StartAttempt(order.epoch))
+    monkeypatch.setattr(
+        AttemptRunner, "run_epoch", lambda self, order, *_: StartAttempt(order.epoch)
+    )
     assert job.over.wait(LONGEST)
     assert isinstance(job.error, InternalError)
     (note,) = job.error.__notes__

@@ -10,7 +10,7 @@ import pytest
 from holdfast.driver.job.supervisor import Steps, supervise
 
 #: in seconds, for what happens in another thread
-LONGEST = 30
+LONGEST = 240
 
 
 @pytest.mark.parametrize("failure", [OSError(), SystemExit()])

@@ -20,7 +20,9 @@ ELSEWHERE = {
     "buffering_sink",
     "counter_source",
     "fault_simulation",
+    "kafka_to_delta",
     "kafka_to_hbase",
+    "kafka_to_iceberg",
     "kafka_word_count",
     "state_source_to_sink",
 }
@@ -94,6 +96,9 @@ EXPECTED = {
         "the table has one row for each of 300 orders, and none for 100 returned ones",
         "3 countries, read again from the table: CH 100, DE 100, FR 100",
     ],
+    "running_totals": ["Row(user='ann', total=8)", "Row(user='bob', total=7)"],
+    "anomaly_scores": ["Row(device='d1', value=35.0, score=2.0)"],
+    "model_features": ["Row(customer=1, score=4.75)", "Row(customer=1, score=1.5)"],
     "parquet_files": [
         "failed once, restarted, and wrote 6000 orders: none is lost, none is doubled",
         "CH bought for 20059.97 in 2000 orders",
@@ -202,7 +207,7 @@ def test_the_demonstration_as_a_user_starts_it():
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
         env={**os.environ, "TERM": "dumb"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -218,11 +223,11 @@ def test_the_demonstration_notices_what_is_wrong():
     expected = {"c": second}
     assert list(differences({"c": [first, second]}, expected)) == []
     assert "2 orders were counted as [1]" in next(differences({"c": [first]}, expected))
-    assert list(differences({"c": [first, first, second, second]}, expected)) == []
+    assert "as [1, 1, 2]" in next(differences({"c": [first, first, second]}, expected))
     third = account("c", 3, 50, 20, 10, 40, 0, 0)
     assert "as [1, 2, 3]" in next(differences({"c": [first, second, third]}, expected))
     assert "found" in next(differences({"c": [first, other]}, expected))
-    assert "found" in next(differences({"c": [first, second, other]}, expected))
+    assert "as [1, 2, 2]" in next(differences({"c": [first, second, other]}, expected))
     assert "counted as []" in next(differences({}, expected))
     assert "no orders" in next(differences({"c": [first, second], "d": [first]}, expected))
 

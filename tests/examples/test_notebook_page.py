@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "notebooks.md").read_text()
 CELLS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 TEXTS = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-SECONDS = 120
+SECONDS = 600
 
 #: ends when Spark runs no job any more: a resident job is one job of Spark
 UNTIL_NOTHING_RUNS = """

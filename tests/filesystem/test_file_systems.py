@@ -32,7 +32,11 @@ Place = tuple[FileSystem, str]
 
 
 @pytest.fixture(
-    params=["local", "memory", "arrow", "s3", pytest.param("hdfs", marks=pytest.mark.spark)]
+    params=[
+        *("local", "memory", "arrow", "s3"),
+        pytest.param("hdfs", marks=pytest.mark.spark),
+        pytest.param("webhdfs", marks=pytest.mark.spark),
+    ]
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "memory":
@@ -41,8 +45,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return LocalFileSystem(), str(tmp_path / "top")
     if request.param == "arrow":  # as HDFS: directories, and a rename
         return ArrowFileSystem("file://"), str(tmp_path / "top")
-    if request.param == "hdfs":
-        return file_system_of(f"{request.getfixturevalue('hdfs')}/{uuid.uuid4().hex}/top")
+    if request.param in ("hdfs", "webhdfs"):
+        return file_system_of(f"{request.getfixturevalue(request.param)}/{uuid.uuid4().hex}/top")
     s3 = request.getfixturevalue("s3")
     return file_system_of(f"{s3.uri}/top", s3.options)
 
@@ -112,6 +116,16 @@ def test_a_move_replaces(place: Place) -> None:
     assert not system.exists(join(top, "new"))
     system.move(join(top, "there", "old"), join(top, "made", "by", "move"))
     assert system.read(join(top, "made", "by", "move")) == b"new"
+
+
+@pytest.mark.spark
+def test_a_file_of_hdfs_is_replaced_in_one_step(hdfs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own protocol can do that, so that a reader always finds one of the two."""
+    system, top = file_system_of(f"{hdfs}/{uuid.uuid4().hex}")
+    put(system, join(top, "x"), b"old")
+    monkeypatch.setattr(system, "delete", refuse)
+    system.write(join(top, "x"), b"new")
+    assert system.read(join(top, "x")) == b"new"
 
 
 def test_deleting_what_is_not_there_is_fine(place: Place) -> None:
@@ -227,6 +241,30 @@ def test_errors_name_the_action_the_file_and_the_cause(tmp_path: Path) -> None:
         system.move(str(tmp_path / "no"), str(tmp_path / "x"))
     again = pickle.loads(pickle.dumps(raised.value))
     assert str(again) == str(raised.value)
+
+
+@pytest.mark.spark
+def test_errors_of_hdfs_come_without_the_trace_of_the_name_node(hdfs: str) -> None:
+    system, top = file_system_of(f"{hdfs}/{uuid.uuid4().hex}")
+    with pytest.raises(
+        MissingFileError, match=r"cannot write '.*': FileNotFoundError: Parent dir"
+    ) as raised:
+        system.write(join(top, "x"), b"1")
+    assert "\n" not in str(raised.value)
+    put(system, join(top, "file"), b"1")
+    with pytest.raises(FileSystemError, match=r"cannot make directory '.*/file/x'") as raised:
+        system.make_directories(join(top, "file", "x"))
+    assert "\n" not in str(raised.value).replace("\\n", "\n")
+
+
+@pytest.mark.spark
+def test_names_on_hdfs_may_have_any_characters(hdfs: str) -> None:
+    system, top = file_system_of(f"{hdfs}/{uuid.uuid4().hex}")
+    strange = join(top, "city=Sao #1?;a%20b", "ü &+.txt")
+    put(system, strange, b"1")
+    assert system.read(strange) == b"1"
+    assert names(system, top) == ["city=Sao #1?;a%20b"]
+    assert names(system, strange.rpartition("/")[0]) == ["ü &+.txt"]
 
 
 def test_errors_of_a_stream_can_be_named(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from holdfast.filesystem import LockedError, file_system_of
-from holdfast.filesystem.lease import Lease, Pace
+from holdfast.filesystem.lease import Lease, LeaseTimes
 from holdfast.testing import MemoryFileSystem
 
 #: nobody renews by themselves, and looking takes no time
-PACE = Pace(renewal=3600, lease=10, look=1)
+TIMES = LeaseTimes(renewal=3600, lease=10, look=1)
 PATH = "/job/lock"
 
 
@@ -34,7 +34,7 @@ class Others:
 
 
 def take(files: MemoryFileSystem, name: bytes, others: Others | None = None) -> Lease:
-    return Lease(files, PATH, name, PACE, (others or Others()).sleep)
+    return Lease(files, PATH, name, TIMES, (others or Others()).sleep)
 
 
 def holder(files: MemoryFileSystem) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def test_whoever_does_not_renew_for_the_time_of_a_lease_has_lost_it() -> None:
     files, others = MemoryFileSystem(), Others()
     first = take(files, b"first")
     second = take(files, b"second", others)
-    assert others.waited == PACE.lease
+    assert others.waited == TIMES.lease
     assert second.is_held()
     assert not first.is_held()
     first.renew()
@@ -102,7 +102,7 @@ def test_a_process_of_another_machine_may_be_alive_whatever_its_number() -> None
     take(files, b"first")
     rewrite(files, pid=2**22 + 1, host=f"not-{socket.gethostname()}")
     assert take(files, b"second", others).is_held()
-    assert others.waited == PACE.lease
+    assert others.waited == TIMES.lease
 
 
 def test_of_two_that_take_it_in_one_moment_one_is_told() -> None:
@@ -129,7 +129,7 @@ def test_a_file_system_that_does_not_answer_for_long_does_not_cost_the_lease(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     files = MemoryFileSystem()
-    lease = Lease(files, PATH, b"first", Pace(renewal=0.001, lease=0.01, look=0.1))
+    lease = Lease(files, PATH, b"first", LeaseTimes(renewal=0.001, lease=0.01, look=0.1))
     with pytest.raises(LockedError):
         take(files, b"second", Others(*[lambda: wait_for_renewal(files)] * 10))
 
@@ -153,7 +153,7 @@ def test_whatever_ends_the_renewals_the_lease_is_known_to_be_lost(
         raise SystemExit("ended")
 
     before = set(threading.enumerate())
-    lease = Lease(files, PATH, b"first", Pace(renewal=0.001, lease=3600, look=0.1))
+    lease = Lease(files, PATH, b"first", LeaseTimes(renewal=0.001, lease=3600, look=0.1))
     (renewing,) = set(threading.enumerate()) - before
     assert not lease.is_lost
     files.watch = break_down
@@ -172,7 +172,7 @@ def test_renewals_go_on_after_any_error() -> None:
         refused.set()
         raise RuntimeError("not what one expects of a file system")
 
-    lease = Lease(files, PATH, b"first", Pace(renewal=0.001, lease=3600, look=0.1))
+    lease = Lease(files, PATH, b"first", LeaseTimes(renewal=0.001, lease=3600, look=0.1))
     files.watch = break_down
     assert refused.wait(60)
     files.watch = None
@@ -194,7 +194,7 @@ def test_what_cannot_be_deleted_runs_out() -> None:
     assert not lease.is_held()
     others = Others()
     assert take(files, b"second", others).is_held()
-    assert others.waited == PACE.lease
+    assert others.waited == TIMES.lease
 
 
 def wait_for_renewal(files: MemoryFileSystem) -> None:
@@ -208,7 +208,7 @@ def test_on_an_object_store(s3: Any) -> None:
     lock = files.lock(path, b"first")
     second = Others(lock.renew)  # type: ignore[attr-defined]
     with pytest.raises(LockedError) as error:
-        Lease(files, path, b"second", PACE, second.sleep)
+        Lease(files, path, b"second", TIMES, second.sleep)
     assert error.value.holder == b"first"
     lock.release()
     assert not files.exists(path)

@@ -9,13 +9,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from holdfast.common import Types
-from holdfast.datastream import DataStream, FlatMapFunction
+from holdfast.datastream import DataStream, FlatMapFunction, KeyedBatchFunction
 from holdfast.datastream.functions import CheckpointedFunction
-from holdfast.datastream.state import ListStateDescriptor
+from holdfast.datastream.state import ColumnStateDescriptor, ListStateDescriptor
 from holdfast.savepoint import Savepoint
 from holdfast.testing import LocalExecutor
-from tests.savepoint.jobs import BACKENDS, configuration, everything
+from tests.savepoint.jobs import BACKENDS, configuration, everything, expiring
 
 RECORDS = [(f"k{n % 5}", n) for n in range(40)]
 _PARALLELISM = 2
@@ -69,6 +71,24 @@ class Buffer(FlatMapFunction, CheckpointedFunction):
         self._union.update(kept)
 
 
+ROWS = pa.schema([("key", pa.string()), ("text", pa.string())])
+COUNTED = pa.schema([("text", pa.string()), ("count", pa.int64())])
+
+
+class Counts(KeyedBatchFunction):
+    """Counts records by key in state in columns, one with a time-to-live."""
+
+    def open(self, runtime_context: Any) -> None:
+        count = ColumnStateDescriptor("count", pa.int64(), default=0)
+        self._count = runtime_context.get_column_state(count)
+        last = expiring(ColumnStateDescriptor("last", pa.string()))
+        self._last = runtime_context.get_column_state(last)
+
+    def process_batch(self, batch: pa.RecordBatch, keys: Any, ctx: Any) -> Any:
+        self._last.put(keys, batch["text"])
+        return {"text": batch["text"], "count": self._count.running_count(keys)}
+
+
 def job(
     directory: Path, backend: str, start: str | None = None, pickled: bool = False
 ) -> DataStream:
@@ -76,7 +96,12 @@ def job(
     config = configuration(directory, backend, start)
     config.set_string("parallelism.default", str(_PARALLELISM))
     buffered = everything(config, RECORDS).flat_map(Buffer(pickled)).set_parallelism(1)
-    return buffered.uid("buffer").name("Buffer")
+    named = buffered.uid("buffer").name("Buffer")
+    if backend != "hashmap":
+        return named  # state in columns is held in memory
+    rows = named.map(lambda record: (str(record[0]), repr(record))).uid("rows")
+    counted = rows.to_batches(ROWS).uid("batches").key_by("key").process_batches(Counts(), COUNTED)
+    return counted.uid("counts").map(tuple).uid("tuples")
 
 
 def make_subjects(directory: Path) -> list[Subject]:

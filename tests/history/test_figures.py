@@ -7,16 +7,16 @@ import pytest
 
 from holdfast.history.events import SubtaskFigures
 from holdfast.history.figures import Epoch, Stored, checkpoint_parts, figures_after
-from holdfast.plan.vertices import Input, JobGraph, Operator, Vertex
+from holdfast.plan.vertices import Input, JobGraph, Vertex, VertexOperator
 from holdfast.runtime.wire.protocol import Acknowledgement, Flow, StoredState
 from holdfast.state.format.head import FileRef, Head
 
 
-def operator(number: int, source: bool = False) -> Operator:
-    return Operator(f"op-{number}", number, f"op {number}", "map", not source, source, ())
+def operator(number: int, source: bool = False) -> VertexOperator:
+    return VertexOperator(f"op-{number}", number, f"op {number}", "map", not source, source, ())
 
 
-def vertex(name: str, level: int, op: Operator, *inputs: Input) -> Vertex:
+def vertex(name: str, level: int, op: VertexOperator, *inputs: Input) -> Vertex:
     return Vertex(name, name, level, 1, 128, (op,), (op.uid,), inputs)
 
 

@@ -18,10 +18,10 @@ from holdfast.history.events import (
 )
 from holdfast.history.job import JobHistory
 from holdfast.history.points import PointSeries, PointStart, at_most, merged, point_since
-from holdfast.plan.vertices import JobGraph, Operator, Vertex
+from holdfast.plan.vertices import JobGraph, Vertex, VertexOperator
 
-SOURCE = Operator("from", 0, "orders", "source", False, True, ())
-SINK = Operator("to", 1, "file", "sink", False, False, (), sink=True)
+SOURCE = VertexOperator("from", 0, "orders", "source", False, True, ())
+SINK = VertexOperator("to", 1, "file", "sink", False, False, (), sink=True)
 GRAPH = JobGraph("job", (Vertex("v", "orders", 0, 2, 128, (SOURCE, SINK), ("from",), ()),))
 NOW = 1_700_000_000_000
 EPOCH = EpochEnded(3, NOW, 1.0, 10, 20, 100, {}, memory=4000, state=300)

@@ -1,6 +1,6 @@
 """The manifests for Kubernetes: their parts fit together, and they are what the schemas say.
 
-No API server can be had from a package registry, so nothing is run here. The schemas of Kubernetes
+``scripts/try_kubernetes.py`` runs them on a cluster; nothing is run here. The schemas of Kubernetes
 are in the package ``kubernetes-validate``. That of the operator's resource is in its repository,
 ``charts/spark-operator-chart/crds/sparkoperator.k8s.io_sparkapplications.yaml``; the environment
 variable HOLDFAST_SPARK_OPERATOR_CRD names a copy of it.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ def documents(name: str) -> list[dict[str, Any]]:
 def resources() -> dict[str, dict[str, Any]]:
     """Those of the Job, by kind."""
     found = {each["kind"]: each for each in documents("job.yaml")}
-    assert list(found) == ["ServiceAccount", "Role", "RoleBinding", "Service", "Job"]
+    assert list(found) == ["ServiceAccount", "Role", "RoleBinding", "Job"]
     return found
 
 
@@ -55,20 +56,29 @@ def settings(pod: dict[str, Any]) -> dict[str, str]:
     return dict(pairs)
 
 
-def test_the_service_leads_to_the_driver_itself(
-    resources: dict[str, dict[str, Any]], pod: dict[str, Any], settings: dict[str, str]
+def test_executors_reach_the_driver_at_its_pod(
+    pod: dict[str, Any], settings: dict[str, str]
 ) -> None:
-    service = resources["Service"]
-    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
-    assert settings["spark.driver.host"] == f"{name}.{namespace}.svc"
-    # NB: the driver binds to what the name stands for, which only a headless service allows
-    assert service["spec"]["clusterIP"] == "None"
-    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
-    ports = {each["port"] for each in service["spec"]["ports"]}
-    assert ports == {each["containerPort"] for each in pod["spec"]["containers"][0]["ports"]}
+    (container,) = pod["spec"]["containers"]
+    (own,) = (each for each in container["env"] if each["name"] == "POD_IP")
+    assert own["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+    assert settings["spark.driver.host"] == "$(POD_IP)"
+    # NB: Spark 4.3 tells executors this address, even if it stands for all of the pod
+    assert "spark.driver.bindAddress" not in settings
+    ports = {str(each["containerPort"]) for each in container["ports"]}
     first = settings["holdfast.port.range"].partition("-")[0]
-    fixed = (settings["spark.driver.port"], settings["spark.driver.blockManager.port"], first)
-    assert ports == set(map(int, fixed))
+    assert ports == {
+        settings["spark.driver.port"],
+        settings["spark.driver.blockManager.port"],
+        first,
+    }
+
+
+def test_the_heap_of_the_driver_leaves_memory_for_python(
+    pod: dict[str, Any], settings: dict[str, str]
+) -> None:
+    assert settings["spark.driver.memory"] == "1g"
+    assert pod["spec"]["containers"][0]["resources"]["limits"]["memory"] == "2Gi"
 
 
 def test_the_driver_may_make_its_executors(
@@ -118,6 +128,55 @@ def test_image_and_application_have_one_version_of_spark(application: dict[str, 
     assert documents("job.yaml")[-1]["spec"]["template"]["spec"]["containers"][0]["args"][-1] == (
         program
     )
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> dict[str, str]:
+    """The environment of a container whose programs print what they are started with."""
+    programs = {
+        "tini": 'shift 2; exec "$@"',
+        "java": 'printf "%s\\n" java "$@"',
+        "spark-submit": 'printf "%s\\n" submit "$@"',
+    }
+    (tmp_path / "bin").mkdir()
+    for name, program in programs.items():
+        path = tmp_path / "bin" / name
+        path.write_text(f"#!/bin/sh\n{program}\n")
+        path.chmod(0o700)
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    return {"PATH": path, "JAVA_HOME": str(tmp_path), "SPARK_HOME": str(tmp_path)}
+
+
+def started(container: dict[str, str], *arguments: str) -> list[str]:
+    command = ["bash", FOLDER / "entrypoint.sh", *arguments]
+    done = subprocess.run(command, env=container, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_the_entry_point_starts_an_executor(container: dict[str, str]) -> None:
+    options = [f"-Dnumber={number} of them" for number in range(12)]
+    container |= {f"SPARK_JAVA_OPT_{k}": option for k, option in enumerate(options)}
+    container |= {"SPARK_EXECUTOR_MEMORY": "512m", "SPARK_EXECUTOR_ID": "7"}
+    container |= {"SPARK_CLASSPATH": "/own.jar", "SPARK_CONF_DIR": "/conf"}
+    command = started(container, "executor")
+    assert command[:16] == [
+        *("java", *options, "-Xms512m", "-Xmx512m", "-cp"),
+    ]
+    assert command[16] == f"/conf:/own.jar:{container['SPARK_HOME']}/jars/*"
+    assert command[command.index("--executor-id") + 1] == "7"
+
+
+def test_the_entry_point_starts_a_driver_in_cluster_mode(container: dict[str, str]) -> None:
+    container["SPARK_DRIVER_BIND_ADDRESS"] = "10.1.2.3"
+    assert started(container, "driver", "--class", "A", "local:///app/job.py") == [
+        *("submit", "--deploy-mode", "client"),
+        *("--conf", "spark.driver.bindAddress=10.1.2.3"),
+        *("--class", "A", "local:///app/job.py"),
+    ]
+
+
+def test_the_entry_point_runs_any_other_command(container: dict[str, str]) -> None:
+    assert started(container, "echo", "two words", "one") == ["two words one"]
 
 
 def test_resources_are_what_the_schemas_of_kubernetes_say(

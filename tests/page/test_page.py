@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.common import JobStatus
 from holdfast.filesystem.local import LOCAL
-from holdfast.history.events import EpochEnded
+from holdfast.history.events import EpochEnded, SubtaskFigures, SubtasksSeen
 from holdfast.history.journal import SUFFIX, Journal, open_journal
 from holdfast.rest.site import Files
 from holdfast.runtime.worker.log_lines import LogLine
@@ -461,6 +461,29 @@ def test_the_rate_of_a_job_whose_epochs_take_long(
     with served(another) as server:
         page = open_page(tab(server.url, "plan"))
         page.locator(".facts").get_by_text("42/s").wait_for()
+
+
+def test_a_subtask_that_has_most_of_the_work(
+    open_page: OpenPage, another: LocalJob, runtime_directory: Path
+) -> None:
+    """The box of a skewed vertex says so, and its details say which subtask it is."""
+    seen = another.history
+    vertex = next(one for one in seen.graph.vertices if "Counts" in one.name)
+    # NB: what the other vertices really did may be skewed as well, since it was little
+    figures = {each.id: [SubtaskFigures(), SubtaskFigures()] for each in seen.graph.vertices}
+    figures[vertex.id] = [
+        SubtaskFigures(busy_now=60, in_now=10.0),
+        SubtaskFigures(busy_now=980, in_now=190.0),
+    ]
+    seen.tell(SubtasksSeen(seen.epochs[-1].started + 1, figures))
+    with served(another) as server:
+        page = open_page(tab(server.url, "plan"))
+        box = page.get_by_role("button", name=re.compile("Counts"))
+        box.wait_for()
+        assert "98 %, others 6 %" in box.inner_text()
+        box.click()
+        expect(page, "Skewed: subtask 2 is 98 % busy and gets 95 % of the records", "p.skew")
+        assert page.locator(".vertex.skewed").count() == 1
 
 
 def test_cancelling_is_asked_about_first(

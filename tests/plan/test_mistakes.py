@@ -83,7 +83,7 @@ def test_edge_to_a_node_that_is_not_there() -> None:
         make_plan([node], Defaults(1), "job")
 
 
-@pytest.mark.parametrize("wrong", [3, None, "field"])
+@pytest.mark.parametrize("wrong", [3, None])
 def test_key_selector_that_cannot_be_called(env: StreamExecutionEnvironment, wrong: Any) -> None:
     with pytest.raises(TypeError, match=r"key_by: expected a KeySelector or a callable; got"):
         env.from_collection([1]).key_by(wrong)

@@ -28,7 +28,7 @@ from holdfast.datastream.connectors.hbase import (
     HBaseWriteOptions,
 )
 from holdfast.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
-from tests.recovery.verifying import KEYS, Progress, Sums
+from tests.recovery.verifying import KEYS, Progress, Sums, holder
 
 if TYPE_CHECKING:
     from tests.hbase import Tables
@@ -57,7 +57,7 @@ class Settings:
 
 
 def make_job(settings: Settings, spark: dict[str, str]) -> StreamExecutionEnvironment:
-    """The job."""
+    """The job; it does not end while it is held."""
     configuration = {
         "holdfast.epoch.max-records": "20",
         "execution.checkpointing.dir": str(settings.folder / "checkpoints"),
@@ -80,6 +80,7 @@ def make_job(settings: Settings, spark: dict[str, str]) -> StreamExecutionEnviro
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
     sums = (
         numbers.map(int)
+        .union(holder(env, settings.folder))
         .map(Progress(settings.folder / "progress"))
         .key_by(lambda number: number % KEYS)
         .process(Sums())

@@ -24,7 +24,7 @@ from holdfast.datastream.connectors.kafka import (
     KafkaSource,
 )
 from tests.kafka import Kafka
-from tests.recovery.verifying import KEYS, Progress, Sums
+from tests.recovery.verifying import KEYS, Progress, Sums, holder
 
 
 def make_job(
@@ -35,7 +35,7 @@ def make_job(
     epoch: int,
     spark: dict[str, str],
 ) -> StreamExecutionEnvironment:
-    """The job; it ends with the numbers that are there when it starts first."""
+    """The job; it ends with the numbers that are there when it starts first, unless it is held."""
     configuration = Configuration(
         {
             "holdfast.epoch.max-records": str(epoch),
@@ -51,7 +51,7 @@ def make_job(
     source.set_starting_offsets(KafkaOffsetsInitializer.earliest())
     source.set_bounded(KafkaOffsetsInitializer.latest())
     read = env.from_source(source.build(), WatermarkStrategy.no_watermarks(), "numbers")
-    counted = read.map(int).map(Progress(folder / "progress"))
+    counted = read.map(int).union(holder(env, folder)).map(Progress(folder / "progress"))
     results = counted.key_by(lambda number: number % KEYS).process(Sums()).map(json.dumps)
     schema = KafkaRecordSerializationSchema.builder().set_topic(sums)
     schema.set_value_serialization_schema(SimpleStringSchema())

@@ -150,7 +150,11 @@ def test_a_crash_at_every_step_in_a_row(tmp_path: Path, kill: bool) -> None:
     expect(check(Settings(tmp_path), faults), faults)
 
 
-@pytest.mark.parametrize("store", ["s3", pytest.param("hdfs", marks=pytest.mark.spark)])
+@pytest.mark.parametrize(
+    "store",
+    # webhdfs is in the suite of all file systems; what a job does with them is the same
+    ["s3", pytest.param("hdfs", marks=pytest.mark.spark)],
+)
 def test_crashes_with_checkpoints_on_other_machines(
     tmp_path: Path, store: str, request: pytest.FixtureRequest
 ) -> None:
@@ -183,7 +187,7 @@ def test_the_same_step_again_and_again(tmp_path: Path, kill: bool) -> None:
     expect(check(Settings(tmp_path), faults), faults)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     faults=st.lists(
         st.builds(

@@ -28,6 +28,7 @@ from typing import Any
 from holdfast.common import Configuration, RestartStrategies
 from holdfast.common.options.engine import FAULTS
 from holdfast.datastream import (
+    DataStream,
     FlatMapFunction,
     KeyedProcessFunction,
     MapFunction,
@@ -45,13 +46,16 @@ from holdfast.datastream.functions import (
     SourceContext,
 )
 from holdfast.datastream.state import ListState, ListStateDescriptor, ValueStateDescriptor
+from tests.gates import Numbers
 
 KEYS = 40
 BATCH = 7
 #: so many ticks may come before anything is processed
 AHEAD = 20
-#: a file: while it is there a subtask takes so many seconds for a record
+#: a file: while it is there a job that can be held does not end
 _HELD = "held"
+#: a file: while it is there a subtask takes so many seconds for a record
+_SLOW = "slow"
 _PACE = 0.02
 
 
@@ -68,6 +72,7 @@ class Settings:
         spark: settings of Spark.
         checkpoints: where they are; by default in the folder.
         backend: of the state.
+        holdable: whether it waits for `let_go` before it ends, if it was told to by `hold`.
     """
 
     folder: Path
@@ -80,6 +85,7 @@ class Settings:
     spark: tuple[tuple[str, str], ...] = ()
     checkpoints: str | None = None
     backend: str = "hashmap"
+    holdable: bool = False
 
 
 def make_job(settings: Settings) -> StreamExecutionEnvironment:
@@ -103,6 +109,8 @@ def make_job(settings: Settings) -> StreamExecutionEnvironment:
     numbers = env.from_source(NumberSequenceSource(0, settings.numbers - 1))
     if settings.ticks:
         numbers = numbers.union(env.add_source(Ticks(settings.numbers, last, settings.folder)))
+    if settings.holdable:
+        numbers = numbers.union(holder(env, settings.folder))
     numbers = numbers.map(Progress(settings.folder / "progress"))
     sums = numbers.key_by(lambda number: number % KEYS).process(Sums())
     sums.add_sink(FileTransactions(settings.folder / "sums"))
@@ -115,6 +123,7 @@ class Ticks(SourceFunction, CheckpointedFunction):
     """Numbers from a loop; the next one is operator state.
 
     They keep step with the job, one for two of the reader's, or all would be in the first epoch.
+    While the job is held the loop does not end: somebody may want to kill its process.
     """
 
     def __init__(self, first: int, last: int, folder: Path) -> None:
@@ -127,7 +136,10 @@ class Ticks(SourceFunction, CheckpointedFunction):
         self._cancelled = threading.Event()
 
     def run(self, ctx: SourceContext) -> None:
-        while self.next < self._last and not self._cancelled.wait(0.001):
+        held = self._folder / _HELD
+        while self.next < self._last or held.exists():
+            if self._cancelled.wait(0.001):
+                return
             while self.next < min(self._last, self._first + AHEAD + progress(self._folder) // 3):
                 with ctx.get_checkpoint_lock():
                     ctx.collect(self.next)
@@ -156,26 +168,47 @@ class Progress(MapFunction):
         # opened each time: nobody closes the files of a process that is killed
         with self._path.open("ab", buffering=0) as file:
             file.write(b".")
-        if self._path.with_name(_HELD).exists():
+        if self._path.with_name(_SLOW).exists():
             time.sleep(_PACE)
         return value
 
 
+@dataclass(frozen=True)
+class Released:
+    """Opens when nobody holds the job of a folder."""
+
+    folder: Path
+
+    def __call__(self) -> bool:
+        return not (self.folder / _HELD).exists()
+
+
+def holder(env: StreamExecutionEnvironment, folder: Path) -> DataStream:
+    """A source without records, which does not end while the job is held.
+
+    It never waits itself, so that epochs and checkpoints go on.
+    """
+    return env.from_source(Numbers(0, {0: Released(folder)}), source_name="holder")
+
+
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Have the job so slow that it does not end before all that is to be done to it was done."""
-    hold(folder)
+def held(folder: Path, slow: bool = True) -> Iterator[None]:
+    """Have the job at work until all that is to be done to it was done."""
+    hold(folder, slow)
     yield
     let_go(folder)
 
 
-def hold(folder: Path) -> None:
-    """Let the job be slow, until `let_go`."""
+def hold(folder: Path, slow: bool = True) -> None:
+    """Keep the job from its end until `let_go`, if it can be held; and let it be slow."""
     (folder / _HELD).touch()
+    if slow:
+        (folder / _SLOW).touch()
 
 
 def let_go(folder: Path) -> None:
-    """Let the job be as fast as it can be."""
+    """Let the job be as fast as it can be, and end."""
+    (folder / _SLOW).unlink(missing_ok=True)
     (folder / _HELD).unlink()
 
 
@@ -295,6 +328,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=getattr(Settings, name))
     parser.add_argument("--faults")
     parser.add_argument("--checkpoints")
+    parser.add_argument("--holdable", action="store_true")
     parser.add_argument("--spark", action="append", default=[], type=lambda s: s.split("=", 1))
     given = vars(parser.parse_args())
     settings = Settings(**{**given, "spark": tuple((key, value) for key, value in given["spark"])})

@@ -47,7 +47,7 @@ def main() -> None:
         while not job.run.finished:
             job.run.epoch(checkpoint=True)
         tell(records=sorted(job.run.records))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while in_use() > before and time.monotonic() < deadline:
             time.sleep(0.01)
         tell(left=max(0, in_use() - before))

@@ -15,12 +15,15 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InternalError
-from holdfast.runtime.epochs import homes
+from holdfast.runtime.epochs import carrying, homes
+from holdfast.runtime.epochs.carrying import Carriage, Network
 from holdfast.runtime.epochs.homes import Homes, SubtaskPlace
 from holdfast.runtime.epochs.task import FailedRun
 from holdfast.runtime.network.addresses import Location
 from holdfast.runtime.wire.blocks import Block, BlockHeader, Kind
 from holdfast.runtime.wire.protocol import EpochTask
+from holdfast.state.format.head import FileRef, Head
+from tests.runtime.test_tls import certificate
 from tests.strangers import STRANGERS, knock
 
 PLACE = SubtaskPlace("job", 0, 1, 0)
@@ -68,8 +71,9 @@ class Doubling:
 class Worker:
     """One process, as far as subtasks can tell: others know of it what the driver tells them."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Book, network: Network = Network(KEY)) -> None:  # noqa: B008
         self.homes = Homes()
+        self.network = network
         self.book = book
         self.made: list[Doubling] = []
         self.work: Callable[[Block], None] = lambda block: None
@@ -81,9 +85,9 @@ class Worker:
             self.made.append(Doubling(self.work))
             return self.made[-1]
 
-        yield from self.homes.run(KEY, place, self.book.task(place, closes), blocks, make)
+        yield from self.homes.run(self.network, place, self.book.task(place, closes), blocks, make)
         if place in self.homes._homes:
-            self.book[place] = self.homes.location(KEY)
+            self.book[place] = self.homes.location(self.network)
 
 
 @pytest.fixture
@@ -202,19 +206,135 @@ def test_a_process_of_another_job_is_not_let_in(workers: Workers) -> None:
     first, second = workers
     list(first.run())
     task = second.book.task(PLACE)
-    made = list(second.homes.run(bytes(31) + b"x", PLACE, task, [block(0, b"a")], Doubling))  # type: ignore[arg-type]
+    made = list(
+        second.homes.run(Network(bytes(31) + b"x"), PLACE, task, [block(0, b"a")], Doubling)
+    )  # type: ignore[arg-type]
     assert [bytes(b.data) for b in made] == [b"aa"]
     assert first.made[0].runs == 1
 
 
-def test_workers_of_different_executors_have_nothing_to_do_with_each_other(
+@pytest.fixture
+def other_executor(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From the call on, this process belongs to another executor."""
+    monkeypatch.setattr(homes, "own_ip", lambda: "127.0.0.1")
+    return lambda: monkeypatch.setattr(os, "getppid", lambda: 1)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param(Network(KEY), id="one host"),
+        pytest.param(Network(KEY, one_host=False), id="several"),
+        pytest.param(Network(KEY, one_host=False, certificate=certificate()), id="encrypted"),
+    ],
+)
+def test_a_subtask_that_lives_in_another_executor_runs_there(
+    book: Book, network: Network, other_executor: Callable[[], None]
+) -> None:
+    first, second = Worker(book, network), Worker(book, network)
+    list(first.run())
+    other_executor()
+    blocks = [block(0, b"a"), block(1, bytes(3_000_000)), block(2)]
+    twice = [(each.header, bytes(each.data) * 2) for each in blocks]
+    assert [(b.header, bytes(b.data)) for b in second.run(blocks)] == twice
+    assert first.made[0].runs == 2
+    assert not second.made
+    assert (book[PLACE].far is None) == network.one_host
+    for worker in (first, second):
+        worker.homes.forget("job", KEY)
+
+
+def test_a_long_run_in_another_executor_is_waited_for(
+    book: Book, other_executor: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is silent for longer than a process may be; only heartbeats come, ten in that time."""
+    heartbeats: list[bytes] = []
+    send = Carriage._send
+
+    def count(self: Carriage, head: bytes = b"", data: bytes | memoryview = b"") -> None:
+        if head == carrying._ALIVE:
+            heartbeats.append(head)
+        send(self, head, data)
+
+    monkeypatch.setattr(Carriage, "_send", count)
+    network = Network(KEY, silence=1.0)
+    first, second = Worker(book, network), Worker(book, network)
+    list(first.run())
+    first.made[0].work = lambda block: _wait_for(lambda: len(heartbeats) > 20)
+    other_executor()
+    assert [bytes(b.data) for b in second.run([block(0, b"a")])] == [b"aa"]
+    assert first.made[0].runs == 2
+
+
+def test_another_executor_that_falls_silent_is_given_up(
+    book: Book, other_executor: Callable[[], None]
+) -> None:
+    worker = Worker(book, Network(KEY, silence=0.5))
+    with _living(book, _stops_at_the_second):
+        other_executor()
+        with pytest.raises(InternalError, match="has ended, or cannot be reached"):
+            list(worker.run([block(0), block(1), block(2)]))
+
+
+def test_a_task_of_another_executor_that_falls_silent_leaves_the_process_free(
+    book: Book, other_executor: Callable[[], None]
+) -> None:
+    """The host of the task is gone: no more blocks come, and nothing closes the connection."""
+    first = Worker(book)
+    list(first.run())
+    network = first.network
+    with closing(network.connect(book[PLACE].address, 60)) as line:
+        line.say((PLACE, book.task(PLACE), 0.2, 0.0))
+        assert line.hear(60)
+        _wait_for(lambda: first.made[0].closed == [False])
+    assert not first.homes._at_work
+
+
+def test_a_process_that_nobody_reaches_is_not_asked_again_for_a_while(
+    book: Book,
+    other_executor: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(homes, "_PATIENCE", 0.2)
+    network = Network(KEY, one_host=False)
+    with _living(book, _lives_far) as process:
+        other_executor()
+        worker, there = Worker(book, network), book[PLACE]
+        os.kill(process.pid, signal.SIGSTOP)
+        for _ in range(3):
+            book[PLACE] = there
+            assert [bytes(b.data) for b in worker.run([block(0, b"a")])] == [b"aa"]
+    (warning,) = caplog.messages
+    assert "its state is loaded here instead" in warning
+    assert "'holdfast.port.range'" in warning
+    worker.homes.forget("job", KEY)
+
+
+def test_with_much_state_a_task_waits_until_the_process_of_its_subtask_is_free(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = workers
+    other = PLACE._replace(subtask=1)
     list(first.run())
-    monkeypatch.setattr(os, "getppid", lambda: 1)
-    list(second.run())
-    assert [worker.made[0].runs for worker in workers] == [1, 1]
+    list(first.run(place=other))
+    monkeypatch.setattr(homes, "_worth_waiting", lambda task, subtask: 60.0)
+    at_work = first.run([block(0), block(1)])
+    next(at_work)
+    waiting = threading.Thread(target=lambda: list(second.run([block(0)], other)))
+    waiting.start()
+    _wait_for(lambda: len(first.homes._changed._waiters) == 1)  # type: ignore[attr-defined]
+    assert first.made[1].runs == 1
+    list(at_work)
+    waiting.join(60)
+    assert first.made[1].runs == 2
+    assert not second.made
+
+
+def test_a_task_waits_as_long_as_its_state_would_take_to_load() -> None:
+    head = Head((FileRef("0-0-0-a.state", 30_000_000, -1, 0),), ("a",))
+    task = EpochTask("job", 0, 3, 1, (Head(), head), 1)
+    assert [homes._worth_waiting(task, subtask) for subtask in (0, 1)] == [0, 0.6]
 
 
 def test_as_long_as_the_driver_knows_nothing_every_process_has_its_own(workers: Workers) -> None:
@@ -269,9 +389,27 @@ def _dies_at_the_second(told: Connection, parent: int) -> None:
     _live(told, parent, work)
 
 
-def _live(told: Connection, parent: int, work: Callable[[Block], None]) -> None:
+def _stops_at_the_second(told: Connection, parent: int) -> None:
+    def work(each: Block) -> None:
+        if each.header.number == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    _live(told, parent, work)
+
+
+def _lives_far(told: Connection, parent: int) -> None:
+    homes.own_ip = lambda: "127.0.0.1"
+    _live(told, parent, lambda each: None, Network(KEY, one_host=False))
+
+
+def _live(
+    told: Connection,
+    parent: int,
+    work: Callable[[Block], None],
+    network: Network = Network(KEY),  # noqa: B008
+) -> None:
     os.getppid = lambda: parent
-    worker = Worker(Book())
+    worker = Worker(Book(), network)
     worker.work = work
     list(worker.run([block(0)]))
     told.send(worker.book[PLACE])

@@ -33,7 +33,7 @@ from holdfast.testing import LocalExecutor
 from tests.endless import Endless
 
 #: in seconds, for a machine that is slow and busy
-LONGEST = 60
+LONGEST = 240
 
 #: what the loops of the tests are told to emit; they run in threads of this process
 _orders: SimpleQueue[Any] = SimpleQueue()

@@ -35,7 +35,7 @@ class Obeys(SourceFunction):
 def tell(*orders: Callable[[SourceContext], None]) -> None:
     for order in orders:
         ORDERS.put(order)
-        DONE.get(timeout=10)
+        DONE.get(timeout=120)
 
 
 def record(value: str, timestamp: int) -> Callable[[SourceContext], None]:

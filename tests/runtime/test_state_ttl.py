@@ -25,7 +25,7 @@ from holdfast.datastream.state import (
 )
 from holdfast.state.errors import StateMigrationError, StateRegistrationError
 from holdfast.state.format.files import decode_file
-from holdfast.state.live.operator_state import OperatorStates
+from holdfast.state.live.operator_state import OperatorStateBackend
 from holdfast.testing import (
     AdvanceClock,
     EndOfEpoch,
@@ -227,7 +227,7 @@ def test_operator_state_cannot_expire() -> None:
     rules, offsets = MapStateDescriptor("rules"), ListStateDescriptor("offsets")
     for descriptor in (rules, offsets):
         descriptor.enable_time_to_live(lasting().build())
-    states = OperatorStates("buffer")
+    states = OperatorStateBackend("buffer")
     message = r"the operator state '\w+' of operator 'buffer' has a time-to-live, which only keyed"
     with pytest.raises(StateRegistrationError, match=message):
         states.get_broadcast_state(rules)

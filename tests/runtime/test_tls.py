@@ -23,7 +23,7 @@ from holdfast.runtime.network.handshake import PeerError
 from holdfast.runtime.network.peers import Line, connect, listen
 
 HOST = "127.0.0.1"
-PATIENCE = 10.0
+PATIENCE = 120.0
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -190,3 +191,26 @@ def test_keys_that_fit_their_type(env: StreamExecutionEnvironment) -> None:
     for key_type, key in ((Types.DOUBLE(), 1), (Types.STRING(), None), (Types.LONG(), 2**40)):
         stream.key_by(Constant(key), key_type).sum().print()
     run_locally(env)
+
+
+def exits(value: Any) -> Any:
+    sys.exit(3)
+
+
+def test_a_function_that_calls_exit_ends_the_job_and_not_the_process(
+    env: StreamExecutionEnvironment,
+) -> None:
+    with pytest.raises(UserFunctionError, match=r"(?s)SystemExit: 3.*'Map', subtask 0") as failed:
+        run_locally(env.from_collection([1]).map(exits))
+    assert ", in exits" in failed.value.user_traceback
+
+
+def test_a_result_that_does_not_fit_its_declared_type(env: StreamExecutionEnvironment) -> None:
+    texts = env.from_collection([1]).map(str, output_type=Types.INT())
+    message = (
+        "a result does not fit its declared type: value is declared Integer; got str: '1'; emit "
+        "values of this type, or declare another output type"
+    )
+    with pytest.raises(UserFunctionError, match=message) as failed:
+        run_locally(texts)
+    assert "<string>" not in failed.value.user_traceback, "the generated code is not shown"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.checkpoint.errors import CheckpointCorruptionError
+from holdfast.checkpoint.saved_image import verify_files
 from holdfast.checkpoint.savepoints import read_savepoint
-from holdfast.checkpoint.store import verify_files
 from holdfast.errors import HoldfastError
 from holdfast.savepoint import Savepoint
 from holdfast.state.errors import StateCorruptionError

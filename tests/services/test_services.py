@@ -150,7 +150,7 @@ class _Waiting:
 
 
 def _wait_until_gone(pid: int, folder: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while runs(pid, folder):
         assert time.monotonic() < deadline, f"{pid} still runs, {os.getpid()} asked for its end"
         time.sleep(0.05)

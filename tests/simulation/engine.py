@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.datastream.engines import needed_slots
 from holdfast.driver.engine import Engine, PlannedJob
 from holdfast.driver.job_events import Abilities
@@ -188,7 +188,7 @@ class ResidentEngine(SimulatedEngine):
     def await_turn(self, due_ms: int | None = None) -> None:
         super().await_turn(due_ms)
         # NB: a job with fewer slots than it wants is to see how they come back, before its end
-        few = self.reign.runner.machine.is_reduced
+        few = self.reign.runner.machine.plans.is_reduced
         self._fleet.go_on(self._world.random.choice((0, 3) if few else (0, 3, 10, 40)))
 
     def _execute(self, tasks: Sequence[EpochTask]) -> EpochOutcome:

@@ -16,17 +16,21 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from holdfast.common import Time, Types
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.base import Source, SourceReader
 from holdfast.datastream.functions import (
+    AggregateFunction,
     CheckpointedFunction,
     CheckpointListener,
     FlatMapFunction,
     KeyedProcessFunction,
 )
 from holdfast.datastream.state import (
+    AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
 from holdfast.graph.operations import ResultKind, ResultOperation
@@ -45,8 +49,10 @@ Record = tuple[int, int, int]
 KEPT = ListStateDescriptor("kept")
 READINGS = ListStateDescriptor("readings")
 TOTAL = ValueStateDescriptor("total")
-RECORDS = ListStateDescriptor("records")
-COUNTS = MapStateDescriptor("counts")
+RECORDS = ListStateDescriptor("records", Types.LIST(Types.TUPLE([Types.LONG()] * 3)))
+OFFSETS = MapStateDescriptor("offsets", Types.LONG(), Types.LIST(Types.LONG()))
+#: none expires in a simulation
+OFFSETS.enable_time_to_live(StateTtlConfig.new_builder(Time.milliseconds(10**15)).build())
 SEEN = MapStateDescriptor("seen")
 
 #: what the audit gets of a record: from the buffer, and from the totals
@@ -154,22 +160,61 @@ class _Opened(KeyedProcessFunction):
         return {}
 
 
+class Amounts(AggregateFunction):
+    """Keeps all amounts, in a list that each record is added to."""
+
+    def create_accumulator(self) -> list[int]:
+        return []
+
+    def add(self, value: int, accumulator: list[int]) -> list[int]:
+        accumulator.append(value)
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> int:
+        return sum(accumulator)
+
+    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
+        return acc_a + acc_b
+
+
+AMOUNTS = AggregatingStateDescriptor("amounts", Amounts())
+
+
 class Totals(_Opened, CheckpointListener):
-    """Sums by key, with a state of each kind."""
+    """Sums by key, with a state of each kind.
+
+    It changes what it has read and saves it then, as many functions do: the same object may be in a
+    checkpoint that is not written yet.
+    """
 
     def open(self, runtime_context: Any) -> None:
         self.subtask = runtime_context.get_index_of_this_subtask()
         self.total = runtime_context.get_state(TOTAL)
         self.records = runtime_context.get_list_state(RECORDS)
-        self.counts = runtime_context.get_map_state(COUNTS)
+        self.offsets = runtime_context.get_map_state(OFFSETS)
+        self.amounts = runtime_context.get_aggregating_state(AMOUNTS)
 
     def process_element(self, value: Record, ctx: Any) -> Iterator[Record]:
         stage.world().function_called("totals")
         partition = value[0]
-        self.total.update((self.total.value() or 0) + amount_of(value))
-        self.records.add(value)
-        self.counts.put(partition, (self.counts.get(partition) or 0) + 1)
+        self.amounts.add(amount_of(value))
+        total = self.total.value() or [0]
+        total[0] += amount_of(value)
+        self.total.update(total)
+        self._keep(value)
+        offsets = self.offsets.get(partition) or []
+        offsets.append(value[1])
+        self.offsets.put(partition, offsets)
         yield value
+
+    def _keep(self, value: Record) -> None:
+        """Add a record to the last pair, or begin another one."""
+        pairs = self.records.get()
+        if pairs and len(pairs[-1]) < 2:
+            pairs[-1].append(value)
+            self.records.update(pairs)
+        else:
+            self.records.add([value])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         stage.world().told_complete(self.subtask, checkpoint_id)

@@ -16,8 +16,9 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from holdfast.checkpoint import savepoints
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.checkpoint.savepoints import read_savepoint
-from holdfast.checkpoint.store import CheckpointStore, SavedImage
+from holdfast.checkpoint.store import CheckpointStore
 from holdfast.common import Configuration
 from holdfast.driver.job.runner import JobRunner
 from holdfast.errors import HoldfastError

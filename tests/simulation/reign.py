@@ -273,7 +273,7 @@ class Reign:
             self._life.see_complete(metadata.id)
 
         store.write = note  # type: ignore[method-assign]
-        superseded = self.runner.checkpoints._superseded
+        superseded = self.runner.checkpoints._coordination.superseded
         delete = superseded.delete
 
         def may_fail(live: set[str], since: int | None) -> None:
@@ -299,7 +299,7 @@ class Reign:
         """Look at what an accepted epoch left: on the disk, and with listeners."""
         world, task = self._world, self._engine.tasks[0]
         self._check_told(task)
-        reduced, found = self.runner.machine.is_reduced, self._widths()
+        reduced, found = self.runner.machine.plans.is_reduced, self._widths()
         if reduced != (found != self._wanted):
             raise Violation(f"{self._wanted} is wanted, and the job is content with {found}")
         if not task.closing:

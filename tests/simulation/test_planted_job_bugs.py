@@ -9,10 +9,13 @@ import pytest
 from holdfast.checkpoint.events import Outcome
 from holdfast.common import JobStatus
 from holdfast.driver.job import machine as job_module
-from holdfast.driver.job.machine import Goal, JobMachine
+from holdfast.driver.job import plan_changes
+from holdfast.driver.job.actions import JobActions
+from holdfast.driver.job.attempt_course import AttemptCourse, Goal
+from holdfast.driver.job.machine import JobMachine
+from holdfast.driver.job.plan_changes import PlanChanges
 from holdfast.driver.job.rescaling import rescaled
 from holdfast.driver.job.restart_policy import Restart
-from holdfast.driver.job.runner import JobRunner
 from holdfast.driver.job_events import (
     Action,
     ActionFailed,
@@ -21,6 +24,7 @@ from holdfast.driver.job_events import (
     AwaitTurn,
     CancelRequested,
     ChangePlan,
+    Effect,
     EndJob,
     EpochCommitted,
     EpochDiscarded,
@@ -60,7 +64,7 @@ def test_numbers_of_epochs_begin_anew_with_each_attempt(monkeypatch: pytest.Monk
     attempt_started = JobMachine._attempt_started
 
     def anew(self: JobMachine, event: AttemptStarted) -> list[JobInstruction]:
-        self._epoch = -1
+        self._course.epoch = -1
         return attempt_started(self, event)
 
     monkeypatch.setattr(JobMachine, "_attempt_started", anew)
@@ -70,12 +74,12 @@ def test_numbers_of_epochs_begin_anew_with_each_attempt(monkeypatch: pytest.Monk
 def test_the_job_finishes_before_a_checkpoint_covers_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    new_goal = JobMachine._new_goal
+    new_goal = AttemptCourse._new_goal
 
-    def careless(self: JobMachine, event: EpochCommitted) -> Goal:
-        return Goal.FINISH if event.finished else new_goal(self, event)
+    def careless(self: AttemptCourse, event: EpochCommitted, covered: bool) -> Goal:
+        return Goal.FINISH if event.finished else new_goal(self, event, covered)
 
-    monkeypatch.setattr(JobMachine, "_new_goal", careless)
+    monkeypatch.setattr(AttemptCourse, "_new_goal", careless)
     assert_found(among=50)
 
 
@@ -93,13 +97,13 @@ def test_the_last_epoch_waits_for_the_interval(monkeypatch: pytest.MonkeyPatch) 
 
 def test_no_closing_epoch_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     """So listeners do not hear of the last checkpoint."""
-    epoch_committed = JobMachine._epoch_committed
+    committed = AttemptCourse.committed
 
-    def abrupt(self: JobMachine, event: EpochCommitted) -> Action:
-        action = epoch_committed(self, event)
-        return action if self._goal is Goal.READ else StopAttempt()
+    def abrupt(self: AttemptCourse, event: EpochCommitted, covered: bool) -> Action:
+        action = committed(self, event, covered)
+        return action if self.goal is Goal.READ else StopAttempt()
 
-    monkeypatch.setattr(JobMachine, "_epoch_committed", abrupt)
+    monkeypatch.setattr(AttemptCourse, "committed", abrupt)
     assert_found(among=50)
 
 
@@ -154,11 +158,11 @@ def test_a_cancelled_job_changes_its_plan_first(monkeypatch: pytest.MonkeyPatch)
     def stubborn(self: JobMachine) -> list[JobInstruction]:
         if self._failed is not None:
             return self._after_failure(self._failed)
-        if self._goal is Goal.LEAVE:
-            assert self._rescaling is not None
+        if self._course.goal is Goal.LEAVE:
+            assert self.plans.rescaling is not None
             self._cancelled = False
-            return [*self._report(JobStatus.RESTARTING), ChangePlan(self._rescaling.plan)]
-        return self._end(job_module._OUTCOMES[self._goal])
+            return [*self._report(JobStatus.RESTARTING), ChangePlan(self.plans.rescaling.plan)]
+        return self._end(job_module._OUTCOMES[self._course.goal])
 
     monkeypatch.setattr(JobMachine, "_attempt_stopped", stubborn)
     assert_found(among=1000)
@@ -169,7 +173,7 @@ def test_a_second_request_takes_the_place_of_the_first(monkeypatch: pytest.Monke
     requested = JobMachine._rescale_requested
 
     def polite(self: JobMachine, event: RescaleRequested) -> list[JobInstruction]:
-        self._rescaling = None
+        self.plans.rescaling = None
         return requested(self, event)
 
     monkeypatch.setattr(JobMachine, "_rescale_requested", polite)
@@ -190,14 +194,13 @@ def test_a_request_is_forgotten_when_the_job_ends(monkeypatch: pytest.MonkeyPatc
 def test_a_rescaling_is_answered_before_the_job_runs_like_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    checkpoint_ended = JobMachine._checkpoint_ended
+    checkpoint_ended = PlanChanges.checkpoint_ended
 
-    def early(self: JobMachine, event: Any) -> list[JobInstruction]:
-        told = checkpoint_ended(self, event)
-        covered = self._rescaling is not None and self._rescaling.covered
-        return [*told, AnswerRescale(event.request)] if covered else told
+    def early(self: PlanChanges, event: Any, in_epoch: bool) -> list[Effect]:
+        told = checkpoint_ended(self, event, in_epoch)
+        return [*told, AnswerRescale(event.request)] if self.is_covered else told
 
-    monkeypatch.setattr(JobMachine, "_checkpoint_ended", early)
+    monkeypatch.setattr(PlanChanges, "checkpoint_ended", early)
     assert_found(among=200)
 
 
@@ -219,8 +222,8 @@ def test_the_job_leaves_before_its_checkpoint_is_complete(
 
     def hasty(self: JobMachine, event: RescaleRequested) -> list[JobInstruction]:
         told = requested(self, event)
-        if self._rescaling is not None:
-            self._rescaling.covered = True
+        if self.plans.rescaling is not None:
+            self.plans.rescaling.covered = True
         return told
 
     monkeypatch.setattr(JobMachine, "_rescale_requested", hasty)
@@ -228,14 +231,14 @@ def test_the_job_leaves_before_its_checkpoint_is_complete(
 
 
 def test_restarts_are_counted_anew_after_a_change_of_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    change = JobRunner._change_plan
+    change = JobActions._change_plan
 
-    def anew(self: JobRunner, plan: Any) -> Any:
-        policy: Any = self.machine._policy
+    def anew(self: JobActions, plan: Any) -> Any:
+        policy: Any = self._control.machine._restarts.policy
         policy._restarts = 0
         return change(self, plan)
 
-    monkeypatch.setattr(JobRunner, "_change_plan", anew)
+    monkeypatch.setattr(JobActions, "_change_plan", anew)
     assert_found(among=1000)
 
 
@@ -256,9 +259,9 @@ def test_the_policy_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_discarded_epoch_is_run_again_though_the_engine_cannot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def again(self: JobMachine, event: EpochDiscarded) -> Action:
+    def again(self: JobMachine, event: EpochDiscarded) -> list[JobInstruction]:
         assert isinstance(self.action, RunEpoch)
-        return RunEpoch(event.epoch, self.action.last, self.action.closing, again=True)
+        return [RunEpoch(event.epoch, self.action.last, self.action.closing, again=True)]
 
     monkeypatch.setattr(JobMachine, "_epoch_discarded", again)
     assert_found(among=200)
@@ -269,14 +272,11 @@ def test_a_cancelled_job_reads_once_more(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def slow(self: JobMachine, event: Any) -> list[JobInstruction]:
         if isinstance(event, CancelRequested) and isinstance(self.action, AwaitTurn):
-            self._epoch += 1
+            self._course.epoch += 1
         return handle(self, event)
 
     def next_epoch(self: JobMachine) -> RunEpoch:
-        self._epoch += 1
-        self._tries = 1
-        closing = self._goal is not Goal.READ
-        return RunEpoch(self._epoch, last=self._finished and not closing, closing=closing)
+        return self._course.next_epoch()
 
     monkeypatch.setattr(JobMachine, "_handle", slow)
     monkeypatch.setattr(JobMachine, "_next_epoch", next_epoch)
@@ -291,7 +291,7 @@ def test_what_is_wanted_is_forgotten_with_the_slots(monkeypatch: pytest.MonkeyPa
 
     def content(self: JobMachine, plan: Plan) -> list[JobInstruction]:
         told = narrow(self, plan)
-        self.wanted = plan
+        self.plans.wanted = plan
         return told
 
     monkeypatch.setattr(JobMachine, "_narrow", content)
@@ -304,14 +304,14 @@ def test_operators_that_have_few_subtasks_get_as_many_as_there_are_slots(
     def alike(plan: Plan, slots: int) -> Plan | None:
         return rescaled(plan, {op.uid: slots for op in plan.operators.values()}) if slots else None
 
-    monkeypatch.setattr(job_module, "fitting", alike)
+    monkeypatch.setattr(plan_changes, "fitting", alike)
     assert_found(among=100, resident=True)
 
 
 def test_nobody_is_told_that_the_job_runs_with_fewer_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    def silent(self: JobMachine, failure: BaseException | None) -> list[JobInstruction]:
-        self._narrowing = None
+    def silent(self: PlanChanges, failure: BaseException | None) -> list[Effect]:
+        self.narrowing = None
         return []
 
-    monkeypatch.setattr(JobMachine, "_answer_narrowing", silent)
+    monkeypatch.setattr(PlanChanges, "answer_narrowing", silent)
     assert_found(among=100, resident=True)

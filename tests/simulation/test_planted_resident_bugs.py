@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -23,6 +23,8 @@ from holdfast.state.backends.capture import Capture
 from holdfast.state.backends.change_log import ChangeLog
 from holdfast.state.backends.heap import HeapKeyedStateBackend
 from holdfast.state.format.head import Head
+from holdfast.state.live.overlaid import OverlaidTable
+from holdfast.state.live.tables import Table
 from tests.simulation.test_planted_bugs import assert_found
 
 
@@ -89,6 +91,41 @@ def test_state_is_captured_when_it_is_written(monkeypatch: pytest.MonkeyPatch) -
     )
     monkeypatch.setattr(Late, "__abstractmethods__", frozenset())
     assert_found(among=20, resident=True)
+
+
+def test_functions_get_the_objects_that_a_checkpoint_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They change what they have read and save it, while the checkpoint is being written."""
+
+    def share(self: Table[Any], keys: Iterable[Any]) -> None:
+        if self.in_place:
+            self.shared.update(keys)
+
+    monkeypatch.setattr(Table, "share", share)
+    monkeypatch.setattr(OverlaidTable, "_guard", unguarded)
+    assert_found(among=20, resident=True)
+
+
+@pytest.mark.parametrize("kind", ["value", "list", "map", "aggregating"])
+def test_functions_get_the_objects_of_one_kind_of_state(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    share = Table.share
+
+    def careless(self: Table[Any], keys: Iterable[Any]) -> None:
+        if self.kind != kind:
+            share(self, keys)
+        elif self.in_place and kind != "aggregating":
+            self.shared.update(keys)
+
+    monkeypatch.setattr(Table, "share", careless)
+    if kind == "value":
+        monkeypatch.setattr(OverlaidTable, "_guard", unguarded)
+    assert_found(among=40, resident=True)
+
+
+def unguarded(self: OverlaidTable, guards: bool) -> None:
+    """Nothing is copied."""
+    self.overlay.__missing__ = self._look_up
 
 
 def test_a_checkpoint_is_complete_without_one_of_its_states(

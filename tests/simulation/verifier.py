@@ -18,13 +18,14 @@ from holdfast.state.backend import (
     StateStorage,
     read_blobs,
 )
-from holdfast.state.live.operator_state import OperatorStates, decode_image
+from holdfast.state.live.operator_state import OperatorStateBackend, decode_image
 from tests.simulation.job import (
+    AMOUNTS,
     COUNTED,
-    COUNTS,
     KEPT,
     LENGTH,
     MAX_PARALLELISM,
+    OFFSETS,
     PARTITIONS,
     RAW,
     READINGS,
@@ -49,10 +50,18 @@ class Image:
     drained: bool = False
     kept: list[Record] = field(default_factory=list)
     readings: list[tuple[int, int, int, int]] = field(default_factory=list)
-    totals: dict[int, int] = field(default_factory=dict)
-    records: dict[int, list[Record]] = field(default_factory=dict)
-    counts: dict[int, dict[int, int]] = field(default_factory=dict)
+    totals: dict[int, list[int]] = field(default_factory=dict)
+    #: in pairs
+    records: dict[int, list[list[Record]]] = field(default_factory=dict)
+    offsets: dict[int, dict[int, list[int]]] = field(default_factory=dict)
+    amounts: dict[int, list[int]] = field(default_factory=dict)
     seen: dict[int, dict[tuple[int, int], list[int]]] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> list[Record]:
+        """The records that were counted."""
+        pairs = [pair for pairs in self.records.values() for pair in pairs]
+        return [record for pair in pairs for record in pair]
 
     @property
     def at_end(self) -> bool:
@@ -61,10 +70,9 @@ class Image:
 
     def results(self) -> Counter[Any]:
         """What the job has given so far."""
-        records = [record for records in self.records.values() for record in records]
         if not self.long:
-            return Counter(records)
-        return Counter((*record, kind) for record in records for kind in (RAW, COUNTED))
+            return Counter(self.counted)
+        return Counter((*record, kind) for record in self.counted for kind in (RAW, COUNTED))
 
 
 def read_image(name: str, metadata: CheckpointMetadata, storage: StateStorage) -> Image:
@@ -76,15 +84,15 @@ def read_image(name: str, metadata: CheckpointMetadata, storage: StateStorage) -
             image.positions += position.items()
             image.drained |= finished and any(end < LENGTH for end in position.values())
         if ("buffer", OPERATOR_STATE) in blobs:
-            states = OperatorStates(
+            states = OperatorStateBackend(
                 "buffer", decode_image(blobs["buffer", OPERATOR_STATE], "buffer")
             )
             image.kept += states.get_list_state(KEPT).get()
             image.readings += states.get_list_state(READINGS).get()
     image.positions.sort()
     for head in _heads(metadata, "totals"):
-        wanted = ((TOTAL, image.totals), (RECORDS, image.records), (COUNTS, image.counts))
-        _read_keyed(storage, head, "totals", wanted)
+        wanted = ((TOTAL, image.totals), (RECORDS, image.records), (OFFSETS, image.offsets))
+        _read_keyed(storage, head, "totals", (*wanted, (AMOUNTS, image.amounts)))
     for head in _heads(metadata, "audit"):
         _read_keyed(storage, head, "audit", ((SEEN, image.seen),))
     return image
@@ -112,17 +120,23 @@ def check_image(image: Image, replayable: bool) -> None:
     """Every record before the positions has affected everything exactly once; no other has."""
     _equal(image, "partitions", [p for p, _ in image.positions], list(range(PARTITIONS)))
     expected = _expected(image, replayable)
-    counted = [record for records in image.records.values() for record in records]
+    counted = image.counted
     _equal(image, "buffered and counted records", sorted([*image.kept, *counted]), expected)
     totals: Counter[int] = Counter()
-    counts: dict[int, Counter[int]] = {}
+    amounts: dict[int, list[int]] = {}
+    offsets: dict[int, dict[int, list[int]]] = {}
     for record in counted:
-        totals[key_of(record)] += amount_of(record)
-        counts.setdefault(key_of(record), Counter())[record[0]] += 1
-    _equal(image, "totals", image.totals, dict(totals))
-    _equal(image, "counts", image.counts, counts)
-    by_key = {key: sorted(map(key_of, records)) for key, records in image.records.items()}
-    _equal(image, "keys", by_key, {key: [key] * len(by_key[key]) for key in by_key})
+        key, (partition, offset, _) = key_of(record), record
+        totals[key] += amount_of(record)
+        amounts.setdefault(key, []).append(amount_of(record))
+        offsets.setdefault(key, {}).setdefault(partition, []).append(offset)
+    _equal(image, "totals", image.totals, {key: [total] for key, total in totals.items()})
+    _equal(image, "amounts", image.amounts, amounts)
+    _equal(image, "offsets", image.offsets, offsets)
+    for key, pairs in image.records.items():
+        keys = {key_of(record) for pair in pairs for record in pair}
+        _equal(image, "keys", keys, {key})
+        _equal(image, "pairs", [len(pair) for pair in pairs[:-1]], [2] * (len(pairs) - 1))
     if image.long:
         seen: dict[int, dict[tuple[int, int], list[int]]] = {}
         for partition, offset, reading in counted:

@@ -29,7 +29,7 @@ from holdfast.spark.resident.engine import ResidentEngine
 from holdfast.spark.session import get_session
 
 #: in seconds; whoever waits longer hangs
-LONGEST = 120
+LONGEST = 400
 RECORDS = 400
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from tests.cluster import Cluster, Store
 from tests.hosts import ROOT, Hosts, hosts
-from tests.jvm import executor_options
 from tests.spark.ledger import Ledger
 
 __all__ = ["DRIVERS", "HEARTBEAT", "STORE", "WORKERS", "Field", "Shape", "field"]
@@ -26,7 +25,7 @@ LEDGER, WORKERS, STORE, DRIVERS = 1, (2, 3, 4), 5, (6, 7)
 PORT, RATE = 9100, 100
 HEARTBEAT = 2.0
 #: for a job to have results again, and to end, on a machine that is slow and busy; in seconds
-PATIENCE = 400.0
+PATIENCE = 900.0
 
 #: Spark's own time limits are minutes: a host that is gone would be one for that long
 DAEMONS = ("spark.worker.timeout=6", "spark.decommission.enabled=true")
@@ -61,7 +60,6 @@ def _settings(shape: Shape) -> tuple[str, ...]:
         "restart-strategy.fixed-delay.delay=100ms",
         f"spark.cores.max={shape.subtasks}",
         "spark.executor.cores=1",
-        f"spark.executor.extraJavaOptions={executor_options()}",
         "spark.executor.heartbeatInterval=2s",
         "spark.network.timeout=12s",
         "spark.network.timeoutInterval=2s",
@@ -116,7 +114,8 @@ class Field:
     def new_restarts(self) -> int:
         """Return how often drivers have started the job again since this was asked last."""
         known = self.restarts
-        self.restarts = self.said("it restarts in")
+        # the console of `holdfast run` says so, too, in other words
+        self.restarts = self.said("failed: .*; it restarts in")
         return self.restarts - known
 
     def said(self, pattern: str) -> int:

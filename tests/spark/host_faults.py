@@ -8,6 +8,12 @@ python -m tests.spark.host_faults --spot --minutes 30      hosts come and go, th
 
 The job runs until all faults were survived, or time is up (``--minutes``), and then to its end. The
 same seed, with the same number of faults, gives the same faults in the same order.
+
+A long series can be run in pieces, with a file of results: repeat the first command until all
+faults were survived. Each piece has the next seed.
+
+python -m tests.spark.host_faults --faults 200 --minutes 8 --results build/faults.jsonl
+python -m tests.spark.host_faults --total build/faults.jsonl
 """
 
 from __future__ import annotations
@@ -16,15 +22,12 @@ import argparse
 import math
 import os
 import re
-import shlex
 import shutil
-import statistics
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tests.hosts import why_not
@@ -32,31 +35,12 @@ from tests.jvm import start_quickly
 from tests.spark import spot_hosts
 from tests.spark.fault_field import Field, Shape, field
 from tests.spark.fault_kinds import FAULTS, Fault
+from tests.spark.fault_records import Outcome, Record, continued, read, summary, total, write
 
 __all__ = ["Outcome", "series"]
 
 #: is told what is about to happen
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A fault that was survived.
-
-    Attributes:
-        seconds: from the fault to the first results of after it, of all sources; None if the next
-            fault came before.
-        restarts: how often the job was started again since the fault before.
-    """
-
-    name: str
-    seconds: float | None
-    restarts: int
-
-    def __str__(self) -> str:
-        """As progress is printed."""
-        seconds = "no" if self.seconds is None else f"{self.seconds:.1f} s to"
-        return f"{seconds} new results, {self.restarts} restarts"
 
 
 def suffer(field: Field, fault: Fault) -> Outcome:
@@ -99,36 +83,35 @@ def spot_series(field: Field, seconds: float, tell: Tell = print) -> Iterator[Ou
         yield Outcome(change.name, change.seconds, field.new_restarts())
 
 
-def summary(outcomes: list[Outcome]) -> str:
-    """Return the figures, by fault."""
-    by_name = defaultdict(list)
-    for outcome in outcomes:
-        by_name[outcome.name].append(outcome)
-    lines = [f"{'':45} times  restarts  seconds: median, longest"]
-    for name, of in sorted(by_name.items()):
-        seconds = [outcome.seconds for outcome in of if outcome.seconds is not None]
-        restarts = sum(outcome.restarts for outcome in of)
-        figures = f"{statistics.median(seconds):8.1f} {max(seconds):8.1f}" if seconds else ""
-        lines.append(f"{name:45} {len(of):5} {restarts:9} {figures}")
-    return "\n".join(lines)
-
-
 def main() -> int:
     """Run a series; the exit code is 1 if a count was not exact, or the job did not survive."""
     given = _arguments()
+    if given.total:
+        records = read(given.total)
+        print(total(records))
+        return 1 if any(record.problems for record in records) else 0
     missing = why_not()
     if missing:
         print(f"no hosts: {missing}", file=sys.stderr)
         return 1
+    if given.results:
+        given.seed, given.faults = continued(read(given.results), given.seed, given.faults)
+    if given.faults <= 0 and not given.spot:
+        print("all faults were survived", file=sys.stderr)
+        return 0
     start_quickly()
     logs = given.logs or Path(tempfile.mkdtemp(prefix="host-faults-", dir="/var/tmp"))
     logs.mkdir(parents=True, exist_ok=True)
-    problems = _run(logs, given)
-    if problems:
-        print(f"logs: {logs}; again: python -m tests.spark.host_faults {shlex.join(sys.argv[1:])}")
+    record = _run(logs, given)
+    if given.results:
+        write(given.results, record)
+    print("\n".join(["", summary(record.outcomes), *record.problems, str(record)]), flush=True)
+    if record.problems:
+        again = f"--engine {given.engine} --faults {given.faults} --seed {given.seed}"
+        print(f"logs: {logs}; again: python -m tests.spark.host_faults {again}")
     elif not given.logs:
         shutil.rmtree(logs)
-    return 1 if problems else 0
+    return 1 if record.problems else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -143,6 +126,13 @@ def _arguments() -> argparse.Namespace:
         "--spot", action="store_true", help="hosts come and go; --minutes is needed"
     )
     parser.add_argument("--logs", type=Path, help="where to keep the logs")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        help="a file to which the figures are appended; the faults in it count, and the seed is "
+        "that of the last series plus one",
+    )
+    parser.add_argument("--total", type=Path, help="print the figures of such a file, and end")
     engine = os.environ.get("HOLDFAST_ENGINE", "resident")
     parser.add_argument("--engine", choices=("resident", "epochs"), default=engine)
     given = parser.parse_args()
@@ -153,30 +143,30 @@ def _arguments() -> argparse.Namespace:
     return given
 
 
-def _run(logs: Path, given: argparse.Namespace) -> list[str]:
-    outcomes: list[Outcome] = []
+def _run(logs: Path, given: argparse.Namespace) -> Record:
     began = time.monotonic()
+    record = Record(
+        given.seed, given.engine, time.strftime("%Y-%m-%d %H:%M", time.gmtime()), given.spot
+    )
 
     def tell(name: str) -> None:
         of = "" if given.spot else f" of {given.faults}"
-        number = f"{len(outcomes) + 1:3}{of}"
+        number = f"{len(record.outcomes) + 1:3}{of}"
         print(f"{time.strftime('%H:%M:%S')} {number}: {name:45} ", end="", flush=True)
 
     shape = replace(spot_hosts.SHAPE if given.spot else Shape(), engine=given.engine)
     with field(logs, given.seed, shape) as running:
         try:
             for outcome in _faults(running, given, tell):
-                outcomes.append(outcome)
+                record.outcomes.append(outcome)
                 print(outcome, flush=True)
-            problems = running.finish()
+            record.problems = running.finish()
         except AssertionError as error:
-            problems = [str(error)]
-        total, rescales = running.ledger.total, spot_hosts.rescales(running)
-    print(f"\n{summary(outcomes)}")
-    print(f"{len(outcomes)} faults, {total:,} numbers, {time.monotonic() - began:.0f} s")
-    print(f"{given.engine} engine, seed {given.seed}; {rescales}")
-    print("\n".join(problems) or "every count is exact")
-    return problems
+            record.problems = [str(error)]
+        record.numbers = running.ledger.total
+        record.fewer, record.more = spot_hosts.rescales(running)
+    record.seconds = round(time.monotonic() - began, 1)
+    return record
 
 
 def _faults(field: Field, given: argparse.Namespace, tell: Tell) -> Iterator[Outcome]:

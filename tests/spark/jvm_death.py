@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common import JobStatus, RestartStrategies
-from holdfast.driver.epochs.running import Epochs
+from holdfast.driver.epochs.running import EpochRunner
 from holdfast.driver.recording import Recorder
 from holdfast.errors import SparkLostError
 from holdfast.runtime.worker.injected_faults import Faults
@@ -68,7 +68,7 @@ def arrange(moment: str, victim: int) -> None:
             times = itertools.count(1)
             _before(Faults, "reach", lambda step, *_: step == at[0] and next(times) == at[1], kill)
         case "begin":
-            _before(Epochs, "begin_attempt", lambda *_: True, kill)
+            _before(EpochRunner, "begin_attempt", lambda *_: True, kill)
         case "delay":
             verifying.Progress = partial(DeadlyProgress, victim=victim, at=at[0], fails=True)
             _before(Recorder, "status", lambda status: status is JobStatus.RESTARTING, kill)

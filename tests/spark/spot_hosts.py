@@ -64,11 +64,9 @@ def changes(field: Field, seconds: float, tell: Callable[[str], None]) -> Iterat
         _come(field, k)
 
 
-def rescales(field: Field) -> str:
-    """Return how often drivers have changed the parallelism."""
-    fewer = field.said("there are fewer task slots")
-    more = field.said("there are more task slots")
-    return f"{fewer} times fewer slots, {more} times more"
+def rescales(field: Field) -> tuple[int, int]:
+    """Return how often the job went on with fewer slots, and with more."""
+    return field.said("there are fewer task slots"), field.said("there are more task slots")
 
 
 def _choose(field: Field, gone: set[int]) -> int:

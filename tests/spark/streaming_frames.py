@@ -1,8 +1,9 @@
 """A program for test_going_back: counts the rows of three streaming DataFrames.
 
-Usage: streaming_frames.py FOLDER. Once three checkpoints are complete, the driver kills itself.
-``main`` can also end the job: it is cancelled when every frame has got on. Each record is a line of
-``FOLDER/out``: the frame, the row's number, and how many of its key were counted by then.
+Usage: streaming_frames.py FOLDER. Once three checkpoints are complete, and one of them has rows of
+every frame, the driver kills itself. ``main`` can also end the job: it is cancelled when every
+frame has got on. Each record is a line of ``FOLDER/out``: the frame, the row's number, and how many
+of its key were counted by then.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class Count(KeyedProcessFunction):
         yield *value, count
 
 
-def write_files(folder: Path) -> None:
-    """Files of consecutive numbers; the file source reads them by their times."""
-    folder.mkdir()
-    for part in range(FILES):
+def write_files(folder: Path, first: int = 0) -> None:
+    """Files of consecutive numbers, from a file on; the file source reads them by their times."""
+    folder.mkdir(exist_ok=True)
+    for part in range(first, first + FILES):
         numbers = range(part * ROWS_PER_FILE, (part + 1) * ROWS_PER_FILE)
         path = folder / f"{part:03}.json"
         path.write_text("".join(f'{{"value": {number}}}\n' for number in numbers))
@@ -64,6 +65,11 @@ def frames(folder: Path) -> dict[str, DataFrame]:
     }
 
 
+def newest_checkpoint(folder: Path) -> int:
+    """Return the number of the newest complete checkpoint; each one replaces the one before."""
+    return max((int(path.parent.name[4:]) for path in folder.glob("chk-*/_metadata")), default=0)
+
+
 def main(folder: Path, kill: bool) -> None:
     """Run the job until it is time to end it, one way or the other."""
     env = StreamExecutionEnvironment(Configuration())
@@ -76,16 +82,22 @@ def main(folder: Path, kill: bool) -> None:
     counts = first.union(*others).key_by(lambda record: (record[0], record[1] % KEYS))
     records = counts.process(Count()).execute_and_collect(JOB)
     seen: Counter[str] = Counter()
+    #: a checkpoint of this number, or a later one, has rows of every frame
+    covering: int | None = None
     with (folder / "out").open("a") as out:
         for name, value, count in records:
             out.write(f"{name} {value} {count}\n")
             out.flush()
             seen[name] += 1
-            if len(seen) == 3 and min(seen.values()) >= (ROWS_PER_FILE if kill else MORE):
-                if not kill:
-                    break
-                if (folder / "checkpoints" / JOB / "chk-3" / "_metadata").exists():
-                    os.kill(os.getpid(), signal.SIGKILL)
+            if len(seen) < 3 or min(seen.values()) < (ROWS_PER_FILE if kill else MORE):
+                continue
+            if not kill:
+                break
+            newest = newest_checkpoint(folder / "checkpoints" / JOB)
+            if covering is None:  # the next one may have begun before
+                covering = max(3, newest + 2)
+            if newest >= covering:
+                os.kill(os.getpid(), signal.SIGKILL)
     records.close()
 
 

@@ -19,7 +19,7 @@ import pytest
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.engine("epochs")]
 
 ROOT = Path(__file__).parents[2]
-JOBS = ["count", "fickle", "unchecked"]
+JOBS = ["fickle", "unchecked"]
 FATAL_READ = 2
 
 
@@ -54,7 +54,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=800,
     )
     assert run.returncode == 0, run.stderr
     logs = dict(re.findall(r"job '(\w+)' begins\n(.*?)(?=\S+ \S+ root:|\Z)", run.stderr, re.DOTALL))
@@ -67,13 +67,6 @@ def _outcome(folder: Path, job: str, log: str) -> Outcome:
     calls = [(int(subtask), int(read), call) for subtask, read, call in lines]
     records = json.loads((folder / f"{job}.json").read_text())
     return Outcome(records, calls, log, (folder / f"{job}.killed").exists())
-
-
-def test_a_killed_executor_costs_no_record(outcomes: dict[str, Outcome]) -> None:
-    outcome = outcomes["count"]
-    assert outcome.killed
-    expected = [[key, count] for key in range(10) for count in range(1, 161)]
-    assert sorted(outcome.records) == expected
 
 
 def test_an_epoch_that_read_two_runs_of_a_source_is_discarded_and_run_again(

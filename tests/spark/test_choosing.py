@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from holdfast.spark.engine_choice import (
 )
 from holdfast.spark.promised_slots import PromisedSlots
 from holdfast.spark.session import default_parallelism, has_executors, local_settings
+from tests.spark.witness import until
 
 AUTO, RESIDENT, EPOCHS, _ = EngineSetting
 ROOMY = Facts(local=True, dynamic=False, slots=64, free=60)
@@ -257,7 +257,7 @@ def test_executors_have_their_time_from_when_slots_are_first_asked_for(
 ) -> None:
     """However long ago the session was started: an application master may start slowly."""
     now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(choosing, "time", SimpleNamespace(monotonic=lambda: now))
     first: Any = Cluster(30)
     assert choosing._settles_in(first) == 30
     now += 10
@@ -300,7 +300,9 @@ def test_nothing_is_waited_for_that_will_not_come(facts: Facts) -> None:
 
 @pytest.fixture
 def busy(spark: Any, tmp_path: Path) -> Iterator[int]:
-    """Two tasks that run until the test is over."""
+    """Two tasks that run until the test is over, and no others."""
+    # those of a job before may need a moment to end
+    until(lambda: session_facts(spark).free == session_facts(spark).slots)
     go_on = tmp_path / "go-on"
     go_on.touch()
 
@@ -316,8 +318,7 @@ def busy(spark: Any, tmp_path: Path) -> Iterator[int]:
     context = spark.sparkContext
     job = threading.Thread(target=context.parallelize(range(2), 2).map(hold).collect)
     job.start()
-    while not all(Path(f"{go_on}-{number}").exists() for number in range(2)):
-        assert job.is_alive()
+    until(lambda: all(Path(f"{go_on}-{number}").exists() for number in range(2)))
     yield 2
     go_on.unlink()
     job.join()

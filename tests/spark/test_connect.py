@@ -97,7 +97,7 @@ def test_a_real_session_of_spark_connect_is_refused(tmp_path: Path, session: str
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path])},
     )
     assert done.returncode == 0, done.stdout + done.stderr

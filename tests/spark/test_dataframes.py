@@ -6,6 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from holdfast.common import Encoder, Row, Types
@@ -18,7 +20,9 @@ from holdfast.datastream.connectors.file_system import (
     OutputFileConfig,
     StreamFormat,
 )
+from holdfast.datastream.formats.parquet import ParquetBulkWriters
 from holdfast.errors import JobDefinitionError, JobExecutionError, UserFunctionError
+from tests.gates import Numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix]
 
@@ -47,6 +51,25 @@ def test_rows_are_rows(spark: Any, env: StreamExecutionEnvironment) -> None:
     )
     records = sorted(env.from_dataframe(frame).execute_and_collect(), key=lambda row: row.a)
     assert records == [Row(a=1, b=["x"], c={"k": 2}), Row(a=2, b=None, c=None)]
+
+
+def test_rows_as_batches(spark: Any, env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    """From a frame to files, without a record."""
+    frame = spark.range(1000).selectExpr("id", "id % 3 as k", "named_struct('a', id) as inner")
+    inner = pa.struct([("a", pa.int64())])
+    schema = pa.schema([("k", pa.int32()), ("id", pa.int64()), ("inner", inner)])
+    rows = env.from_dataframe(frame, batch_schema=schema).key_by("k")
+    bulk = ParquetBulkWriters.for_row_type(schema)
+    buckets = BucketAssigner.field_bucket_assigner("k")
+    sink = FileSink.for_bulk_format(str(tmp_path), bulk).with_bucket_assigner(buckets)
+    rows.sink_to(sink.build())
+    assert [node.kind for node in env._graph.pending()] == ["source", "sink"]
+    env.execute()
+    for k in range(3):
+        files = (tmp_path / f"k={k}").glob("*.parquet")
+        found = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+        assert sorted(row["id"] for row in found) == list(range(k, 1000, 3))
+        assert all(row["inner"] == {"a": row["id"]} and row["k"] == k for row in found)
 
 
 def test_a_streaming_frame_keeps_state_over_epochs(
@@ -147,6 +170,18 @@ def test_a_format_that_spark_does_not_know(
         env.execute()
 
 
+def test_a_path_that_spark_cannot_use_is_told_before_the_first_record(
+    spark: Any, env: StreamExecutionEnvironment
+) -> None:
+    env.enable_checkpointing(300)
+    sink = DataFrameSink("json", "nowhere://bucket/out", schema="word string, count int")
+    env.from_collection([("a", 1)], COUNTS).sink_to(sink).name("lake")
+    expected = r"operator 'lake': Spark cannot write to 'nowhere://bucket/out': .*scheme.*package"
+    with pytest.raises(JobDefinitionError, match=expected) as caught:
+        env.execute()
+    assert "\tat " not in str(caught.value)
+
+
 @pytest.mark.usefixtures("engine")
 def test_part_files_appear_with_their_epoch(
     spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
@@ -178,3 +213,39 @@ def test_a_missing_input_file() -> None:
     elsewhere = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "s3://b/k")
     with pytest.raises(ValueError, match="only local paths"):
         elsewhere.build()
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """Opens when rows can be read in a directory."""
+
+    directory: Path
+
+    def __call__(self) -> bool:
+        return any(self.directory.glob("word=*/*.parquet"))
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_spark_writer_writes_each_row_once_through_a_restart(
+    spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    env.enable_checkpointing(100)
+    env.set_parallelism(2)
+    env.get_checkpoint_config().set_checkpoint_storage_dir(str(tmp_path / "checkpoints"))
+    out, broken = tmp_path / "out", tmp_path / "broken"
+
+    def fail_once(number: int) -> int:
+        # rows were published by then, and others are in no checkpoint
+        if number == 150 and not broken.exists():
+            broken.touch()
+            raise RuntimeError("once")
+        return number
+
+    numbers = env.from_source(Numbers(200, {100: Published(out)})).map(fail_once)
+    rows = numbers.map(lambda n: (str(n % 2), n), COUNTS)
+    rows.sink_to(DataFrameSink("parquet", str(out), partition_by=["word"]))
+    env.execute()
+    assert broken.exists()
+    found = [row["count"] for row in spark.read.parquet(str(out)).collect()]
+    assert sorted(found) == list(range(200))
+    assert list((tmp_path / "checkpoints").rglob("rows/*/*.parquet")) == []

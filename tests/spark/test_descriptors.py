@@ -35,7 +35,7 @@ def test_a_thread_that_accepts_nothing_is_started_again_but_not_for_ever(
 ) -> None:
     monkeypatch.setattr(jvm, "_REVIVAL", 0)
     monkeypatch.setattr(jvm, "_PATIENCE", 0)
-    server, calls = Server(), jvm._Calls()
+    server, calls = Server(), jvm._CallServer()
     calls.check(server)
     jvm._revive(server)
     server.thread.join()

@@ -16,17 +16,18 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.rest.client import JobHandle, find_job, jobs_of, servers
+from tests.jvm import executor_options
 from tests.standalone import ROOT, address_in, daemon
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.engine("resident"),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1800),
 ]
 
 #: much longer than anything here takes, in seconds
-WAIT = 240.0
+WAIT = 600.0
 SETTINGS = {
     "holdfast.engine": "resident",
     # nothing here is silent; a busy machine may be slow
@@ -132,7 +133,11 @@ class Driver:
 
     def __init__(self, folder: Path, master: str) -> None:
         command = [sys.executable, "-m", "holdfast", "run", "--master", master, "-p", "2"]
-        for key, value in {**SETTINGS, "execution.checkpointing.dir": f"{folder}/kept"}.items():
+        own = {
+            "execution.checkpointing.dir": f"{folder}/kept",
+            "spark.executor.extraJavaOptions": executor_options(),
+        }
+        for key, value in {**SETTINGS, **own}.items():
             command += ["-D", f"{key}={value}"]
         self._log = folder / "driver.log"
         with self._log.open("w") as log:

@@ -1,4 +1,4 @@
-"""What a cluster's executors need to find the driver, each other and the program's packages."""
+"""A standalone cluster: what executors need to find the driver, each other and packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sys
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
@@ -31,6 +31,29 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(PATIENCE + 60),
 ]
+
+#: keyed state and a source function
+SUMS = """
+import logging
+
+from holdfast.datastream import SourceFunction, StreamExecutionEnvironment
+from pyspark.sql import SparkSession
+
+
+class Numbers(SourceFunction):
+    def run(self, ctx):
+        for number in range(100):
+            ctx.collect(number)
+        logging.warning("all sent")
+
+    def cancel(self):
+        pass
+
+
+env = StreamExecutionEnvironment.get_execution_environment()
+sums = env.add_source(Numbers(), "numbers").key_by(lambda n: n % 3).sum()
+print(sorted(sums.execute_and_collect())[-3:], SparkSession.getActiveSession().sparkContext.master)
+"""
 
 #: prints the ports at which the process of a source function listens
 LISTENERS = """
@@ -69,9 +92,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 
 
 def some_ports(number: int) -> range:
-    """Ports from which the system deals none out by itself."""
-    first = random.randrange(12_000, 30_000)
-    return range(first, first + number)
+    """Ports that are free at every address; neither the system nor `free_port` deals them out."""
+    while True:
+        first = random.randrange(10_000, 15_000 - number)
+        ports = range(first, first + number)
+        with suppress(OSError), ExitStack() as listeners:
+            for port in ports:
+                listeners.enter_context(socket.create_server(("0.0.0.0", port)))
+            return ports
 
 
 def setting(ports: range) -> str:
@@ -103,6 +131,19 @@ def relay(gate: str, target: str, ports: range) -> Iterator[list[int]]:
             listeners.callback(listener.shutdown, socket.SHUT_RDWR)
             threading.Thread(target=accept, args=(listener, port), daemon=True).start()
         yield used
+
+
+def test_a_job_on_a_master_and_a_worker(cluster: Standalone) -> None:
+    folder = cluster.folder
+    done = cluster.run(SUMS, f"holdfast.directory={folder / 'sums'}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == f"[1617, 1650, 1683] {cluster.address}\n"
+    # the executor's own output is in a file of the worker's
+    assert done.stderr.count("[Source: numbers #0] all sent\n") == 1
+    # the executors have got the package from the driver
+    assert list((folder / "work").rglob("holdfast.zip"))
+    # and nothing is left, of that or of the job
+    assert [*(folder / "user").iterdir(), *(folder / "sums").iterdir()] == []
 
 
 def test_source_processes_listen_in_the_range(cluster: Standalone) -> None:
@@ -236,23 +277,64 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
         yield made
 
 
-def packed(folder: Path) -> Path:
-    """An archive of a virtual environment with what workers need."""
-    place = folder / "environment"
+def packages() -> Iterator[tuple[Path, str]]:
+    """Yield the files of what workers need, and where they are in a folder of packages."""
+    for name in (*NEEDED, *OF_PANDAS):
+        for file in metadata.distribution(name).files or ():
+            if ".." not in file.parts and "tests" not in file.parts:
+                yield Path(file.locate()), str(file)
+
+
+def fill(place: Path) -> None:
+    """Put what workers need into a virtual environment, as pip would."""
+    (folder,) = place.glob("lib/python*/site-packages")
+    for file, name in packages():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, folder / name)
+
+
+def packed(place: Path, archive: Path) -> None:
+    """With nothing but Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-    packages = next(place.glob("lib/python*/site-packages")).relative_to(place)
-    with tarfile.open(folder / "environment.tar.gz", "w:gz", compresslevel=1) as archive:
-        archive.add(place, ".")
-        for name in (*NEEDED, *OF_PANDAS):
-            for file in metadata.distribution(name).files or ():
-                if ".." not in file.parts and "tests" not in file.parts:
-                    archive.add(file.locate(), str(packages / file))
-    return folder / "environment.tar.gz"
+    (folder,) = place.glob("lib/python*/site-packages")
+    with tarfile.open(archive, "w:gz", compresslevel=0) as file:
+        file.add(place, ".")
+        for path, name in packages():
+            file.add(path, str(folder.relative_to(place) / name))
 
 
-def test_packages_reach_executors_in_an_archive(bare: Standalone) -> None:
+def packed_by_venv_pack(place: Path, archive: Path) -> None:
+    tool = tool_or_skip("venv-pack")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    fill(place)
+    subprocess.run([tool, "-q", "--compress-level", "0", "-p", place, "-o", archive], check=True)
+
+
+def packed_by_uv(place: Path, archive: Path) -> None:
+    tool = tool_or_skip("uv")
+    relocatable = [tool, "venv", "-q", "--no-config", "--relocatable", "--python", sys.executable]
+    subprocess.run([*relocatable, place], check=True)
+    fill(place)
+    with tarfile.open(archive, "w:gz", compresslevel=0) as file:
+        file.add(place, ".")
+
+
+def tool_or_skip(name: str) -> str:
+    """The path of a tool of the development environment; the matrix runs without it."""
+    beside = os.path.dirname(sys.executable)
+    found = shutil.which(name, path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+@pytest.mark.parametrize("pack", [packed, packed_by_venv_pack, packed_by_uv])
+def test_packages_reach_executors_in_an_archive(
+    bare: Standalone, tmp_path: Path, pack: Callable[[Path, Path], None]
+) -> None:
     """On one engine: it is Spark that starts the interpreter of the archive."""
-    archive = packed(bare.folder)
+    archive = tmp_path / "environment.tar.gz"
+    pack(tmp_path / "environment", archive)
     done = bare.run(
         PROGRAM,
         "holdfast.engine=resident",

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.engine("resident"),
-    pytest.mark.timeout(1200),
+    pytest.mark.timeout(3600),
 ]
 
 

@@ -1,7 +1,7 @@
 """The JVM of a driver is killed at seeded moments; the job ends, and goes on when started again.
 
-Here a few kills, one of each kind, stand for a series of any length: ``HOLDFAST_KILLS=20`` makes it
-as long as one likes, and ``HOLDFAST_SEED`` makes another one.
+Here a few kills stand for a series of any length: ``HOLDFAST_KILLS=20`` makes it as long as one
+likes, and ``HOLDFAST_SEED`` makes another one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from tests.recovery.verifying import Settings, held, progress, verify
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("HOLDFAST_SEED", "14"))
 KINDS = ("record", "step", "begin", "delay", "strange")
+#: one of each kind, where it may differ between the engines on both of them
+FEW = {"resident": ("record", "begin"), "epochs": ("step", "begin", "delay", "strange")}
 #: of a run, in seconds, on a machine that is slow and busy; a job that hangs takes longer
-LONGEST = 240
+LONGEST = 800
 
 #: of checkpoints; some lives of the job are over within a second
 INTERVAL_MS = {"epochs": 500, "resident": 20}
@@ -34,15 +36,18 @@ def test_a_job_whose_jvm_is_killed_fails_and_goes_on_when_it_is_started_again(
     tmp_path: Path,
 ) -> None:
     choose = random.Random(SEED)
-    asked = int(os.environ.get("HOLDFAST_KILLS", len(KINDS)))
-    job = Settings(tmp_path, numbers=300 * asked, interval_ms=INTERVAL_MS[engine])
+    asked = int(os.environ.get("HOLDFAST_KILLS", "0"))
+    kinds = [KINDS[number % len(KINDS)] for number in range(asked)] or FEW[engine]
+    job = Settings(tmp_path, numbers=300 * len(kinds), interval_ms=INTERVAL_MS[engine])
     with held(tmp_path):
-        for number in range(asked):
-            moment = moment_of(KINDS[number % len(KINDS)], choose, tmp_path)
+        for kind in kinds:
+            moment = moment_of(kind, choose, tmp_path)
             check_failed(run(job, moment), moment)
+    # on a slow machine all may have died before the first one was complete
+    has_one = any((tmp_path / "checkpoints" / "verifying").glob("chk-*/_metadata"))
     last = run(job, "never")
     assert last.returncode == 0, last.stderr
-    assert "continues from checkpoint" in last.stderr
+    assert ("continues from checkpoint" in last.stderr) == has_one
     verify(job)
     # NB: not after each death: workers that outlive the JVM may write there for a moment
     assert list((tmp_path / "run").iterdir()) == []

@@ -53,7 +53,8 @@ def test_every_result_is_there_once(kafka: Kafka, tmp_path: Path) -> None:
     with started(tmp_path, command) as run:
         with held(tmp_path):
             for kind in kinds:
-                target = progress(tmp_path) + choose.randrange(10, 50)
+                # on a slow machine all of them may have been processed before the last kill
+                target = min(progress(tmp_path) + choose.randrange(10, 50), size)
                 run.wait_until(lambda: progress(tmp_path) >= target, f"{target} records")  # noqa: B023
                 if kind == "broker":
                     kafka.broker.kill()

@@ -124,7 +124,7 @@ def kept(value: int) -> bool:
 
 @spark_only
 def test_lines_come_with_the_operator_and_the_subtask_that_logged_them(
-    spark: Any, env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
+    spark: Any, engine: str, env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(1))
     stream = (
@@ -151,9 +151,12 @@ def test_lines_come_with_the_operator_and_the_subtask_that_logged_them(
         assert record.attempt == 0  # type: ignore[attr-defined]
         assert record.process != 0
         assert record.filename == "test_logs.py"
+    # NB: a subtask that has to move to another process between two epochs is opened again
+    opened = by_operator["talks"].pop("opened")
+    assert opened == 2 or (engine == "epochs" and opened > 2)
     assert by_operator == {
         "stamps": {"stamped": 8},
-        "talks": {"opened": 2, "mapped": 8, "closed": 2},
+        "talks": {"mapped": 8, "closed": 2},
         "filters": {"kept": 8},
         "asks": {"asked": 8, "key": 8},
         "reminds": {"key": 8, "processed": 8, "timer": 8},
@@ -354,13 +357,13 @@ except Exception as error:
 def test_a_program_that_does_not_set_up_logging_sees_warnings_once_on_standard_error(
     tmp_path: Path,
 ) -> None:
-    """And what a worker logs that ends itself."""
+    """And what a function logs that calls ``sys.exit()``."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     run = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, program], capture_output=True, text=True, timeout=800, check=True
     )
-    assert run.stdout == "1\n2\nJobExecutionError\n"
+    assert run.stdout == "1\n2\nUserFunctionError\n"
     for value in (1, 2):
         assert run.stderr.count(f"[talks #0] loud {value}\n") == 1
         assert run.stderr.count(f"loud {value}") == 1

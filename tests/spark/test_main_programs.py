@@ -15,7 +15,7 @@ from tests.spark.witness import until
 pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.spark, pytest.mark.matrix]
 
 #: much longer than a savepoint
-WAIT = 120.0
+WAIT = 600.0
 NUMBERS = 20_000
 
 PROGRAM = """

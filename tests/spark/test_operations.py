@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.usefixtures("en
 
 KEYS = 10
 #: much longer than anything here takes
-WAIT = 120.0
+WAIT = 600.0
 
 
 class Totals(KeyedProcessFunction):
@@ -80,10 +80,9 @@ def test_a_job_is_seen_rescaled_and_stopped(
     assert job.id == str(client.get_job_id())
 
     until(lambda: job.ask("/epochs")["total"] >= 2)
-    vertices = {vertex["name"]: vertex for vertex in job.ask()["vertices"]}
-    assert vertices["Totals -> End"]["metrics"]["read-records"] > 0
-    assert vertices["Source: numbers"]["metrics"]["write-bytes"] > 0
-    assert job.ask("/state/value?operator=totals&state=count&key=3")["value"] > 0
+    until(lambda: metrics(job, "Totals -> End")["read-records"] > 0)
+    assert metrics(job, "Source: numbers")["write-bytes"] > 0
+    until(lambda: count_of_three(job) > 0)
     with urllib.request.urlopen(f"{job.client.url}/metrics") as answer:
         assert b"flink_taskmanager_job_task_operator_total" in answer.read()
 
@@ -91,12 +90,12 @@ def test_a_job_is_seen_rescaled_and_stopped(
     details = job.ask("/checkpoints/details/1")
     assert (details["num_subtasks"], details["status"]) == (4, "COMPLETED")
 
-    before = job.ask("/state/value?operator=totals&state=count&key=3")["value"]
+    before = count_of_three(job)
     widths = job.do("/rescaling?parallelism=3", "/rescaling", method="PATCH")["parallelism"]
     assert set(widths.values()) == {3}
     epochs = job.ask("/epochs")["total"]
     until(lambda: job.ask("/epochs")["total"] > epochs + 1)
-    assert job.ask("/state/value?operator=totals&state=count&key=3")["value"] > before
+    until(lambda: count_of_three(job) > before)
     begun = [(one["checkpoint"], one["origin"]) for one in job.ask("/attempts")["attempts"]]
     assert begun == [(None, "from the start"), (2, "from checkpoint 2")]
     assert job.ask("/exceptions")["exceptionHistory"]["entries"] == []
@@ -112,6 +111,17 @@ def test_a_job_is_seen_rescaled_and_stopped(
     assert (history.id, history.status) == (job.id, "FINISHED")
     assert history.counts.completed == 3
     assert {vertex.parallelism for vertex in history.graph.vertices} == {3}
+
+
+def metrics(job: JobHandle, vertex: str) -> Any:
+    """What is measured of a vertex."""
+    return {found["name"]: found["metrics"] for found in job.ask()["vertices"]}[vertex]
+
+
+def count_of_three(job: JobHandle) -> int:
+    """How many numbers that end in 3 the job has counted."""
+    answer = job.ask("/state/value?operator=totals&state=count&key=3")
+    return int(answer["value"] or 0)
 
 
 def check_savepoint(location: str) -> None:

@@ -291,6 +291,7 @@ def die_after(count: int, folder: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.engine("resident")  # on both: test_crash_at_every_step.py
 def test_a_killed_driver_goes_on_where_it_was(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

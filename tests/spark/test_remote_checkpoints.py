@@ -1,4 +1,4 @@
-"""Checkpoints on an object store, of a job on Spark whose processes are really killed."""
+"""Checkpoints on S3 and on HDFS, of a job on Spark whose processes are really killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from holdfast.checkpoint.store import CheckpointStore
 from holdfast.filesystem import file_system_of, join
 from holdfast.spark.hadoop import hadoop_settings
 from holdfast.testing import Fault, FaultPlan
-from tests.conftest import S3
+from services.hadoop import site_xml
+from tests.conftest import S3, Store
 from tests.recovery.verifying import Settings, verify
 from tests.spark.witness import Job
 
@@ -24,10 +25,23 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.parametrize(
+    ("store", "engine"),
+    # on S3 with the resident engine: test_host_faults.py
+    [("s3", "epochs"), ("hdfs", "resident")],
+    indirect=True,
+)
 def test_the_driver_is_killed_and_the_next_one_goes_on_from_the_store(
-    tmp_path: Path, s3: S3, engine: str
+    tmp_path: Path, store: Store, engine: str
 ) -> None:
-    """The store is known from Spark's own settings; the directory of the dead job is not needed."""
+    goes_on_from_the_store(tmp_path, store, engine)
+
+
+def goes_on_from_the_store(tmp_path: Path, store: Store, engine: str) -> None:
+    """Run a job whose driver is killed, and again; every count must be exact.
+
+    The store is known from Spark's own settings; the directory of the dead job is not needed.
+    """
     faults = [
         Fault(6, 1, kill=True, level=1),  # a worker
         # the driver: all of a checkpoint is in the store but the metadata; or, where it may be the
@@ -41,9 +55,9 @@ def test_the_driver_is_killed_and_the_next_one_goes_on_from_the_store(
         *(sys.executable, "-m", "tests.recovery.verifying", str(tmp_path)),
         *("--numbers", str(job.numbers), "--epoch", str(job.epoch)),
         *("--interval_ms", str(job.interval_ms), "--faults", str(plan.directory)),
-        *("--checkpoints", f"{s3.uri}/jobs", "--spark", "spark.master=local[2,4]"),
+        *("--checkpoints", f"{store.uri}/jobs", "--spark", "spark.master=local[2,4]"),
     ]
-    for key, value in s3.options.items():
+    for key, value in store.options.items():
         command += ["--spark", f"spark.hadoop.{key}={value}"]
 
     def start(number: int) -> subprocess.CompletedProcess[str]:
@@ -55,11 +69,11 @@ def test_the_driver_is_killed_and_the_next_one_goes_on_from_the_store(
     first = start(1)
     assert first.returncode == -signal.SIGKILL, first.stderr
     assert plan.happened == len(faults)
-    files, path = file_system_of(f"{s3.uri}/jobs/verifying", s3.options)
+    files, path = file_system_of(f"{store.uri}/jobs/verifying", store.options)
     assert CheckpointStore(path, files).completed() != []
     last = start(2)
     assert last.returncode == 0, last.stderr
-    assert f" of {s3.uri}/jobs/verifying" in last.stderr
+    assert f" of {store.uri}/jobs/verifying" in last.stderr
     verify(job)
     left = [status.name for status in files.list_directory(path)]
     assert "finished" in left
@@ -77,6 +91,16 @@ def test_settings_are_those_that_spark_runs_with(spark: Any) -> None:
     assert found["fs.s3a.endpoint"] == "from-the-program:9000"
     assert hadoop.get("fs.s3a.path.style.access") is not None
     assert "fs.s3a.path.style.access" not in found, "that nobody has chosen"
+
+
+def test_the_settings_of_hdfs_come_from_its_own_file(spark: Any, tmp_path: Path) -> None:
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    site = tmp_path / "hdfs-site.xml"
+    site.write_text(site_xml({"dfs.ha.namenodes.shop": "one,two"}))
+    hadoop.addResource(spark._jvm.org.apache.hadoop.fs.Path(str(site)))
+    found = hadoop_settings(spark.sparkContext)
+    assert found["dfs.ha.namenodes.shop"] == "one,two"
+    assert "dfs.replication" not in found, "nobody has chosen it"
 
 
 @pytest.mark.parametrize(

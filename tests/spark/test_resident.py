@@ -24,7 +24,7 @@ from tests.spark.witness import until
 pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.engine("resident")]
 
 #: much longer than anything here takes, in seconds
-WAIT = 240.0
+WAIT = 600.0
 #: for each record until the deed is done, in seconds
 _HELD_BACK = 0.1
 
@@ -106,12 +106,17 @@ def test_a_slot_that_stands_still_is_noticed_and_replaced(
     job: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = run_with(freeze, replace(job, spark=((str(HEARTBEAT), "4 s"),)), monkeypatch)
-    # NB: on a busy machine a slot may be silent for a second or two without standing still
-    first, second, *_ = client.get_attempts()
+    # NB: on a busy machine a slot may be silent for seconds without standing still
     pid = (job.folder / "done").read_text()
-    assert f"(process {pid} on host" in first.failure
-    assert first.failure.endswith(f"sent nothing for more than 4 s ('{HEARTBEAT}')")
-    assert second.checkpoint is not None
+    attempts = client.get_attempts()
+    (replaced,) = [
+        number
+        for number, attempt in enumerate(attempts)
+        if f"(process {pid} on host" in (attempt.failure or "")
+    ]
+    silent = f"sent nothing for more than 4 s ('{HEARTBEAT}')"
+    assert attempts[replaced].failure.endswith(silent)
+    assert attempts[replaced + 1].checkpoint is not None
     until(lambda: not is_alive(int(pid)))
 
 

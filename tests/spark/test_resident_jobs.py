@@ -43,7 +43,7 @@ from tests.spark.witness import until
 pytestmark = [pytest.mark.spark, pytest.mark.engine("resident")]
 
 #: much longer than anything here takes, in seconds
-WAIT = 120.0
+WAIT = 600.0
 KEYS, NUMBERS = 10, 20_000
 
 
@@ -197,6 +197,8 @@ def test_a_job_is_not_made_wider_than_the_session(spark: Any, tmp_path: Path) ->
 
 def test_slots_of_a_job_that_does_not_run_now_are_not_free(spark: Any) -> None:
     """Such as one that waits for its restart, or is just about to start."""
+    # tasks of a job before may need a moment to end
+    until(lambda: session_facts(spark).free == session_facts(spark).slots)
     before, job = session_facts(spark).free, object()
     promised_slots.promise(job, 3)
     try:

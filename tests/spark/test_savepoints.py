@@ -25,7 +25,7 @@ KEYS, PER_KEY = 10, 2000
 #: numbers that the job has come to when it is saved
 SOME, MORE = 555, 7777
 #: much longer than a savepoint
-WAIT = 120.0
+WAIT = 600.0
 
 
 class Totals(KeyedProcessFunction):

@@ -10,6 +10,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from holdfast.spark.jvm import with_root
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
@@ -24,7 +26,7 @@ print(session.sparkContext.master, session.conf.get("spark.sql.session.timeZone"
 """
 
 
-def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     (folder / "job.py").write_text(JOB)
     own = {"PYSPARK_PYTHON": sys.executable, "HOLDFAST_RUNTIME_DIR": str(folder / "user")}
     return subprocess.run(
@@ -32,8 +34,8 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=240,
-        env=os.environ | own,
+        timeout=800,
+        env=os.environ | own | variables,
     )
 
 
@@ -54,11 +56,36 @@ print(system.getProperty("mine"), system.getProperty("log4j2.configurationFile")
         [sys.executable, "-m", "holdfast", "run", *settings, str(program)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
     )
     last = done.stdout.splitlines()[-1]
     assert last.startswith("7 file:///"), done.stderr
     assert last.endswith("/holdfast/spark/log4j2.properties"), last
+
+
+def test_a_driver_with_little_memory_has_room_for_new_objects(tmp_path: Path) -> None:
+    program = tmp_path / "room.py"
+    program.write_text(f"""{JOB}
+pools = session._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+print([pool.getUsage().getInit() >> 20 for pool in pools if "Eden" in pool.getName()])
+""")
+    # as in a container: the JVM derives the sizes of its heap from it
+    done = run(tmp_path, sys.executable, str(program), JAVA_TOOL_OPTIONS="-XX:MaxRAM=2g")
+    assert done.stdout.splitlines()[-1] == "[96]", done.stderr
+
+
+class JavaError:
+    def __init__(self, text: str, cause: JavaError | None = None) -> None:
+        self.toString, self.getCause = lambda: text, lambda: cause
+
+
+def test_the_first_cause_of_an_error_of_java_is_told() -> None:
+    forbidden = JavaError("KubernetesClientException: pods is forbidden")
+    error = JavaError("SparkException: no scheduler", JavaError("Invocation", forbidden))
+    assert with_root(forbidden) == "KubernetesClientException: pods is forbidden"
+    assert with_root(error) == (
+        "SparkException: no scheduler, caused by KubernetesClientException: pods is forbidden"
+    )
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_a_running_job_is_asked(spark: Any, engine: str, tmp_path: Path) -> None
     stream.key_by(lambda n: n % 3).process(Latest()).uid("latest").add_sink(Nowhere())
     client = env.execute_async("asked")
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             try:
                 if client.query_state("latest", "latest", 0).result(30) == 9:

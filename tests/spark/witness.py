@@ -24,7 +24,7 @@ from tests.gates import Gate, Noted, Numbers
 
 EPOCH = 10
 ENDLESS = 10**12
-PATIENCE = 120
+PATIENCE = 600
 
 
 class Witness(MapFunction, CheckpointedFunction, CheckpointListener):

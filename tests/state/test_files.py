@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from holdfast.common import Types
 from holdfast.state.errors import StateCorruptionError
 from holdfast.state.format.file_header import Op
-from holdfast.state.format.files import Chunk, Section, StateFile, decode_file, encode_file
+from holdfast.state.format.files import Section, SectionChunk, StateFile, decode_file, encode_file
 from holdfast.state.types.schema_of import schema_of
-from holdfast.state.types.serializers import Codec, Column
+from holdfast.state.types.serializers import Codec, EncodedColumn
 from tests.forging import state_file_of
 from tests.state.type_strategies import SCHEMAS
 
-COLUMNS = st.builds(Column, st.sampled_from(Codec), st.binary(max_size=50))
+COLUMNS = st.builds(EncodedColumn, st.sampled_from(Codec), st.binary(max_size=50))
 #: by kind: its operations, each with how many columns it has after the keys
 OPERATIONS = {
     "value": {Op.PUT: 1, Op.DELETE: 0},
@@ -29,12 +29,14 @@ OPERATIONS = {
 
 
 @st.composite
-def chunks(draw: st.DrawFn, kind: str, namespaced: bool) -> Chunk:
+def chunks(draw: st.DrawFn, kind: str, namespaced: bool) -> SectionChunk:
     op, columns = draw(st.sampled_from(sorted(OPERATIONS[kind].items())))
     count = columns + 1 + namespaced
     first, last = sorted(draw(st.tuples(st.integers(0, 10), st.integers(0, 10))))
     found = draw(st.lists(COLUMNS, min_size=count, max_size=count))
-    return Chunk(op, first, last, draw(st.booleans()), draw(st.integers(0, 99)), tuple(found))
+    return SectionChunk(
+        op, first, last, draw(st.booleans()), draw(st.integers(0, 99)), tuple(found)
+    )
 
 
 @st.composite
@@ -70,7 +72,11 @@ SMALL = StateFile(
             False,
             (schema_of(Types.LONG()),),
             128,
-            (Chunk(Op.PUT, 3, 7, False, 2, (Column(Codec.PLAIN, b"keys" * 200),) * 2),),
+            (
+                SectionChunk(
+                    Op.PUT, 3, 7, False, 2, (EncodedColumn(Codec.PLAIN, b"keys" * 200),) * 2
+                ),
+            ),
         )
     ],
     {("op", "fields"): b"blob", ("op", "gone"): None},
@@ -123,7 +129,7 @@ def test_bytes_in_between_are_an_error(added: bytes, position: int) -> None:
         (lambda d: b"", "begins with b'HFST'; it is empty"),
         (lambda d: b"PAR1" + d[4:], "begins with b'HFST'; found b'PAR1'"),
         (lambda d: d[:20], "cut short: expected more than 32 bytes, found 20"),
-        (lambda d: d[:4] + b"\x07" + d[5:], "version 3, found 7; read it with the"),
+        (lambda d: d[:4] + b"\x07" + d[5:], "version 3 or 4, found 7; read it with the"),
         (lambda d: d[:-10], r"expected \d+ bytes, found \d+"),
         (lambda d: d[:-1] + bytes([d[-1] ^ 1]), "expected checksum [0-9a-f]{8}, found [0-9a-f]{8}"),
     ],

@@ -34,6 +34,7 @@ from holdfast.state.errors import (
 )
 from holdfast.state.format.file_header import Op
 from holdfast.state.format.files import decode_file
+from holdfast.state.live.overlaid import OverlaidTable
 
 COUNT = ValueStateDescriptor("count", Types.LONG())
 EVENTS = ListStateDescriptor("events", Types.STRING())
@@ -484,3 +485,160 @@ def test_undecoded_state_of_others_is_not_taken_over_twice(storage: DirectorySta
 def _entries(worker: Worker) -> Any:
     worker.state(COUNT, 0)
     return worker.backend.entries("op", "count")
+
+
+@pytest.mark.usefixtures("deltas_only")
+class TestOverlay:
+    """The values that changed are in a dict of their own, which a capture takes as it is."""
+
+    def test_capture_looks_nothing_up(
+        self, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        count = worker.state(COUNT, "a")
+        count.update(1)
+        worker.backend.capture("s1", 1).write(worker.storage)
+        worker.context.key = "b"
+        count.update(2)
+
+        with monkeypatch.context() as patch:
+            asked = property(lambda _: pytest.fail("all entries were merged"))
+            patch.setattr(OverlaidTable, "entries", asked)
+            head = worker.backend.capture("s2", 2).write(worker.storage)
+            assert worker.backend.states().keys() == {"op"}
+
+        assert worker.ops(head) == [(Op.PUT, 1)]
+
+    def test_views_made_at_any_time_agree(self, worker: Worker) -> None:
+        first = worker.state(COUNT, "a")
+        first.update(1)
+        second = worker.state(COUNT, "a")
+        assert second.value() == 1
+        capture = worker.backend.capture("s1", 1)
+        second.update(2)
+        assert first.value() == 2
+        first.clear()
+        assert second.value() is None
+        capture.write(worker.storage)
+        assert list(worker.backend.entries("op", "count")) == []
+
+    def test_change_after_a_look_at_the_entries_is_written(self, worker: Worker) -> None:
+        """Who looks at all entries puts the overlay away, so the capture cannot use it."""
+        count = worker.state(COUNT, "a")
+        count.update(1)
+        worker.context.key = "b"
+        count.update(2)
+        assert len(list(worker.backend.entries("op", "count"))) == 2
+        count.update(3)
+        worker.context.key = "a"
+        count.clear()
+        head = worker.backend.capture("s1", 1).write(worker.storage)
+
+        other = Worker(worker.storage)
+        other.restore(head)
+
+        assert other.state(COUNT, "b").value() == 3
+        assert other.state(COUNT, "a").value() is None
+
+    def test_removed_and_set_again_before_a_capture(self, worker: Worker) -> None:
+        count = worker.state(COUNT, "a")
+        count.update(1)
+        base = worker.backend.capture("s1", 1).write(worker.storage)
+        count.clear()
+        removed = worker.backend.capture("s2", 2).write(worker.storage)
+        assert worker.ops(removed) == [(Op.DELETE, 1)]
+        count.update(5)
+        count.clear()
+        count.update(7)
+        head = worker.backend.capture("s3", 3).write(worker.storage)
+
+        for at, value in ((base, 1), (removed, None), (head, 7)):
+            other = Worker(worker.storage)
+            other.restore(at)
+            assert other.state(COUNT, "a").value() == value
+
+    def test_changes_of_a_failed_capture_are_in_the_next(
+        self, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        count = worker.state(COUNT, "a")
+        count.update(1)
+        worker.backend.capture("s1", 1).write(worker.storage)
+        count.update(2)
+        failing = worker.backend.capture("s2", 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(DirectoryStateStorage, "write", _full)
+            with pytest.raises(OSError, match="full"):
+                failing.write(worker.storage)
+        worker.context.key = "b"
+        count.update(3)
+        head = worker.backend.capture("s3", 3).write(worker.storage)
+
+        other = Worker(worker.storage)
+        other.restore(head)
+
+        assert other.state(COUNT, "a").value() == 2
+        assert other.state(COUNT, "b").value() == 3
+
+    def test_changes_of_an_epoch_that_is_refused_are_in_the_next(self, worker: Worker) -> None:
+        count = worker.state(COUNT, "a")
+        count.update(1)
+        worker.backend.capture("s1", 1).write(worker.storage)
+        count.update(2)
+        with pytest.raises(ValueError, match="already written"):
+            worker.backend.capture("s1", 1)
+        count.update(3)
+        assert list(worker.backend.entries("op", "count")) == [("a", None, 3)]
+        head = worker.backend.capture("s2", 2).write(worker.storage)
+
+        other = Worker(worker.storage)
+        other.restore(head)
+
+        assert other.state(COUNT, "a").value() == 3
+
+    def test_query_of_a_key_leaves_later_changes_to_the_capture(self, worker: Worker) -> None:
+        count = worker.state(COUNT, "a")
+        count.update(1)
+        assert worker.backend.section_of("op", "count", False, "a").chunks  # type: ignore[union-attr]
+        count.update(2)
+        head = worker.backend.capture("s1", 1).write(worker.storage)
+
+        other = Worker(worker.storage)
+        other.restore(head)
+
+        assert other.state(COUNT, "a").value() == 2
+
+    def test_what_a_capture_took_is_merged_little_by_little(self, worker: Worker) -> None:
+        count = worker.state(COUNT, None)
+        for key in range(10):
+            worker.context.key = key
+            count.update(key)
+        worker.backend.capture("s1", 1).write(worker.storage)
+        for key in range(5):
+            worker.context.key = key
+            count.clear()
+        worker.backend.capture("s2", 2).write(worker.storage)
+        worker.context.key = 4
+        count.update(14)
+        expected = {key: 14 if key == 4 else key for key in range(4, 10)}
+        for _ in range(4):
+            worker.backend.processed("op", 1)
+            values = {}
+            for key in range(10):
+                worker.context.key = key
+                values[key] = count.value()
+            assert {key: value for key, value in values.items() if value is not None} == expected
+            assert [state.name for state in worker.backend.states()["op"]] == ["count"]
+        assert {key: value for key, _, value in worker.backend.entries("op", "count")} == expected
+
+    def test_state_whose_entries_were_all_removed_is_empty(self, worker: Worker) -> None:
+        count = worker.state(COUNT, "a")
+        count.update(1)
+        worker.backend.capture("s1", 1).write(worker.storage)
+        count.clear()
+        assert worker.backend.states() == {}
+        worker.backend.capture("s2", 2).write(worker.storage)
+        assert worker.backend.states() == {}
+
+
+def _full(*_: Any, **__: Any) -> None:
+    message = "the disk is full"
+    raise OSError(message)

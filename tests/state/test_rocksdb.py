@@ -70,8 +70,8 @@ class Watched(MemoryStateStorage):
 class Worker:
     """A process that runs the subtask, as far as its state can tell."""
 
-    def __init__(self, home: Path, storage: StateStorage) -> None:
-        self.backend = RocksDBKeyedStateBackend(range(128), 128, LocalHome(home, KEY), MEMORY)
+    def __init__(self, home: Path, storage: StateStorage, memory: int = MEMORY) -> None:
+        self.backend = RocksDBKeyedStateBackend(range(128), 128, LocalHome(home, KEY), memory)
         self.context = KeyContext()
         self.storage = storage
         self.counts: Any = self.backend.keyed_state("op", COUNT, self.context)
@@ -645,7 +645,7 @@ def _entries(backend: RocksDBKeyedStateBackend) -> CachedEntries:
 
 
 def _declared(backend: RocksDBKeyedStateBackend) -> DeclaredState:
-    (declared,) = backend._declared.values()
+    (declared,) = backend._states.values()
     return declared
 
 
@@ -697,16 +697,29 @@ def test_a_key_without_a_row_is_found_after_its_row_was_written() -> None:
     assert entries.missing(["a", "b", "c", "c"]) == ["c"]
 
 
-def test_what_is_in_memory_is_bounded(hire: Callable[[], Worker]) -> None:
-    worker = hire()
+def test_what_is_in_memory_is_bounded(tmp_path: Path, storage: Watched) -> None:
+    memory = 4 << 20  # of its own: no other test's database counts, and all rows do not fit
+    worker = Worker(tmp_path / "home", storage, memory)
     entries = _entries(worker.backend)
     for epoch in range(8):
         worker.epoch(epoch, numbers(range(epoch * 20_000, (epoch + 1) * 20_000)))
     for number in range(0, 160_000, 3):
         worker.context.key = f"key {number}"
         assert worker.counts.value() == number
-    assert len(entries.in_memory) + len(entries._older) < MEMORY // 2 // 300
-    assert worker.backend._host.budget.cache.get_usage() <= MEMORY // 2
+    assert len(entries.in_memory) + len(entries._older) < memory // 2 // 300
+    kept = _evictable(worker.backend._host.budget.cache)
+    assert 0 < kept <= memory // 2
+
+
+def _evictable(cache: rocksdict.Cache) -> int:
+    """Return how many bytes a cache has of what nobody uses.
+
+    Only that is never more than its capacity: what is in use at a moment (write buffers, the
+    indexes of new tables, blocks of a flush or of a compaction) is never thrown out, and comes on
+    top if there is no room left in its part of the cache. A thread of RocksDB may let go of
+    something between the two questions; so they are asked several times.
+    """
+    return min(cache.get_usage() - cache.get_pinned_usage() for _ in range(20))
 
 
 def test_entries_that_are_used_stay_in_memory() -> None:

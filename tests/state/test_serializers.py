@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.common import Row
 from holdfast.common.typeinfo import Types, type_info_of
 from holdfast.state.errors import StateMigrationError
-from holdfast.state.types.serializers import Codec, Column, Serializer
+from holdfast.state.types.serializers import Codec, EncodedColumn, Serializer
 
 SCALARS = st.one_of(
     st.none(),
@@ -158,6 +158,6 @@ def test_a_type_for_what_had_none() -> None:
 
 
 def test_a_pickled_class_that_is_gone() -> None:
-    column = Column(Codec.PICKLE, b"\x80\x05cno_such_module\nGone\n.")
+    column = EncodedColumn(Codec.PICKLE, b"\x80\x05cno_such_module\nGone\n.")
     with pytest.raises(StateMigrationError, match="ModuleNotFoundError: No module named"):
         Serializer().decode(column)

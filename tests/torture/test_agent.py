@@ -20,13 +20,13 @@ near = socket.create_connection(listener.getsockname())
 far, _ = listener.accept()
 ensure_agent(str(run))
 order = run / "agents" / f"{{os.getpid()}}.cut"
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + 600
 while not (run / "agents" / str(os.getpid())).exists():
     assert time.monotonic() < deadline
     time.sleep(0.005)
 (run / "draft").write_text("3")
 (run / "draft").rename(order)
-near.settimeout(60)
+near.settimeout(600)
 assert near.recv(1) == b"", "the connection has ended"
 while order.exists():
     assert time.monotonic() < deadline
@@ -41,6 +41,6 @@ print("done")
 def test_a_connection_is_cut(tmp_path: object) -> None:
     program = PROGRAM.format(run=str(tmp_path))
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=800
     )
     assert done.stdout == "done\n", done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,11 @@ from holdfast.common import Configuration, Encoder, RestartStrategies, SimpleStr
 from holdfast.datastream import SinkFunction, StreamExecutionEnvironment
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.connectors.delta import DeltaSink
-from holdfast.datastream.connectors.file_system import FileSink
+from holdfast.datastream.connectors.file_system import (
+    FileCompactor,
+    FileCompactStrategy,
+    FileSink,
+)
 from holdfast.datastream.connectors.iceberg import IcebergSink
 from holdfast.datastream.connectors.kafka import (
     DeliveryGuarantee,
@@ -103,7 +108,7 @@ def test_sinks_are_redirected(order: Order, tmp_path: Path) -> None:
         ("files", "exactly once"),
         ("files", "exactly once"),
         ("kafka", "exactly once"),
-        ("rows", "at least once"),
+        ("rows", "exactly once"),
         ("", ""),
     ]
 
@@ -123,6 +128,40 @@ def test_a_sink_of_parquet_files_is_redirected_and_read(order: Order, tmp_path: 
     pq.write_table(pa.table({"n": [1, 2]}), folder / "part.parquet")
     contents = read_contents(order)[place.id]
     assert sorted(contents.records) == ["{'n': 1}", "{'n': 2}"]
+
+
+@pytest.mark.parametrize("delimiter", [None, b"-- next file --\n"])
+def test_compacted_files_are_redirected_and_read(
+    order: Order, tmp_path: Path, delimiter: bytes | None
+) -> None:
+    env = environment(msgspec.structs.replace(order, disturbed=False))
+    env.enable_checkpointing(10)
+    sink = FileSink.for_row_format(
+        str(tmp_path / "production"), Encoder.simple_string_encoder()
+    ).enable_compact(
+        FileCompactStrategy.builder().enable_compaction_on_checkpoint(3).build(),
+        FileCompactor.concat_file_compactor(delimiter),
+    )
+    env.from_source(NumberSequenceSource(1, 200)).sink_to(sink.build()).name("files")
+    with LocalExecutor(env, quota=10) as run:
+        for _ in range(8):
+            run.epoch()
+            run.clock.advance(20)
+        run.run_to_end()
+    assert not (tmp_path / "production").exists()
+    (found,) = read_contents(order).values()
+    assert found.records == Counter(map(str, range(1, 201)))
+
+
+def test_a_delta_table_that_spark_writes_is_read_as_a_table(order: Order, tmp_path: Path) -> None:
+    env = environment(order)
+    numbers = env.from_source(NumberSequenceSource(1, 3)).map(lambda n: (n,))
+    numbers.sink_to(DataFrameSink("Delta", str(tmp_path / "production"), schema="n BIGINT"))
+    planned(env)
+    (note,) = read_notes(order.path)
+    (place,) = note.sinks
+    assert (place.kind, place.guarantee) == ("delta", "exactly once")
+    assert place.place["path"].startswith(str(order.path))
 
 
 def test_a_delta_table_is_redirected_and_read(order: Order, tmp_path: Path) -> None:

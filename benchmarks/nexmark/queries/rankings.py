@@ -22,7 +22,7 @@ from benchmarks.nexmark.queries.api import (
 )
 from benchmarks.nexmark.queries.streams import BID_TYPE, bids
 
-__all__ = ["q17", "q18", "q19"]
+__all__ = ["q17", "q18", "q19", "rank"]
 
 _DAY = 86_400_000
 _LOW, _HIGH = 10_000, 1_000_000
@@ -103,16 +103,16 @@ class TopBids(KeyedProcessFunction):
         """Put a bid in its place, if it has one."""
         top = list(self.top.get())
         if len(top) == _PLACES:
-            if value[Bid.PRICE] < top[-1][Bid.PRICE] or _rank(value) > _rank(top[-1]):
+            if value[Bid.PRICE] < top[-1][Bid.PRICE] or rank(value) > rank(top[-1]):
                 return
             top.pop()
-        insort(top, value, key=_rank)
+        insort(top, value, key=rank)
         self.top.update(top)
         for place in range(top.index(value), len(top)):
             yield (*top[place][1:], place + 1)
 
 
-def _rank(bid: Event) -> tuple[int, Event]:
+def rank(bid: Event) -> tuple[int, Event]:
     """The highest first; the rest only so that it is always the same one."""
     return -bid[Bid.PRICE], bid
 

@@ -18,7 +18,7 @@ from benchmarks.nexmark.queries.api import (
 )
 from benchmarks.nexmark.queries.streams import AUCTION_TYPE, BID_TYPE, auctions, bids, people
 
-__all__ = ["q3", "q8", "q20"]
+__all__ = ["LocalItems", "new_sellers", "q3", "q8", "q20"]
 
 _CATEGORY = 10
 _STATES = frozenset(("OR", "ID", "CA"))
@@ -61,7 +61,7 @@ def q3(events: DataStream, side_input: str) -> DataStream:
     return both.process(LocalItems())
 
 
-def _new_sellers(newcomers: list[Event], begun: list[Event]) -> list[Event]:
+def new_sellers(newcomers: list[Event], begun: list[Event]) -> list[Event]:
     """Those who came in a window in which they also sell."""
     if not begun:
         return []
@@ -77,7 +77,7 @@ def q8(events: DataStream, side_input: str) -> DataStream:
     keyed = together.where(lambda person: person[Person.ID]).equal_to(
         lambda auction: auction[Auction.SELLER]
     )
-    return keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(_WINDOW))).apply(_new_sellers)
+    return keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(_WINDOW))).apply(new_sellers)
 
 
 class ExpandBids(KeyedCoProcessFunction):

@@ -18,7 +18,7 @@ from benchmarks.nexmark.queries.api import (
 )
 from benchmarks.nexmark.queries.streams import bids
 
-__all__ = ["q5", "q7", "q11", "q12"]
+__all__ = ["Each", "Highest", "q5", "q7", "q11", "q12"]
 
 
 class Count(AggregateFunction):

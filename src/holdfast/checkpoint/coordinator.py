@@ -11,19 +11,20 @@ instructions. In each epoch:
 A checkpoint is in flight from its barrier until its metadata is written, or until it is aborted.
 Its state and its metadata may be written while the next epochs run; handle(TimePassed) aborts it if
 that takes too long.
+
+The parts of its state are pure, too: what is in flight (`holdfast.checkpoint.in_flight`), what is
+retained, what listeners are to be notified of, which requests wait, and the schedule.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, assert_never
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import assert_never
 
 from holdfast.checkpoint.events import (
     AnswerRequest,
     AttemptStarting,
-    CheckpointRecord,
     CheckpointRequested,
     CheckpointSettings,
     CheckpointStatus,
@@ -47,50 +48,13 @@ from holdfast.checkpoint.events import (
     TimePassed,
     WriteMetadata,
 )
+from holdfast.checkpoint.in_flight import CheckpointsInFlight, InFlight, why_expired
+from holdfast.checkpoint.notifications import PendingNotifications
+from holdfast.checkpoint.retained import RetainedCheckpoints
 from holdfast.checkpoint.schedule import Schedule
+from holdfast.checkpoint.tolerance import FailureTolerance
+from holdfast.checkpoint.waiting_requests import WaitingRequests
 from holdfast.errors import InternalError
-
-#: how many late subtasks an error message names; it counts the others
-_NAMED: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class _InFlight:
-    id: int
-    epoch: int
-    triggered: int
-    #: the requests to answer when it ends: any number of requests for a checkpoint, or one for a
-    #: savepoint
-    requests: tuple[CheckpointRequested, ...]
-    #: whether it is, or also is, a checkpoint in the job's checkpoint directory
-    in_store: bool
-
-    @property
-    def savepoint(self) -> CheckpointRequested | None:
-        wanted = [request for request in self.requests if request.directory is not None]
-        return wanted[0] if wanted else None
-
-    @property
-    def stops(self) -> bool:
-        return self.savepoint is not None and self.savepoint.stop
-
-    def answers(self, path: str | None = None, failure: str | None = None) -> list[Instruction]:
-        return [AnswerRequest(request, self.id, path, failure) for request in self.requests]
-
-    def record(self) -> CheckpointRecord:
-        """Return the record of a checkpoint in flight."""
-        return CheckpointRecord(
-            self.id,
-            CheckpointStatus.IN_PROGRESS,
-            self.triggered,
-            savepoint=self.savepoint is not None,
-        )
-
-    def ended(self, now: int, status: CheckpointStatus, **figures: Any) -> CheckpointRecord:
-        duration = max(0, now - self.triggered)
-        return replace(
-            self.record(), status=status, end_timestamp=now, duration=duration, **figures
-        )
 
 
 class Coordinator:
@@ -125,28 +89,15 @@ class Coordinator:
     ) -> None:
         self.settings = settings
         self._next_id = first_id
-        #: the running epoch, and the checkpoint that it carries
-        self._epoch: int | None = None
-        self._barrier: _InFlight | None = None
-        #: all and only those whose metadata is being written, oldest first
-        self._writing: dict[int, _InFlight] = {}
-        #: aborted while their metadata was being written; if it is written nevertheless, it is
-        #: discarded
-        self._late: dict[int, _InFlight] = {}
-        #: the requests that wait for an epoch
-        self._requests: deque[CheckpointRequested] = deque()
-        #: in the checkpoint directory, oldest first
-        self._completed = sorted(completed)
-        #: also there, but newer than the start of this attempt: damaged, or not wanted
-        self._passed_over: list[int] = []
-        #: number of consecutive failures
-        self._failures = 0
+        self._flight = CheckpointsInFlight()
+        self._requests = WaitingRequests()
+        self._retained = RetainedCheckpoints(completed, settings.retained)
+        self._notifications = PendingNotifications()
+        self._tolerance = FailureTolerance(settings.tolerable_failures)
         #: None: there are no periodic checkpoints
         self._schedule: Schedule | None = None
         if settings.interval_ms is not None:
             self._schedule = Schedule(settings.interval_ms, settings.min_pause_ms)
-        self._pending = Notifications()
-        self._carried = Notifications()
         self._stopping = False
 
     @property
@@ -157,13 +108,12 @@ class Coordinator:
     @property
     def running(self) -> int | None:
         """Return the id of the checkpoint that the running epoch carries, if it carries one."""
-        return None if self._barrier is None else self._barrier.id
+        return None if self._flight.barrier is None else self._flight.barrier.id
 
     @property
     def in_flight(self) -> tuple[int, ...]:
         """Return the ids of all checkpoints in flight."""
-        running = (self._barrier.id,) if self._barrier else ()
-        return (*self._writing, *running)
+        return tuple(checkpoint.id for checkpoint in self._flight.all)
 
     @property
     def completed(self) -> tuple[int, ...]:
@@ -172,31 +122,32 @@ class Coordinator:
         Within one run of the job, a restart returns to the last of these, or to the start of the
         run if there is none. It never returns to a checkpoint that the run skipped at its start.
         """
-        return tuple(self._completed)
+        return tuple(self._retained.completed)
 
     @property
     def must_wait(self) -> bool:
         """Return whether only a closing epoch may start now, because the job is stopping."""
-        return any(checkpoint.stops for checkpoint in self._writing.values())
+        return any(checkpoint.stops for checkpoint in self._flight.writing.values())
 
     def requests_of(self, checkpoint: int) -> tuple[CheckpointRequested, ...]:
         """Return the requests that wait for a checkpoint in flight."""
-        running = () if self._barrier is None else (self._barrier,)
-        flight = {c.id: c for c in (*self._writing.values(), *running)}
-        return flight[checkpoint].requests if checkpoint in flight else ()
+        found = (each.requests for each in self._flight.all if each.id == checkpoint)
+        return next(found, ())
 
     def expired(self, now: int) -> tuple[int, ...]:
         """Return the checkpoints that `TimePassed` would abort."""
-        return tuple(c.id for c in self._writing.values() if self._is_expired(c, now))
+        return tuple(c.id for c in self._flight.expired(now, self.settings.timeout_ms))
 
     def due_in(self, now: int, forced: bool = False) -> int | None:
         """Return within how many milliseconds an epoch is needed; None: none is needed.
 
         ``forced``: as in `EpochStarting`, for the next epoch.
         """
-        if self._pending != Notifications() or (self._possible_requests and not self._stopping):
+        possible = self._requests.possible(self._has_room)
+        if self._notifications or (possible and not self._stopping):
             return 0
-        wanted = [c.triggered + self.settings.timeout_ms + 1 for c in self._writing.values()]
+        writing = self._flight.writing.values()
+        wanted = [c.triggered + self.settings.timeout_ms + 1 for c in writing]
         trigger = self._next_trigger(now, forced)
         if trigger is not None:
             wanted.append(trigger)
@@ -210,7 +161,8 @@ class Coordinator:
 
     def notifications(self) -> Notifications:
         """Return the notifications of the running epoch, or of the next one (step 3)."""
-        return self._pending if self._epoch is None else self._carried
+        told = self._notifications
+        return told.pending if self._flight.epoch is None else told.carried
 
     def handle(self, event: Event) -> list[Instruction]:
         """Handle an event and return the instructions to carry out now, in order.
@@ -242,35 +194,19 @@ class Coordinator:
     # Step 1: trigger
 
     def _epoch_starting(self, event: EpochStarting) -> list[Instruction]:
-        if self._epoch is not None:
-            raise InternalError(f"epoch {event.epoch} starts while epoch {self._epoch} runs")
         if self.must_wait and not event.closing:
             raise InternalError(f"epoch {event.epoch} starts, but the job stops at a savepoint")
-        self._epoch = event.epoch
-        self._carried = self._pending
+        self._flight.start_epoch(event.epoch)
+        self._notifications.start_epoch()
         if event.closing:
             return []
-        requests = () if self._stopping else self._next_requests()
+        requests = () if self._stopping else self._requests.take(self._has_room)
         return self._trigger(event, requests) if requests or self._is_due(event) else []
-
-    def _next_requests(self) -> tuple[CheckpointRequested, ...]:
-        """Take the requests of the next checkpoint: one for a savepoint, or all for checkpoints."""
-        possible = self._possible_requests
-        taken = possible[:1]
-        if taken and taken[0].directory is None:
-            taken = [request for request in possible if request.directory is None]
-        self._requests = deque(request for request in self._requests if request not in taken)
-        return tuple(taken)
-
-    @property
-    def _possible_requests(self) -> list[CheckpointRequested]:
-        return [r for r in self._requests if r.directory is not None or self._has_room]
 
     @property
     def _has_room(self) -> bool:
         """Return whether another checkpoint may be in flight."""
-        running = [c for c in self._writing.values() if c.savepoint is None]
-        return len(running) < self.settings.max_concurrent
+        return self._flight.has_room(self.settings.max_concurrent)
 
     def _is_due(self, event: EpochStarting) -> bool:
         if self._schedule is None or self._stopping or not self._has_room:
@@ -280,13 +216,13 @@ class Coordinator:
     def _trigger(
         self, event: EpochStarting, requests: tuple[CheckpointRequested, ...]
     ) -> list[Instruction]:
-        barrier = _InFlight(self._next_id, event.epoch, event.now, requests, in_store=True)
+        barrier = InFlight(self._next_id, event.epoch, event.now, requests, in_store=True)
         savepoint = barrier.savepoint
         if savepoint is not None:
             barrier = replace(barrier, in_store=savepoint.stop and self.settings.enabled)
         elif self._schedule is not None:
             self._schedule.triggered(event.now)
-        self._barrier = barrier
+        self._flight.barrier = barrier
         self._next_id += 1
         return [
             ReportCheckpoint(barrier.record()),
@@ -296,77 +232,53 @@ class Coordinator:
     # Step 8: agree
 
     def _epoch_accepted(self, event: EpochAccepted) -> list[Instruction]:
-        barrier = self._end_epoch(event.epoch)
-        self._pending = _without(self._pending, self._carried)
+        barrier = self._flight.end_epoch(event.epoch)
+        self._notifications.accepted()
         if barrier is None:
             return []
-        late = self._late_subtasks(barrier, event.now, event.acknowledged)
-        failure = self._failure(barrier, event, late)
+        timeout = self.settings.timeout_ms
+        late = barrier.late_subtasks(event.now, timeout, event.acknowledged)
+        failure = None
+        if event.snapshot_failures:
+            failure = "; ".join(event.snapshot_failures)
+        elif barrier.is_expired(event.now, timeout):
+            took = f"its epoch took {event.now - barrier.triggered} ms"
+            failure = why_expired(took, timeout, event.acknowledged, late)
         if failure is not None:
             return self._abort(barrier, event.now, failure, late=_places(late))
-        self._writing[barrier.id] = barrier
+        self._flight.writing[barrier.id] = barrier
         return [WriteMetadata(barrier.id, barrier.epoch, barrier.savepoint, barrier.in_store)]
-
-    def _failure(
-        self, barrier: _InFlight, event: EpochAccepted, late: list[SubtaskAcknowledged]
-    ) -> str | None:
-        if event.snapshot_failures:
-            return "; ".join(event.snapshot_failures)
-        if not self._is_expired(barrier, event.now):
-            return None
-        took, timeout = event.now - barrier.triggered, self.settings.timeout_ms
-        expired = f"it expired: its epoch took {took} ms, the timeout is {timeout} ms"
-        return f"{expired}; {_in_time(event.acknowledged, late)}" if event.acknowledged else expired
-
-    def _late_subtasks(
-        self, barrier: _InFlight, now: int, acks: Iterable[SubtaskAcknowledged]
-    ) -> list[SubtaskAcknowledged]:
-        # NB: the clocks of machines differ, so the time of an acknowledgement is no proof.
-        if not self._is_expired(barrier, now):
-            return []
-        return [ack for ack in acks if ack.time is None or self._is_expired(barrier, ack.time)]
-
-    def _is_expired(self, barrier: _InFlight, now: int) -> bool:
-        return now - barrier.triggered > self.settings.timeout_ms
 
     def _time_passed(self, event: TimePassed) -> list[Instruction]:
         instructions: list[Instruction] = []
-        for checkpoint in self.expired(event.now):
-            instructions += self._expire(self._writing[checkpoint], event)
+        for checkpoint in self._flight.expired(event.now, self.settings.timeout_ms):
+            instructions += self._expire(checkpoint, event)
         # NB: FailJob ends the attempt, so all other instructions come before it
         failing = [i for i in instructions if isinstance(i, FailJob)]
         return [i for i in instructions if not isinstance(i, FailJob)] + failing[:1]
 
-    def _expire(self, checkpoint: _InFlight, event: TimePassed) -> list[Instruction]:
-        acks = event.acknowledged.get(checkpoint.id, ())
-        late = self._late_subtasks(checkpoint, event.now, acks)
-        took, timeout = event.now - checkpoint.triggered, self.settings.timeout_ms
-        reason = f"it expired: not stored after {took} ms, the timeout is {timeout} ms"
-        if acks:
-            reason += f"; {_in_time(acks, late)}"
+    def _expire(self, checkpoint: InFlight, event: TimePassed) -> list[Instruction]:
+        acks, timeout = event.acknowledged.get(checkpoint.id, ()), self.settings.timeout_ms
+        late = checkpoint.late_subtasks(event.now, timeout, acks)
+        took = f"not stored after {event.now - checkpoint.triggered} ms"
+        reason = why_expired(took, timeout, acks, late)
         return self._abandon(checkpoint, event.now, reason, counts=True, late=_places(late))
 
     def _epoch_failed(self, event: EpochFailed) -> list[Instruction]:
-        barrier = self._end_epoch(event.epoch)
+        barrier = self._flight.end_epoch(event.epoch)
         if barrier is None:
             return []
         if barrier.savepoint is None and self._schedule is not None:
             self._schedule.failed(event.now)
         return self._abort(barrier, event.now, event.reason, counts=False)
 
-    def _end_epoch(self, epoch: int) -> _InFlight | None:
-        if epoch != self._epoch:
-            raise InternalError(f"epoch {epoch} ended, but the one that runs is {self._epoch}")
-        barrier, self._epoch, self._barrier = self._barrier, None, None
-        return barrier
-
     # Steps 9 and 10: complete, and discard what is not needed any more
 
     def _metadata_written(self, event: MetadataWritten) -> list[Instruction]:
-        late = self._late.pop(event.checkpoint, None)
+        late = self._flight.take_late(event.checkpoint)
         if late is not None:
             return [DiscardCheckpoint(late.id)] if late.in_store else []
-        checkpoint = self._written(event.checkpoint)
+        checkpoint = self._flight.written(event.checkpoint)
         record = checkpoint.ended(
             event.now,
             CheckpointStatus.COMPLETED,
@@ -378,99 +290,75 @@ class Coordinator:
         if checkpoint.in_store:
             instructions += self._complete(checkpoint, event.now)
         if checkpoint.in_store or checkpoint.stops:
-            self._notify(completed=checkpoint.id)
+            self._notifications.completed(checkpoint.id)
         instructions += checkpoint.answers(path=event.path)
         if checkpoint.savepoint is not None and checkpoint.stops:
             self._stopping = True
             instructions.append(StopJob(event.path, checkpoint.savepoint.drain))
         return instructions
 
-    def _complete(self, checkpoint: _InFlight, now: int) -> list[Instruction]:
-        self._failures = 0
+    def _complete(self, checkpoint: InFlight, now: int) -> list[Instruction]:
+        self._tolerance.reset()
         if self._schedule is not None:
             self._schedule.completed(now)
         instructions: list[Instruction] = []
-        older = [c for c in self._writing.values() if c.savepoint is None and c.id < checkpoint.id]
-        for subsumed in older:
+        for subsumed in list(self._flight.writing.values()):
+            if subsumed.savepoint is not None or subsumed.id > checkpoint.id:
+                continue
             reason = f"checkpoint {checkpoint.id} was completed before it"
             instructions += self._abandon(subsumed, now, reason)
-        self._completed.append(checkpoint.id)
-        surplus = self._completed[: -self.settings.retained]
-        self._completed = self._completed[-self.settings.retained :]
-        discarded = sorted((*self._passed_over, *surplus))
-        self._passed_over = []
+        discarded = self._retained.add(checkpoint.id)
         return [*instructions, *map(DiscardCheckpoint, discarded)]
 
     def _metadata_failed(self, event: MetadataFailed) -> list[Instruction]:
-        if self._late.pop(event.checkpoint, None) is not None:
+        if self._flight.take_late(event.checkpoint) is not None:
             return []
-        return self._abort(self._written(event.checkpoint), event.now, event.reason)
-
-    def _written(self, checkpoint: int) -> _InFlight:
-        if checkpoint not in self._writing:
-            raise InternalError(f"metadata of checkpoint {checkpoint}, which is not being written")
-        return self._writing.pop(checkpoint)
+        return self._abort(self._flight.written(event.checkpoint), event.now, event.reason)
 
     # Aborts
 
     def _abort(
         self,
-        checkpoint: _InFlight,
+        checkpoint: InFlight,
         now: int,
         reason: str,
         counts: bool = True,
         late: frozenset[tuple[int, int]] = frozenset(),
     ) -> list[Instruction]:
         """Abort a checkpoint; ``counts``: it failed itself, rather than its epoch or the job."""
-        self._notify(aborted=checkpoint.id)
+        self._notifications.aborted(checkpoint.id)
         record = checkpoint.ended(now, CheckpointStatus.FAILED, failure=reason)
         told = [ReportCheckpoint(record, counts, late), *checkpoint.answers(failure=reason)]
         if not counts:
             return told
         if checkpoint.savepoint is None:
-            return [*told, *self._count_failure(checkpoint.id, reason)]
+            return [*told, *self._tolerance.count(checkpoint.id, reason)]
         if checkpoint.savepoint.drain:
             # the sources have ended, so the job can continue only from an earlier state
             why = f"the job was drained for a savepoint that failed: {reason}"
             return [*told, FailJob(why)]
         return told
 
-    def _count_failure(self, checkpoint: int, reason: str) -> list[Instruction]:
-        self._failures += 1
-        tolerable = self.settings.tolerable_failures
-        if self._failures <= tolerable:
-            return []
-        self._failures = 0
-        why = f"at most {tolerable} consecutive failures are tolerated"
-        return [FailJob(f"checkpoint {checkpoint} failed, and {why}: {reason}")]
-
     def _abandon(
         self,
-        checkpoint: _InFlight,
+        checkpoint: InFlight,
         now: int,
         reason: str,
         counts: bool = False,
         late: frozenset[tuple[int, int]] = frozenset(),
     ) -> list[Instruction]:
         """Abort a checkpoint whose metadata may still be written."""
-        del self._writing[checkpoint.id]
-        self._late[checkpoint.id] = checkpoint
+        self._flight.abandon(checkpoint)
         return self._abort(checkpoint, now, reason, counts, late)
 
     def _abort_all(self, now: int, reason: str) -> list[Instruction]:
         instructions: list[Instruction] = []
-        for checkpoint in list(self._writing.values()):
+        for checkpoint in list(self._flight.writing.values()):
             instructions += self._abandon(checkpoint, now, reason)
-        if self._barrier is not None:
-            instructions += self._abort(self._barrier, now, reason, counts=False)
-        self._epoch = self._barrier = None
+        if self._flight.barrier is not None:
+            instructions += self._abort(self._flight.barrier, now, reason, counts=False)
+        self._flight.epoch = self._flight.barrier = None
         return instructions
-
-    def _notify(self, completed: int | None = None, aborted: int | None = None) -> None:
-        self._pending = Notifications(
-            self._pending.completed + (() if completed is None else (completed,)),
-            self._pending.aborted + (() if aborted is None else (aborted,)),
-        )
 
     # The job
 
@@ -482,17 +370,13 @@ class Coordinator:
 
     def _attempt_starting(self, event: AttemptStarting) -> list[Instruction]:
         instructions = self._abort_all(event.now, "the job was restarted")
-        self._failures = 0
+        self._tolerance.reset()
         if self._schedule is not None:
             self._schedule.begin_attempt()
         self._stopping = False
         restored = -1 if event.restored is None else event.restored
-        # Functions are created again with the state of the restored checkpoint, and are not
-        # notified of later ones.
-        known = tuple(c for c in self._pending.completed if c <= restored)
-        self._pending = Notifications(completed=known)
-        self._passed_over += [c for c in self._completed if c > restored]
-        self._completed = [c for c in self._completed if c <= restored]
+        self._notifications.restart(restored)
+        self._retained.restart(restored)
         return instructions
 
     def _job_ending(self, event: JobEnding) -> list[Instruction]:
@@ -504,28 +388,10 @@ class Coordinator:
         keep = event.outcome in (Outcome.FAILED, Outcome.STOPPED) or (
             event.outcome is Outcome.CANCELLED and self.settings.retain_on_cancellation
         )
-        if keep or not (self.settings.enabled or self._completed):
+        if keep or not (self.settings.enabled or self._retained.completed):
             return instructions
-        discarded = sorted((*self._completed, *self._passed_over))
-        self._completed, self._passed_over = [], []
-        return [*instructions, MarkFinished(), *map(DiscardCheckpoint, discarded)]
+        return [*instructions, MarkFinished(), *map(DiscardCheckpoint, self._retained.clear())]
 
 
 def _places(acks: Iterable[SubtaskAcknowledged]) -> frozenset[tuple[int, int]]:
     return frozenset((ack.level, ack.subtask) for ack in acks)
-
-
-def _in_time(acks: Sequence[SubtaskAcknowledged], late: Sequence[SubtaskAcknowledged]) -> str:
-    """Return a text with the number of subtasks that acknowledged in time and the late ones."""
-    counts = f"{len(acks) - len(late)} of {len(acks)} subtasks acknowledged in time"
-    if not late:
-        return counts
-    more = f" and {len(late) - _NAMED} more" if len(late) > _NAMED else ""
-    return f"{counts}; late: {', '.join(ack.name for ack in late[:_NAMED])}{more}"
-
-
-def _without(pending: Notifications, carried: Notifications) -> Notifications:
-    return Notifications(
-        tuple(c for c in pending.completed if c not in carried.completed),
-        tuple(c for c in pending.aborted if c not in carried.aborted),
-    )

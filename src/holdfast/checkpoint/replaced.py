@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 
+from holdfast.checkpoint.directory import METADATA, number_of
 from holdfast.checkpoint.errors import CheckpointError, CheckpointReplacedError
-from holdfast.checkpoint.store import METADATA, number_of
 from holdfast.filesystem import FileSystem
 from holdfast.state.errors import StateStorageError
 from holdfast.state.storage.directory import DirectoryStateStorage

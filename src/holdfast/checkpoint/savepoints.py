@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from holdfast.checkpoint import disk
+from holdfast.checkpoint.directory import METADATA, STATE
 from holdfast.checkpoint.errors import (
     CheckpointCorruptionError,
     CheckpointError,
@@ -22,7 +23,7 @@ from holdfast.checkpoint.errors import (
 )
 from holdfast.checkpoint.metadata import CheckpointMetadata, encode
 from holdfast.checkpoint.replaced import CheckpointFiles, unless_replaced
-from holdfast.checkpoint.store import METADATA, STATE, SavedImage, read_metadata, verify_files
+from holdfast.checkpoint.saved_image import SavedImage, read_metadata, verify_files
 from holdfast.filesystem import FileSystem
 from holdfast.filesystem.local import LOCAL
 from holdfast.state.errors import StateCorruptionError

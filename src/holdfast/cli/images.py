@@ -8,8 +8,9 @@ from pathlib import PurePosixPath
 
 import click
 
+from holdfast.checkpoint.directory import METADATA
 from holdfast.checkpoint.metadata import CheckpointMetadata
-from holdfast.checkpoint.store import METADATA, read_metadata
+from holdfast.checkpoint.saved_image import read_metadata
 from holdfast.filesystem import FileSystem, configure, file_system_of, hadoop_options, join
 
 

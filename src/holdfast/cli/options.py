@@ -61,69 +61,71 @@ def _program(context: click.Context, parameter: click.Parameter, given: str) -> 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
+#: the options of a verb that runs a program, in the order of its help
+_JOB_OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
+    click.option(
+        "-s",
+        "--from-savepoint",
+        "savepoint",
+        metavar="PATH",
+        help="Start from this savepoint or retained checkpoint.",
+    ),
+    click.option(
+        "-n",
+        "--allow-non-restored-state",
+        is_flag=True,
+        default=None,
+        help="Discard state of the savepoint that no operator claims.",
+    ),
+    click.option(
+        "--claim-mode",
+        type=click.Choice([mode.value for mode in ClaimMode], case_sensitive=False),
+        help="Who owns the savepoint; with claim, the job deletes it.",
+    ),
+    click.option(
+        "-p",
+        "--parallelism",
+        type=click.IntRange(min=1),
+        help="The parallelism of operators for which the program sets none.",
+    ),
+    click.option(
+        "--checkpoint-dir",
+        metavar="PATH",
+        help="Where checkpoints are stored, below the name of the job.",
+    ),
+    click.option(
+        "--engine",
+        type=click.Choice([engine.value for engine in EngineSetting], case_sensitive=False),
+        help="The engine: resident subtasks, a Spark job per epoch, or no Spark at all.",
+    ),
+    click.option(
+        "--local",
+        is_flag=True,
+        default=None,
+        help="Run in this process, without Spark: for small jobs and debuggers.",
+    ),
+    click.option(
+        "--master",
+        metavar="URL",
+        help="Spark's master, such as local[4] or spark://host:7077.",
+    ),
+    properties_option,
+    click.option(
+        "-m",
+        "is_module",
+        is_flag=True,
+        is_eager=True,
+        help="JOB.py is the name of a module, as with python -m.",
+    ),
+    # NB: the type lets a shell complete it
+    click.argument("script", metavar="JOB.py", type=click.Path(), callback=_program),
+    click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
+)
+
+
 def job_options(command: _Command) -> _Command:
     """Return the options of a verb that runs a program; see `settings_of`."""
-    for option in reversed(
-        (
-            click.option(
-                "-s",
-                "--from-savepoint",
-                "savepoint",
-                metavar="PATH",
-                help="Start from this savepoint or retained checkpoint.",
-            ),
-            click.option(
-                "-n",
-                "--allow-non-restored-state",
-                is_flag=True,
-                default=None,
-                help="Discard state of the savepoint that no operator claims.",
-            ),
-            click.option(
-                "--claim-mode",
-                type=click.Choice([mode.value for mode in ClaimMode], case_sensitive=False),
-                help="Who owns the savepoint; with claim, the job deletes it.",
-            ),
-            click.option(
-                "-p",
-                "--parallelism",
-                type=click.IntRange(min=1),
-                help="The parallelism of operators for which the program sets none.",
-            ),
-            click.option(
-                "--checkpoint-dir",
-                metavar="PATH",
-                help="Where checkpoints are stored, below the name of the job.",
-            ),
-            click.option(
-                "--engine",
-                type=click.Choice([engine.value for engine in EngineSetting], case_sensitive=False),
-                help="The engine: resident subtasks, a Spark job per epoch, or no Spark at all.",
-            ),
-            click.option(
-                "--local",
-                is_flag=True,
-                default=None,
-                help="Run in this process, without Spark: for small jobs and debuggers.",
-            ),
-            click.option(
-                "--master",
-                metavar="URL",
-                help="Spark's master, such as local[4] or spark://host:7077.",
-            ),
-            properties_option,
-            click.option(
-                "-m",
-                "is_module",
-                is_flag=True,
-                is_eager=True,
-                help="JOB.py is the name of a module, as with python -m.",
-            ),
-            # NB: the type lets a shell complete it
-            click.argument("script", metavar="JOB.py", type=click.Path(), callback=_program),
-            click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
-        )
-    ):
+    for option in reversed(_JOB_OPTIONS):
         command = option(command)
     return command
 

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import NoReturn
 
 import click
 
@@ -63,11 +64,16 @@ def run_script(
             else:
                 runpy.run_path(script, run_name="__main__")
     except Exception as error:
-        if isinstance(error, HoldfastError) and not _needs_frames(error):
-            raise click.ClickException(f"{_where(error, script)}{describe(error)}") from error
-        click.echo(rendered(error), nl=False, err=True)
-        raise SystemExit(1) from None
+        _fail(error, script, describe)
     _warn_if_not_executed(made, script)
+
+
+def _fail(error: Exception, script: str, describe: Callable[[HoldfastError], str]) -> NoReturn:
+    """End with the error of a program."""
+    if isinstance(error, HoldfastError) and not _needs_frames(error):
+        raise click.ClickException(f"{_where(error, script)}{describe(error)}") from error
+    click.echo(rendered(error), nl=False, err=True)
+    raise SystemExit(1) from None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,6 +42,16 @@ class DeserializationSchema(ABC):
     def deserialize_all(self, messages: list[bytes]) -> list[Any]:
         """Return the records of many messages; override it if a batch can be converted faster."""
         return list(map(self.deserialize, messages))
+
+    def columns_decoder(self, schema: Any) -> Callable[[list[bytes]], Any] | None:
+        """Return a function that converts many messages to a ``pyarrow.RecordBatch``.
+
+        The batch has the columns of the schema, a ``pyarrow.Schema``, and a row for each message,
+        in order. If a message cannot be converted, the function raises. If messages are to be
+        skipped, it returns fewer rows. In both cases it is called again with fewer messages, down
+        to a single one. None: the records of ``deserialize_all`` are converted.
+        """
+        return None
 
     def is_end_of_stream(self, next_element: Any) -> bool:
         """Return whether the stream ends before this record; never, unless overridden."""

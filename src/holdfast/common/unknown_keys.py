@@ -1,7 +1,7 @@
 """The warning about configuration keys that have no effect.
 
 Known keys are those of the declared settings: Flink's names and ``holdfast.*``. Keys under
-``spark.`` are passed to Spark unchanged, those under ``fs.`` to file systems.
+``spark.`` are passed to Spark unchanged, those under ``fs.`` and ``dfs.`` to file systems.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.printable import get_logger
 
 __all__ = ["is_known", "warn_unknown_keys"]
 
-_PASSED_ON: Final = ("spark.", "fs.")
+_PASSED_ON: Final = ("spark.", "fs.", "dfs.", "hadoop.security.authentication")
 #: the similarity of two keys above which one is suggested as a correction of the other
 _ALIKE: Final = 0.8
 

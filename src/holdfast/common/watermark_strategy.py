@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from holdfast.common.constants import MIN_LONG_VALUE
@@ -26,6 +26,7 @@ from holdfast.common.watermark_generators import (
 __all__ = [
     "NO_TIMESTAMP",
     "BoundedOutOfOrderness",
+    "ColumnTimestamps",
     "CustomGenerator",
     "GeneratorSpec",
     "NoWatermarks",
@@ -151,11 +152,12 @@ class WatermarkStrategy:
         return WatermarkStrategy(CustomGenerator(_callable(generator_supplier)))
 
     def with_timestamp_assigner(
-        self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
+        self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int] | str
     ) -> WatermarkStrategy:
         """Return this strategy with timestamps from the assigner.
 
-        It may be a function of (value, record_timestamp) or a `TimestampAssigner`.
+        It may be a function of (value, record_timestamp), a `TimestampAssigner`, or the name of the
+        column or field with the timestamps. A stream of batches keeps its batches only with a name.
         """
         return replace(self, timestamp_assigner=_assigner(timestamp_assigner))
 
@@ -204,6 +206,26 @@ class _FunctionAssigner(TimestampAssigner):
         return self.function(value, record_timestamp)
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class ColumnTimestamps(TimestampAssigner):
+    """Takes timestamps from a column of batches, or from that field of records."""
+
+    column: str
+
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        """Return the field in milliseconds; a datetime without a time zone is UTC."""
+        plain = isinstance(value, tuple) or not hasattr(value, "__getitem__")
+        found = getattr(value, self.column) if plain else value[self.column]
+        if not isinstance(found, datetime):
+            return found  # type: ignore[no-any-return] # what is no int is refused
+        aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+        return (aware - _EPOCH) // _MILLISECOND
+
+
 def _callable(given: Any) -> Any:
     if callable(given):
         return given
@@ -215,13 +237,16 @@ def _callable(given: Any) -> Any:
 
 
 def _assigner(given: Any) -> Any:
+    if isinstance(given, str):
+        return ColumnTimestamps(given)
     # Any object with this method is accepted: PyFlink does not require the base class either.
     if hasattr(given, "extract_timestamp"):
         return given
     if callable(given):
         return _FunctionAssigner(given)
     message = (
-        "a timestamp assigner is a TimestampAssigner or a function of (value, record_timestamp); "
+        "a timestamp assigner is a TimestampAssigner or a function of (value, record_timestamp), "
+        "or the name of a column; "
         f"got {type(given).__name__}: {given!r}"
     )
     raise TypeError(message)

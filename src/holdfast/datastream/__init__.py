@@ -21,6 +21,7 @@ from holdfast.datastream.checkpoint_storage import (
     JobManagerCheckpointStorage,
 )
 from holdfast.datastream.checkpointing_mode import CheckpointingMode
+from holdfast.datastream.columns.types import BatchTypeInfo
 from holdfast.datastream.data_stream import (
     AllWindowedStream,
     BroadcastConnectedStream,
@@ -40,6 +41,7 @@ from holdfast.datastream.functions import (
     AsyncFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
+    BatchFunction,
     BroadcastProcessFunction,
     CoFlatMapFunction,
     CoGroupFunction,
@@ -49,6 +51,7 @@ from holdfast.datastream.functions import (
     FlatJoinFunction,
     FlatMapFunction,
     JoinFunction,
+    KeyedBatchFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -99,6 +102,8 @@ __all__ = [
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "BatchFunction",
+    "BatchTypeInfo",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",
@@ -131,6 +136,7 @@ __all__ = [
     "JoinFunction",
     "JoinedStreams",
     "KeySelector",
+    "KeyedBatchFunction",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",

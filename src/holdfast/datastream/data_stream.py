@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from html import escape
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, overload
 
-from holdfast.common import ExecutionConfig, TypeInformation, Types, WatermarkStrategy
+from holdfast.common import Types, WatermarkStrategy
 from holdfast.common.typeinfo import type_info_of
+from holdfast.common.watermark_strategy import ColumnTimestamps
+from holdfast.datastream.columns.keys import ColumnKey
 from holdfast.datastream.connectors.base import CommittingSink, Sink
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.functions import (
@@ -27,6 +28,9 @@ from holdfast.datastream.functions import (
 )
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state import MapStateDescriptor
+from holdfast.datastream.streams.base import StreamBase
+from holdfast.datastream.streams.batch_methods import BatchMethods, KeyedBatchMethods
+from holdfast.datastream.streams.batches import check_key_columns, columnar_type
 from holdfast.datastream.streams.broadcast_streams import BroadcastConnectedStream, BroadcastStream
 from holdfast.datastream.streams.closeable_iterator import CloseableIterator
 from holdfast.datastream.streams.connected_streams import ConnectedStreams, check_same_environment
@@ -34,6 +38,7 @@ from holdfast.datastream.streams.function_checks import (
     check_function,
     check_object,
     kind_of,
+    missing_method,
     no_keys,
 )
 from holdfast.datastream.streams.interval_join import IntervalJoin
@@ -74,6 +79,7 @@ __all__ = [
     "WindowedStream",
 ]
 
+_Edges = tuple[nodes.Edge, ...]
 _AnySink = SinkFunction | TwoPhaseCommitSinkFunction | Sink
 #: what the name and the uid of a sink's committer end with
 _COMMITTER = ": committer"
@@ -81,30 +87,8 @@ _COMMITTER = ": committer"
 _UNDECLARED = Types.PICKLED_BYTE_ARRAY()
 
 
-class _Stream:
-    """The edges that the next operator will read from."""
-
-    def __init__(
-        self, environment: StreamExecutionEnvironment, edges: tuple[nodes.Edge, ...]
-    ) -> None:
-        self._environment = environment
-        self._edges = edges
-
-    def get_execution_environment(self) -> StreamExecutionEnvironment:
-        """Return the environment that the stream belongs to."""
-        return self._environment
-
-    def get_execution_config(self) -> ExecutionConfig:
-        """Return the settings of the environment."""
-        return self._environment.get_config()
-
-    def get_type(self) -> TypeInformation:
-        """Return the declared type of the records; pickled if there is none."""
-        return self._type() or Types.PICKLED_BYTE_ARRAY()
-
-    def get_name(self) -> str:
-        """Return the name of the operator whose output this is."""
-        return self._source().name
+class _Stream(StreamBase):
+    """A stream of any kind, and the operators that can follow it."""
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print each record on the driver's standard output, once its epoch is accepted."""
@@ -115,7 +99,7 @@ class _Stream:
         """Pass each record to a sink function, in the workers."""
         if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
-        return self._sink_function(sink_func, "Sink")
+        return self._sink_function(sink_func, "Sink", self._edges)
 
     def sink_to(self, sink: Sink | DataFrameSink) -> DataStreamSink:
         """Write the records to a sink of ``holdfast.datastream.connectors``."""
@@ -125,9 +109,13 @@ class _Stream:
         if not isinstance(sink, Sink):
             message = f"sink_to: expected a Sink or a DataFrameSink; got {kind_of(sink)}"
             raise JobTypeError(message)
+        kind = columnar_type(self._environment._graph, self._given)
+        columnar = None if kind is None else sink.for_batches(kind)
+        edges = self._edges if columnar is None else self._given
+        sink = columnar or sink
         if isinstance(sink, CommittingSink):
-            return self._committing_sink(sink.for_stream())
-        return self._sink_function(sink.create_function(), sink.name)
+            return self._committing_sink(sink.for_stream(), edges)
+        return self._sink_function(sink.create_function(), sink.name, edges)
 
     @overload
     def execute_and_collect(self, job_execution_name: str | None = None) -> CloseableIterator: ...
@@ -160,22 +148,18 @@ class _Stream:
         and has no sink, is not part of it.
         """
         check_positive("number of records", n)
-        self._environment._preview(self._edges, n, seconds)
+        self._environment._preview(self._given, n, seconds)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of '{printable(self.get_name())}'>"
-
-    def _repr_html_(self) -> str:
-        nodes = self._environment._graph.upstream(self._edges)
-        return escape(repr(self)) + self._environment._picture(nodes)
-
-    def _sink_function(self, function: Any, name: str) -> DataStreamSink:
+    def _sink_function(self, function: Any, name: str, edges: _Edges) -> DataStreamSink:
         check_object("add_sink", function, SinkFunction)
-        return self._sink("sink", name, operations.SinkOperation(function))
+        operation = operations.SinkOperation(function)
+        node = self._environment._graph.add("sink", name, operation, edges)
+        return DataStreamSink(self._environment, node)
 
-    def _committing_sink(self, sink: CommittingSink) -> DataStreamSink:
+    def _committing_sink(self, sink: CommittingSink, edges: _Edges) -> DataStreamSink:
         writer = operations.SinkWriterOperation(sink.create_writer())
-        edges = self.key_by(key)._edges if (key := sink.key_selector()) else self._edges
+        if key := sink.key_selector():
+            edges = tuple(replace(edge, partitioning=nodes.Hash(key)) for edge in edges)
         written = self._environment._graph.add("sink_writer", sink.name, writer, edges)
         committer = self._environment._graph.add(
             "committer",
@@ -186,17 +170,6 @@ class _Stream:
             max_parallelism=1,
         )
         return _CommittedSink(self._environment, written, committer)
-
-    def _source(self) -> nodes.Node:
-        return self._environment._graph[self._edges[0].source]
-
-    def _type(self) -> Any:
-        graph = self._environment._graph
-        types = [
-            graph[edge.source].output_type if edge.tag is None else edge.tag_type
-            for edge in self._edges
-        ]
-        return types[0] if all(known == types[0] for known in types) else None
 
     def _add(self, kind: str, name: str, operation: Operation, **settings: Any) -> int:
         return self._environment._graph.add(kind, name, operation, self._edges, **settings)
@@ -259,13 +232,13 @@ class _Stream:
 
     def union(self, *streams: DataStream | KeyedStream) -> DataStream:
         """Merge the records of several streams of the same type, without an order between them."""
-        edges = self._values()._edges
+        edges = self._values()._given
         for stream in streams:
             if not isinstance(stream, DataStream | KeyedStream):
                 message = f"union: expected streams; got {kind_of(stream)}"
                 raise JobTypeError(message)
             check_same_environment("union", self._values(), stream)
-            edges += stream._values()._edges
+            edges += stream._values()._given
         return DataStream(self._environment, edges)
 
     @overload
@@ -293,28 +266,39 @@ class _Stream:
         return CoGroupedStreams(self._values(), other._values())
 
     def key_by(
-        self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str],
+        key_type: Any = None,
     ) -> KeyedStream:
         """Partition by a key: records of one key go to one subtask and share its state.
 
         The selector is called on both sides of the shuffle, so it must be deterministic. Keys must
-        be hashable, except lists with a declared type: ``key_by(f, Types.LIST(Types.LONG()))``.
+        be hashable, except lists with a declared type: ``key_by(f, Types.LIST(Types.LONG()))``. The
+        name of a column or field, or a list of names, can be given instead of a function.
         """
+        if isinstance(key_selector, Sequence):
+            key_selector = ColumnKey(key_selector)
+            check_key_columns(key_selector, self._batch_type())
         check_function("key_by", key_selector, KeySelector)
         partitioning = nodes.Hash(key_selector, type_info_of(key_type))
-        edges = tuple(replace(edge, partitioning=partitioning) for edge in self._values()._edges)
+        edges = tuple(replace(edge, partitioning=partitioning) for edge in self._values()._given)
         return KeyedStream(self._environment, edges, self._values())
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_method(self, name, KeyedStream, DataStream)
 
     def _values(self) -> DataStream:
         raise NotImplementedError
 
 
-class DataStream(_Stream, OperatorSettings):
+class DataStream(_Stream, BatchMethods, OperatorSettings):
     """A stream of records."""
 
     def _operator(self) -> int:
-        edge = self._edges[0]
-        if self._edges != (nodes.Edge(edge.source),):
+        edge = self._given[0]
+        if self._given != (nodes.Edge(edge.source),):
             message = (
                 "names, uids and parallelism belong to an operator; this stream is a union, a "
                 "partitioning or a side output of operators: set them on the operator before or "
@@ -353,11 +337,16 @@ class DataStream(_Stream, OperatorSettings):
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Assign timestamps to records and generate watermarks."""
         check_strategy(watermark_strategy)
-        node = self._add(
+        is_record_wise = not isinstance(
+            watermark_strategy.timestamp_assigner, ColumnTimestamps | None
+        )
+        batches = None if is_record_wise else self._batch_type()
+        node = self._environment._graph.add(
             "timestamps",
             "Timestamps/Watermarks",
             operations.TimestampsOperation(watermark_strategy),
-            output_type=self._type(),
+            self._edges if batches is None else self._given,
+            output_type=batches or self._type(),
             parallelism=self._source().parallelism,
         )
         return DataStream(self._environment, (nodes.Edge(node),))
@@ -425,14 +414,15 @@ class DataStream(_Stream, OperatorSettings):
         """Send each record to the subtask ``partitioner(key, number_of_subtasks)``."""
         check_function("partition_custom", partitioner, Partitioner)
         check_function("partition_custom", key_selector, KeySelector)
-        return self._partition(nodes.Custom(partitioner, key_selector))
+        custom = nodes.Custom(partitioner, key_selector)
+        return DataStream(self._environment, self._edges)._partition(custom)
 
     def _partition(self, partitioning: nodes.Partitioning) -> DataStream:
-        edges = tuple(replace(edge, partitioning=partitioning) for edge in self._edges)
+        edges = tuple(replace(edge, partitioning=partitioning) for edge in self._given)
         return DataStream(self._environment, edges)
 
 
-class KeyedStream(_Stream):
+class KeyedStream(_Stream, KeyedBatchMethods):
     """A stream partitioned by key: functions have keyed state, scoped to the key of the record."""
 
     def __init__(
@@ -449,7 +439,7 @@ class KeyedStream(_Stream):
         return self._origin
 
     def _operation(self, kind: type[FunctionOperation], function: Any) -> FunctionOperation:
-        partitioning = self._edges[0].partitioning
+        partitioning = self._given[0].partitioning
         assert isinstance(partitioning, nodes.Hash)
         return kind(function, partitioning.selector, partitioning.key_type)
 

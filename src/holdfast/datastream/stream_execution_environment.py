@@ -26,6 +26,7 @@ from holdfast.common.typeinfo import type_info_of
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.checkpoint_storage import SAVEPOINT_DIRECTORY, path_of
 from holdfast.datastream.checkpointing_mode import CheckpointingMode
+from holdfast.datastream.columns.types import BatchTypeInfo, is_record_batch
 from holdfast.datastream.configuration_check import check_configuration
 from holdfast.datastream.connectors.base import Source
 from holdfast.datastream.connectors.collection import CollectionSource
@@ -307,12 +308,19 @@ class StreamExecutionEnvironment:
     # Sources
 
     def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
-        """Read the records of a list or another finite iterable, in order, in one subtask."""
+        """Read the records of a list or another finite iterable, in order, in one subtask.
+
+        Of a list of ``pyarrow.RecordBatch``, the stream has the rows, in batches.
+        """
         if not isinstance(collection, Iterable):
             message = f"from_collection: expected a list of records; got {kind_of(collection)}"
             raise JobTypeError(message)
-        source = CollectionSource(list(collection))
-        return self._add_source(source, "Source: Collection", type_info, 1)
+        records: Sequence[Any] = list(collection)
+        if records and all(is_record_batch(each) for each in records):
+            from holdfast.datastream.columns.rows import RowsOfBatches
+
+            records = RowsOfBatches(records, type_info)
+        return self._add_source(CollectionSource(records), "Source: Collection", type_info, 1)
 
     def add_source(
         self,
@@ -347,9 +355,16 @@ class StreamExecutionEnvironment:
         limit = source.parallelism_limit
         return self._add_source(source, name, type_info, limit, watermark_strategy)
 
-    def from_dataframe(self, frame: DataFrame, source_name: str = "DataFrame") -> DataStream:
-        """Read the rows of a streaming or a batch Spark DataFrame, as ``Row`` records."""
-        source = DataFrameSource(frame)
+    def from_dataframe(
+        self, frame: DataFrame, source_name: str = "DataFrame", batch_schema: Any = None
+    ) -> DataStream:
+        """Read the rows of a streaming or a batch Spark DataFrame, as ``Row`` records.
+
+        With ``batch_schema``, a ``pyarrow.Schema``, a dataclass or a named row type, it gives
+        batches with these columns.
+        """
+        kind = None if batch_schema is None else BatchTypeInfo(batch_schema)
+        source = DataFrameSource(frame, kind)
         return self._add_source(source, f"Source: {source_name}", None, 1)
 
     # Running
@@ -456,7 +471,7 @@ class StreamExecutionEnvironment:
             "source",
             name,
             SourceOperation(source, strategy if gives_time else None),
-            output_type=type_info_of(type_info),
+            output_type=source.batch_type or type_info_of(type_info),
             parallelism=parallelism,
         )
         return DataStream(self, (Edge(node),))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.driver.job_events import Abilities
 from holdfast.driver.outcome import EpochOutcome
 from holdfast.driver.quota import Quota

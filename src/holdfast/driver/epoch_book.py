@@ -47,6 +47,7 @@ class Barrier(NamedTuple):
     """What an epoch carries: the checkpoint at its end, if any, and notifications for listeners.
 
     Attributes:
+        savepoint: the checkpoint is written as a savepoint.
         drains: before the checkpoint, sources end and the watermark advances to its maximum.
         halts: nothing is read after the checkpoint until the next epoch says otherwise.
         awaited: a caller waits for the checkpoint.
@@ -56,6 +57,7 @@ class Barrier(NamedTuple):
     timestamp: int = 0
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
+    savepoint: bool = False
     drains: bool = False
     halts: bool = False
     awaited: bool = False
@@ -155,6 +157,7 @@ class EpochBook:
                 origin=self.origin if self.unproven else None,
                 checkpoint=barrier.checkpoint,
                 checkpoint_timestamp=barrier.timestamp,
+                savepoint=barrier.savepoint,
                 completed=barrier.completed,
                 aborted=barrier.aborted,
                 plans=dict(plans) if level.index == 0 else {},

@@ -18,7 +18,7 @@ from holdfast.checkpoint.events import (
     ReportCheckpoint,
     SubtaskAcknowledged,
 )
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.common import Configuration
 from holdfast.common.job_status import JobStatus
 from holdfast.common.options.setting import defaults_for
@@ -63,7 +63,7 @@ _LONGEST_TRACE: Final = 20_000
 
 
 @dataclass(frozen=True)
-class _Accepted:
+class _AcceptedCheckpoint:
     """A checkpoint whose epoch was accepted.
 
     Attributes:
@@ -104,7 +104,7 @@ class Recorder:
         self.logs = LogBook()
         self._journal: Journal | None = None
         #: the checkpoints in flight whose epoch was accepted, by id
-        self._accepted: dict[int, _Accepted] = {}
+        self._accepted: dict[int, _AcceptedCheckpoint] = {}
         #: the state files of the previous checkpoint
         self._files: set[str] = set()
         self._written = 0.0
@@ -255,7 +255,7 @@ class Recorder:
         if time.monotonic() - self._written > _FIGURES:
             self._write(seen)
         if barrier.checkpoint is not None:
-            accepted = _Accepted(history.graph, epoch, barrier.timestamp, self._files)
+            accepted = _AcceptedCheckpoint(history.graph, epoch, barrier.timestamp, self._files)
             self._accepted[barrier.checkpoint] = accepted
             self._files = {
                 file.name for heads in book.heads for head in heads for file in head.all_files

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorImage
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.datastream.connectors.base import Source
 from holdfast.datastream.connectors.function import FunctionSource
 from holdfast.driver.type_check import check_types, key_schema

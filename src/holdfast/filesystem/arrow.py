@@ -1,7 +1,8 @@
-"""File systems of other machines, through ``pyarrow.fs``: S3, Google Cloud, Azure, HDFS.
+"""File systems of other machines, through ``pyarrow.fs``: S3 and HDFS.
 
-HDFS is reached through Hadoop's own library (``hdfs://``), which must be installed, or over HTTP
-(``webhdfs://``, ``swebhdfs://``), for which fsspec is enough.
+HDFS is reached by its own protocol (``hdfs://``, see ``hdfs.py``), or over HTTP (``webhdfs://``,
+``swebhdfs://``), for which fsspec is enough. ``google.py`` and ``azure.py`` have the differences of
+other stores.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import getpass
 import io
 import os
-import uuid
+import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -20,7 +21,15 @@ from urllib.parse import SplitResult, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from holdfast.filesystem.base import FileLock, FileStatus, FileSystem, FileSystemError
+from holdfast.filesystem.base import (
+    FileLock,
+    FileStatus,
+    FileSystem,
+    FileSystemError,
+    cause_of,
+    draft_of,
+)
+from holdfast.filesystem.hdfs import connect_hdfs
 from holdfast.filesystem.lease import Lease
 from holdfast.filesystem.options import configured, s3_arguments
 
@@ -33,8 +42,18 @@ _CAN_DELAY = int(pa.__version__.split(".")[0]) >= 21
 #: schemes with real directories, where a file exists as soon as it is opened; the others are object
 #: stores, where a file appears complete
 _WITH_RENAME = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "file")
-#: schemes where a path begins with the authority
+#: schemes where a rename does not replace a file
+_OVER_HTTP = ("webhdfs", "swebhdfs")
+#: schemes where a path begins with the authority, or the part of it before an ``@``
 _IN_PATH = ("s3", "s3a", "gs", "abfs", "abfss")
+#: what to do about errors of S3: patterns of messages, and the settings to check
+_S3_ADVICE = (
+    (
+        "ACCESS_DENIED|INVALID_ACCESS_KEY|InvalidAccessKeyId|SIGNATURE|HTTP status 40[13]",
+        "check fs.s3a.access.key and fs.s3a.secret.key",
+    ),
+    ("NETWORK_CONNECTION|curlCode", "check the network, and fs.s3a.endpoint if it is set"),
+)
 
 
 class ArrowFileSystem(FileSystem):
@@ -46,6 +65,8 @@ class ArrowFileSystem(FileSystem):
     is_remote = True
     #: the last two are what fsspec raises
     _failures = (OSError, pa.ArrowException, RuntimeError, ValueError)
+    #: what making a directory raises if the one above is missing
+    _missing: tuple[type[Exception], ...] = _failures
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
         """Connect to an address like ``s3a://bucket``; the default options are the process's own.
@@ -56,11 +77,13 @@ class ArrowFileSystem(FileSystem):
         split = urlsplit(root)
         self._root = root
         self._options = options
+        self._scheme = split.scheme
         self._renames = split.scheme in _WITH_RENAME
+        self._over_http = split.scheme in _OVER_HTTP
         #: the path of the root
         self._top = split.netloc.split("@")[0] if split.scheme in _IN_PATH else ""
         with self.errors("connect to", self._top):
-            self._arrow = _connect(root, configured() if options is None else options)
+            self._client = self._connect(root, configured() if options is None else options)
 
     def path_of(self, path: str) -> str:
         """Return the path here for the path part of an address."""
@@ -90,7 +113,7 @@ class ArrowFileSystem(FileSystem):
             self._write(path, data)
             return
         folder, _, name = path.rpartition("/")
-        left = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+        left = f"{folder}/{draft_of(name)}"
         try:
             self._write(left, data)
             self._rename(left, path)
@@ -108,17 +131,17 @@ class ArrowFileSystem(FileSystem):
 
     def _rename(self, source: str, target: str) -> None:
         with self.errors("move", source, target):
-            if self._renames:
+            if self._over_http:
                 if not self.exists(source):
                     raise FileNotFoundError(2, "there is no such file")
-                self.delete(target)  # HDFS does not rename over a file
+                self.delete(target)
             try:
-                self._arrow.move(source, target)
+                self._move(source, target)
             except self._failures as error:
                 if self.exists(source):
                     raise
                 raise FileNotFoundError(2, "there is no such file") from error
-            if self._renames and self.exists(source):  # WebHDFS only says so
+            if self._over_http and self.exists(source):  # the answer only says so
                 message = "the file system has not renamed it"
                 raise OSError(message)
 
@@ -137,29 +160,29 @@ class ArrowFileSystem(FileSystem):
     def list_directory(self, path: str) -> list[FileStatus]:
         with self.errors("list", path):
             found = self._arrow.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return sorted(map(_status, found), key=lambda status: status.name)
+        return sorted(map(status_of, found), key=lambda status: status.name)
 
     def status(self, path: str) -> FileStatus | None:
         with self.errors("look at", path):
             found = self._arrow.get_file_info(path)
-        return None if found.type == fs.FileType.NotFound else _status(found)
+        return None if found.type == fs.FileType.NotFound else status_of(found)
 
     def make_directories(self, path: str) -> None:
         """Make a directory; in an object store, an empty object that represents it.
 
-        There, only if it is missing, because parents may not be writable.
+        There, only if it is missing, because parents may not be writable. Makes no bucket.
         """
         with self.errors("make directory", path):
             if self._renames:
                 self._arrow.create_dir(path or "/", recursive=True)
                 return
+            if path == self._top:
+                self._make_top()
+                return
             try:
                 self._arrow.create_dir(path, recursive=False)
-            except self._failures:
-                above = path.rpartition("/")[0]
-                if not above:
-                    raise
-                self.make_directories(above)
+            except self._missing:
+                self.make_directories(path.rpartition("/")[0])
                 self._arrow.create_dir(path, recursive=False)
 
     def sync(self, path: str) -> None:
@@ -175,6 +198,49 @@ class ArrowFileSystem(FileSystem):
         """Take a `Lease`; see there what it guarantees."""
         with self.errors("lock", path):
             return Lease(self, path, contents)
+
+    def _connect(self, root: str, options: Mapping[str, str]) -> Any:
+        """Return pyarrow's file system."""
+        return _connect(root, options)
+
+    @property
+    def _arrow(self) -> Any:
+        """What is called, of pyarrow."""
+        return self._client
+
+    def _move(self, source: str, target: str) -> None:
+        self._arrow.move(source, target)
+
+    def _make_top(self) -> None:
+        """Raise an error if there is no bucket of this name."""
+        self._arrow.create_dir(self._top, recursive=False)
+
+    def _check_top(self, message: str) -> None:
+        """Do the same where pyarrow would make the bucket."""
+        try:
+            found = self._arrow.get_file_info(self._top)
+        except self._failures:
+            return  # NB: who can write to a bucket need not be allowed to look at it
+        if found.type == fs.FileType.NotFound:
+            raise FileNotFoundError(2, f"{message}; create it, or correct the address")
+
+    def _cause(self, error: Exception) -> str:
+        """Return the message in one line, with the settings to check."""
+        message = cause_of(error)
+        kind, _, told = message.partition(": ")
+        told = " ".join(self._told(told).split())
+        for pattern, advice in self._advice():
+            if re.search(pattern, message, re.IGNORECASE):
+                return f"{kind}: {told}; {advice}"
+        return f"{kind}: {told}"
+
+    def _told(self, message: str) -> str:
+        """Return the essence of a message."""
+        return message
+
+    def _advice(self) -> tuple[tuple[str, str], ...]:
+        """Return patterns of messages, each with what to do about it."""
+        return _S3_ADVICE if self._scheme in ("s3", "s3a") else ()
 
     def _write(self, path: str, data: bytes) -> None:
         with self.errors("write", path), self._open(path) as file:
@@ -198,46 +264,58 @@ class ArrowFileSystem(FileSystem):
                 raise
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return remote_file_system, (self._root, self._options)
+        return connected, (type(self), self._root, self._options)
 
     def __repr__(self) -> str:
-        return f"ArrowFileSystem({self._root!r})"
+        return f"{type(self).__name__}({self._root!r})"
 
 
-def remote_file_system(root: str, options: Mapping[str, str] | None = None) -> ArrowFileSystem:
-    """The file system of a scheme and an authority; a process has one of each."""
+def connected(
+    kind: type[ArrowFileSystem], root: str, options: Mapping[str, str] | None = None
+) -> ArrowFileSystem:
+    """Return the file system of a scheme and an authority; a process has one of each."""
     given = None if options is None else tuple(sorted(options.items()))
     # NB: a connection must not be used on the other side of a fork
-    return _remembered(root, given, tuple(sorted(configured().items())), os.getpid())
+    return _remembered(kind, root, given, tuple(sorted(configured().items())), os.getpid())
 
 
 @lru_cache(maxsize=64)
 def _remembered(
+    kind: type[ArrowFileSystem],
     root: str,
     options: tuple[tuple[str, str], ...] | None,
     configured: tuple[tuple[str, str], ...],
     process: int,
 ) -> ArrowFileSystem:
-    return ArrowFileSystem(root, None if options is None else dict(options))
+    return kind(root, None if options is None else dict(options))
+
+
+def made(name: str, **arguments: Any) -> Any:
+    """Make one of pyarrow's file systems, or raise an OSError if this pyarrow cannot."""
+    try:
+        return getattr(fs, name)(**arguments)
+    except (ImportError, AttributeError, TypeError) as error:
+        message = f"pyarrow {pa.__version__} cannot make a {name}: {error}"
+        raise OSError(message) from error
 
 
 def _connect(root: str, options: Mapping[str, str]) -> Any:
     split = urlsplit(root)
-    if split.scheme in ("webhdfs", "swebhdfs"):
+    if split.scheme in _OVER_HTTP:
         return _connect_webhdfs(split, secure=split.scheme == "swebhdfs")
     if split.scheme in ("s3", "s3a"):
         return _connect_s3(split.netloc, s3_arguments(options, split.netloc))
+    if split.scheme in ("hdfs", "viewfs"):
+        return _connect_hdfs(root, options)
+    return fs.LocalFileSystem()
+
+
+def _connect_hdfs(root: str, options: Mapping[str, str]) -> Any:
     try:
-        return fs.FileSystem.from_uri(root + "/")[0]
-    except OSError as error:
-        if split.scheme not in ("hdfs", "viewfs"):
-            raise
-        message = (
-            f"{str(error).splitlines()[0]}; HDFS is reached through libhdfs: install Hadoop on all "
-            "machines and set HADOOP_HOME (or ARROW_LIBHDFS_DIR), JAVA_HOME, and CLASSPATH to what "
-            "'hadoop classpath --glob' prints; or use an address with webhdfs://, which needs none "
-            "of it"
-        )
+        return connect_hdfs(root, options)
+    except ImportError as error:
+        scheme = urlsplit(root).scheme
+        message = f"{scheme}:// needs hdfs-native: pip install 'holdfast[hdfs]'"
         raise OSError(message) from error
 
 
@@ -270,7 +348,8 @@ def _connect_s3(bucket: str, arguments: dict[str, Any]) -> Any:
     return fs.S3FileSystem(**arguments)
 
 
-def _status(found: Any) -> FileStatus:
+def status_of(found: Any) -> FileStatus:
+    """Return what pyarrow has found out about a file."""
     is_directory = found.type == fs.FileType.Directory
     modified = (found.mtime_ns or 0) // 1_000_000
     return FileStatus(found.base_name, found.size or 0, modified, is_directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -9,12 +10,19 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol, TypeVar
 
 from holdfast.errors import HoldfastError
+from holdfast.tracebacks import without_java_stack
 
 _T = TypeVar("_T")
 
 
 class FileSystemError(HoldfastError, OSError):
-    """A file cannot be read or written; the message has the action, the file and the cause."""
+    """A file cannot be read or written; the message has the action, the file and the cause.
+
+    Attributes:
+        cause: the last part of the message; empty if it has no such part.
+    """
+
+    cause: str = ""
 
 
 class MissingFileError(FileSystemError, FileNotFoundError):
@@ -120,8 +128,9 @@ class FileSystem(ABC):
     def move(self, source: str, target: str) -> None:
         """Move a file, replacing what is there. Creates the target's directory.
 
-        One step on a local file system, and on HDFS if there is nothing to replace. On an object
-        store the target appears complete, and the source is deleted after that.
+        One step on a local file system and on HDFS; over WebHDFS only if there is nothing to
+        replace. On an object store the target appears complete, and the source is deleted after
+        that.
         """
 
     @abstractmethod
@@ -203,23 +212,43 @@ class FileSystem(ABC):
             raise
         except self._failures as error:
             kind = MissingFileError if isinstance(error, FileNotFoundError) else FileSystemError
-            told = kind(self._message(action, path, target, error))
+            cause = self._cause(error)
+            told = kind(self._message(action, path, target, cause))
+            told.cause = cause
             told.errno = getattr(error, "errno", None)
             raise told from error
 
     #: what the system raises
     _failures: tuple[type[Exception], ...] = (OSError,)
 
-    def _message(self, action: str, path: str, target: str | None, error: Exception) -> str:
+    def _cause(self, error: Exception) -> str:
+        """Return the system's own error message, and what to do about it if that is known."""
+        return cause_of(error)
+
+    def _message(self, action: str, path: str, target: str | None, cause: str) -> str:
         to = "" if target is None else f" to '{self.uri(target)}'"
-        return f"cannot {action} '{self.uri(path)}'{to}: {cause_of(error)}"
+        return f"cannot {action} '{self.uri(path)}'{to}: {cause}"
+
+
+def draft_of(name: str) -> str:
+    """Return a new name for an unfinished file, which gets its own name when it is complete."""
+    return f".{name}.{uuid.uuid4().hex}.tmp"
+
+
+def is_draft(name: str) -> bool:
+    """Return whether it is the name of an unfinished file."""
+    return name.startswith(".") and name.endswith(".tmp")
 
 
 def cause_of(error: BaseException) -> str:
     """Return the system's own error message, shortened."""
-    if isinstance(error, FileSystemError) and error.__cause__ is not None:
-        error = error.__cause__
-    return f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+    if isinstance(error, FileSystemError):
+        if error.cause:
+            return error.cause
+        if error.__cause__ is not None:
+            error = error.__cause__
+    message = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+    return without_java_stack(message)
 
 
 def join(path: str, *names: str) -> str:

@@ -31,7 +31,7 @@ from holdfast.printable import get_logger
 
 
 @dataclass(frozen=True)
-class Pace:
+class LeaseTimes:
     """The timing of a lease, in seconds.
 
     Attributes:
@@ -45,7 +45,7 @@ class Pace:
     look: float = 0.5
 
 
-_PACE: Final = Pace()
+_TIMES: Final = LeaseTimes()
 _logger = get_logger(__name__)
 
 
@@ -71,7 +71,7 @@ class Lease:
         files: FileSystem,
         path: str,
         contents: bytes,
-        pace: Pace = _PACE,
+        times: LeaseTimes = _TIMES,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Take the lease; waits to see whether another process has it.
@@ -81,7 +81,7 @@ class Lease:
         """
         self._files = files
         self._path = path
-        self._pace = pace
+        self._times = times
         self._record = _Record(
             uuid.uuid4().hex, socket.gethostname(), os.getpid(), 0, bytes(contents)
         )
@@ -111,10 +111,12 @@ class Lease:
     def release(self) -> None:
         """Delete the file if it still names this process; if that fails, the lease expires."""
         with self._at_work:
-            with contextlib.suppress(FileSystemError):
-                if self.is_held():
-                    self._files.delete(self._path)
-            self._over.set()
+            try:
+                with contextlib.suppress(FileSystemError):
+                    if self.is_held():
+                        self._files.delete(self._path)
+            finally:
+                self._over.set()  # or it would be renewed for ever
 
     def renew(self) -> None:
         """Write the file again, unless another process has taken it."""
@@ -132,12 +134,12 @@ class Lease:
         If this thread ends, the lease is lost.
         """
         renewed = told = time.monotonic()
-        while not self._over.wait(self._pace.renewal) and not self._lost:
+        while not self._over.wait(self._times.renewal) and not self._lost:
             try:
                 self.renew()
                 renewed = told = time.monotonic()
             except Exception as error:
-                if time.monotonic() - told > self._pace.lease:
+                if time.monotonic() - told > self._times.lease:
                     told = time.monotonic()
                     self._warn(
                         f"could not be renewed for {told - renewed:.0f} s, and may be taken "
@@ -153,9 +155,9 @@ class Lease:
     def _wait_for_others(self, sleep: Callable[[float], None]) -> None:
         first = self._read()
         waited = 0.0
-        while first is not None and waited < self._pace.lease and not _is_dead(first):
-            sleep(self._pace.look)
-            waited += self._pace.look
+        while first is not None and waited < self._times.lease and not _is_dead(first):
+            sleep(self._times.look)
+            waited += self._times.look
             now = self._read()
             if now is not None and now != first:
                 raise self._locked(now)

@@ -7,13 +7,12 @@ import errno
 import fcntl
 import os
 import stat
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
 from holdfast.common.private import open_regular
-from holdfast.filesystem.base import FileLock, FileStatus, FileSystem, LockedError
+from holdfast.filesystem.base import FileLock, FileStatus, FileSystem, LockedError, draft_of
 
 _T = TypeVar("_T")
 _BUFFER = 256 * 1024
@@ -43,7 +42,7 @@ class LocalFileSystem(FileSystem):
     def write(self, path: str, data: bytes, durable: bool = False) -> None:
         """Write under a hidden name, and rename."""
         target = Path(path)
-        left = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        left = target.with_name(draft_of(target.name))
         with self.errors("write", path):
             try:
                 _write(left, data, durable)
@@ -133,7 +132,7 @@ class LocalFileSystem(FileSystem):
             except BaseException:
                 os.close(file)
                 raise
-        return _Lock(file)
+        return _FileLock(file)
 
     def __repr__(self) -> str:
         return "LocalFileSystem()"
@@ -143,7 +142,7 @@ class LocalFileSystem(FileSystem):
 LOCAL: Final[FileSystem] = LocalFileSystem()
 
 
-class _Lock:
+class _FileLock:
     """A locked file; without `release` the lock is held until the process ends."""
 
     def __init__(self, file: int) -> None:

@@ -8,7 +8,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 _IN_SPARK: Final = "spark.hadoop."
-_HADOOP: Final = "fs."
+#: the second and the third: of HDFS; the last: of older connectors for Google Cloud
+_HADOOP: Final = ("fs.", "dfs.", "hadoop.security.authentication", "google.cloud.auth.")
 _S3A: Final = "fs.s3a."
 
 _settings: Mapping[str, str] = MappingProxyType({})
@@ -17,8 +18,8 @@ _settings: Mapping[str, str] = MappingProxyType({})
 def hadoop_options(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of Hadoop file systems among others.
 
-    They are keys that begin with ``fs.``, as in Hadoop's configuration, or with
-    ``spark.hadoop.fs.``, as in Spark's; the latter win.
+    They are keys that begin with ``fs.``, ``dfs.`` or ``google.cloud.auth.``, as in Hadoop's
+    configuration, or with these and ``spark.hadoop.`` before them, as in Spark's; the latter win.
 
     >>> hadoop_options({"spark.hadoop.fs.s3a.endpoint": "minio:9000", "spark.app.name": "x"})
     {'fs.s3a.endpoint': 'minio:9000'}
@@ -27,7 +28,7 @@ def hadoop_options(settings: Mapping[str, str]) -> dict[str, str]:
     spark = {
         key.removeprefix(_IN_SPARK): value
         for key, value in settings.items()
-        if key.startswith(_IN_SPARK + _HADOOP)
+        if key.startswith(tuple(_IN_SPARK + known for known in _HADOOP))
     }
     return plain | spark
 
@@ -59,7 +60,7 @@ def s3_arguments(options: Mapping[str, str], bucket: str) -> dict[str, Any]:
         return options.get(f"{_S3A}bucket.{bucket}.{name}", general) or None
 
     endpoint = setting("endpoint")
-    secure = _is_true(setting("connection.ssl.enabled"), default=True)
+    secure = is_true(setting("connection.ssl.enabled"), default=True)
     arguments: dict[str, Any] = {
         "access_key": setting("access.key"),
         "secret_key": setting("secret.key"),
@@ -67,17 +68,27 @@ def s3_arguments(options: Mapping[str, str], bucket: str) -> dict[str, Any]:
         "region": setting("endpoint.region"),
         **(_endpoint(endpoint, secure) if endpoint else {}),
     }
-    if endpoint and not _is_true(setting("path.style.access"), default=True):
+    if endpoint and not is_true(setting("path.style.access"), default=True):
         arguments["force_virtual_addressing"] = True
     return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _endpoint(endpoint: str, secure: bool) -> dict[str, str]:
-    """Return the endpoint and its scheme; without one, the setting for encryption decides."""
+    scheme, address = scheme_and_address(endpoint, secure)
+    return {"scheme": scheme, "endpoint_override": address}
+
+
+def scheme_and_address(endpoint: str, secure: bool = True) -> tuple[str, str]:
+    """Return the scheme and ``host[:port]`` of an endpoint; if it has no scheme, HTTPS or HTTP.
+
+    >>> scheme_and_address("http://127.0.0.1:9000/"), scheme_and_address("store.example")
+    (('http', '127.0.0.1:9000'), ('https', 'store.example'))
+    """
     scheme = "https" if secure else "http"
     split = urlsplit(endpoint if "://" in endpoint else f"{scheme}://{endpoint}")
-    return {"scheme": split.scheme, "endpoint_override": split.netloc}
+    return split.scheme, split.netloc
 
 
-def _is_true(value: str | None, default: bool) -> bool:
+def is_true(value: str | None, default: bool) -> bool:
+    """Return a setting's value, or the default if it is not set."""
     return default if value is None else value.strip().lower() == "true"

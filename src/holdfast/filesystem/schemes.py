@@ -56,10 +56,18 @@ def file_system_of(uri: str, options: Mapping[str, str] | None = None) -> tuple[
     if check_scheme(uri) == "file":
         is_address = uri.startswith("file:")
         return LOCAL, os.path.abspath(unquote(urlsplit(uri).path) if is_address else uri)
-    from holdfast.filesystem.arrow import remote_file_system
+    return _remote(uri, options)
+
+
+def _remote(uri: str, options: Mapping[str, str] | None) -> tuple[FileSystem, str]:
+    from holdfast.filesystem.arrow import ArrowFileSystem, connected
+    from holdfast.filesystem.azure import AzureFileSystem
+    from holdfast.filesystem.google import GoogleFileSystem
 
     split = urlsplit(uri)
-    system = remote_file_system(f"{split.scheme}://{split.netloc}", options)
+    kinds = {"gs": GoogleFileSystem, "abfs": AzureFileSystem, "abfss": AzureFileSystem}
+    kind = kinds.get(split.scheme, ArrowFileSystem)
+    system = connected(kind, f"{split.scheme}://{split.netloc}", options)
     return system, system.path_of(split.path)
 
 

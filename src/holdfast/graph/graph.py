@@ -35,6 +35,13 @@ class Graph:
         self._nodes.append(node)
         return node.id
 
+    def find(self, kind: str, inputs: tuple[Edge, ...], output_type: Any) -> int | None:
+        """Return the first node of a kind with these inputs and this type; None without one."""
+        for node in self._nodes:
+            if node.kind == kind and (node.inputs, node.output_type) == (inputs, output_type):
+                return node.id
+        return None
+
     def __getitem__(self, node_id: int) -> Node:
         return self._nodes[node_id]
 

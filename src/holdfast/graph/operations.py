@@ -87,6 +87,10 @@ class WindowingOperation(FunctionOperation):
     """Windows; the function is a ``WindowOperation``, which describes them."""
 
 
+class CombineOperation(FunctionOperation):
+    """Combines records of a key before they are sent; the function is a ``Combining``."""
+
+
 @dataclass(frozen=True)
 class BroadcastOperation(FunctionOperation):
     """A process function of a stream and a broadcast one.
@@ -120,6 +124,55 @@ class AsyncOperation(FunctionOperation):
     settings: Any = None
 
 
+@dataclass(frozen=True)
+class BatchOperation(FunctionOperation):
+    """A function of batches.
+
+    Attributes:
+        schema: the columns of its results, a ``pyarrow.Schema``.
+        time_column: the column with the timestamps of its results, if there is one.
+    """
+
+    schema: Any = None
+    time_column: str | None = None
+
+
+@dataclass(frozen=True)
+class KeyedBatchOperation(BatchOperation):
+    """A function of batches with state in columns, and timers.
+
+    Attributes:
+        rows: the columns of the batches, a ``pyarrow.Schema``.
+    """
+
+    rows: Any = None
+
+
+@dataclass(frozen=True)
+class BatchWindowOperation(FunctionOperation):
+    """Windows with built-in aggregates over columns, without a function.
+
+    Attributes:
+        windows: the ``BatchWindows``, which describes them.
+    """
+
+    windows: Any = None
+
+
+@dataclass(frozen=True)
+class ToBatchesOperation:
+    """Collects records to batches of this type."""
+
+    type: Any
+
+
+@dataclass(frozen=True)
+class ToRecordsOperation:
+    """Turns the rows of batches into records of this type; None for rows."""
+
+    type: Any = None
+
+
 class ResultKind(Enum):
     """What the driver does with the records of a result operation."""
 
@@ -150,5 +203,11 @@ class WriterOperation:
 SINKS = (SinkOperation, ResultOperation, WriterOperation)
 
 Operation = (
-    SourceOperation | FunctionOperation | TimestampsOperation | ResultOperation | WriterOperation
+    SourceOperation
+    | FunctionOperation
+    | TimestampsOperation
+    | ToBatchesOperation
+    | ToRecordsOperation
+    | ResultOperation
+    | WriterOperation
 )

@@ -22,7 +22,7 @@ from holdfast.history.events import (
     SubtasksSeen,
     VertexPoint,
 )
-from holdfast.plan.vertices import JobGraph, Vertex
+from holdfast.plan.vertices import JobGraph
 
 #: maximum number of points, and of points of single vertices
 _POINTS: Final = 480
@@ -143,38 +143,21 @@ def point_since(
 
     ``ended``: the checkpoints that ended in this time. ``last``: the last epoch so far.
     """
-    span, figures = max(1, now - start.since), subtasks.figures
-
-    def rate(field: Callable[[SubtaskFigures], int], vertex: Vertex) -> float:
-        before = sum(map(field, start.figures.get(vertex.id, ())))
-        after = sum(map(field, figures[vertex.id]))
-        return round(_MS * max(0, after - before) / span, 1)
-
-    vertices = {
-        vertex.id: VertexPoint(
-            rate(lambda f: f.records_in, vertex),
-            rate(lambda f: f.records_out + sum(f.written.values()), vertex),
-            _share(start.figures.get(vertex.id, ()), figures[vertex.id], lambda f: f.busy),
-            _share(start.figures.get(vertex.id, ()), figures[vertex.id], lambda f: f.blocked),
-            _lag(figures[vertex.id], now),
-        )
+    span = max(1, now - start.since)
+    changes = [
+        (vertex, start.figures.get(vertex.id, ()), subtasks.figures[vertex.id])
         for vertex in graph.vertices
+    ]
+    vertices = {
+        vertex.id: _vertex_point(before, after, span, now) for vertex, before, after in changes
     }
+    sources = [v.id for v in graph.vertices if any(op.source for op in v.operators)]
     took = [seen.ended - seen.triggered for seen in ended if seen.ended is not None]
     return PointSeen(
         time=now,
         span=span,
-        read=round(
-            sum(
-                vertices[vertex.id].records_in
-                for vertex in graph.vertices
-                if any(op.source for op in vertex.operators)
-            ),
-            1,
-        ),
-        written=round(
-            sum(rate(lambda f: sum(f.written.values()), vertex) for vertex in graph.vertices), 1
-        ),
+        read=round(sum(vertices[vertex].records_in for vertex in sources), 1),
+        written=round(sum(_rate(before, after, _written, span) for _, before, after in changes), 1),
         vertices=vertices,
         state=last.state,
         memory=last.memory,
@@ -182,6 +165,32 @@ def point_since(
         failed=sum(seen.status == "FAILED" for seen in ended),
         metrics=metric_points(graph, subtasks.metrics),
     )
+
+
+def _vertex_point(
+    before: Sequence[SubtaskFigures], after: Sequence[SubtaskFigures], span: int, now: int
+) -> VertexPoint:
+    return VertexPoint(
+        _rate(before, after, lambda f: f.records_in, span),
+        _rate(before, after, lambda f: f.records_out + _written(f), span),
+        _share(before, after, lambda f: f.busy),
+        _share(before, after, lambda f: f.blocked),
+        _lag(after, now),
+    )
+
+
+def _written(figures: SubtaskFigures) -> int:
+    return sum(figures.written.values())
+
+
+def _rate(
+    before: Sequence[SubtaskFigures],
+    after: Sequence[SubtaskFigures],
+    field: Callable[[SubtaskFigures], int],
+    span: int,
+) -> float:
+    """Return by how much a figure of all subtasks grew, per second."""
+    return round(_MS * max(0, sum(map(field, after)) - sum(map(field, before))) / span, 1)
 
 
 def _share(

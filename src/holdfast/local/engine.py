@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.common import Configuration, ExecutionConfig
 from holdfast.common.options.engine import DIRECTORY
 from holdfast.common.time import wall_clock

@@ -37,6 +37,7 @@ class Exchange:
         input: the index of the target's input.
         tag: the side output that is sent, if any.
         timestamped: records travel with their timestamps.
+        columnar: batches travel instead of records; timestamps are a part of them.
     """
 
     id: int
@@ -51,6 +52,7 @@ class Exchange:
     input: int = 0
     tag: str | None = None
     timestamped: bool = False
+    columnar: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.errors import JobDefinitionError
 from holdfast.graph.nodes import Chaining, Edge, Forward, Hash, Node, Partitioning, Rebalance
 from holdfast.graph.operations import (
+    BatchOperation,
     IntervalJoinOperation,
     SourceOperation,
     TimestampsOperation,
@@ -102,8 +103,16 @@ class _Planner:
 
     def _timestamped_inputs(self, node: Node) -> frozenset[int]:
         if _reads_timestamps(node):
-            return frozenset({0})
-        return frozenset(edge.input for edge in node.inputs if edge.source in self.timestamped)
+            return frozenset(() if getattr(node.output_type, "columnar", False) else {0})
+        return frozenset(edge.input for edge in node.inputs if self._has_timestamps(edge))
+
+    def _has_timestamps(self, edge: Edge) -> bool:
+        """Return whether each record has its own timestamp; a batch has those of its rows."""
+        return edge.source in self.timestamped and not self._is_columnar(edge)
+
+    def _is_columnar(self, edge: Edge) -> bool:
+        kind = self.nodes[edge.source].output_type if edge.tag is None else edge.tag_type
+        return bool(getattr(kind, "columnar", False))
 
     def plan(self, name: str) -> Plan:
         levels = self._levels()
@@ -242,7 +251,8 @@ class _Planner:
             max_parallelism=self.max_parallelism[node.id],
             input=edge.input,
             tag=edge.tag,
-            timestamped=edge.source in self.timestamped,
+            timestamped=self._has_timestamps(edge),
+            columnar=self._is_columnar(edge),
         )
 
     def _partitioning(self, edge: Edge, node: Node) -> Partitioning:
@@ -256,6 +266,8 @@ def _gives_timestamps(node: Node) -> bool:
     operation = node.operation
     if isinstance(operation, SourceOperation):
         return operation.strategy is not None or _reads_timestamps(node)
+    if isinstance(operation, BatchOperation):
+        return operation.time_column is not None
     return isinstance(operation, TimestampsOperation | WindowingOperation)
 
 

@@ -41,7 +41,7 @@ class Input(msgspec.Struct, frozen=True):
     tag: str | None = None
 
 
-class Operator(msgspec.Struct, frozen=True):
+class VertexOperator(msgspec.Struct, frozen=True):
     """An operator within a vertex; its id is its uid.
 
     Attributes:
@@ -75,7 +75,7 @@ class Vertex(msgspec.Struct, frozen=True):
     level: int
     parallelism: int
     max_parallelism: int
-    operators: tuple[Operator, ...]
+    operators: tuple[VertexOperator, ...]
     heads: tuple[str, ...]
     inputs: tuple[Input, ...]
 
@@ -152,7 +152,7 @@ def _vertex(plan: Plan, group: list[PlannedOperator], ids: dict[int, str]) -> Ve
     )
 
 
-def _operator(plan: Plan, op: PlannedOperator) -> Operator:
+def _operator(plan: Plan, op: PlannedOperator) -> VertexOperator:
     operation = op.node.operation
     by_exchange = [
         Input(plan.operators[ex.source].uid, str(ex.partitioning).upper(), ex.id, ex.tag)
@@ -165,7 +165,7 @@ def _operator(plan: Plan, op: PlannedOperator) -> Operator:
         for call in other.calls
         if call.target == op.id
     ]
-    return Operator(
+    return VertexOperator(
         uid=op.uid,
         number=op.id,
         name=op.name,

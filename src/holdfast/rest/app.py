@@ -148,10 +148,10 @@ class _Server:
             Parameter("events", {"type": "integer", "minimum": 1, "maximum": 1000}),
             request.query_params.get("events"),
         )
-        return _Stream(self.live, self.live.stream(job, events))
+        return _EventStream(self.live, self.live.stream(job, events))
 
 
-class _Stream(StreamingResponse):
+class _EventStream(StreamingResponse):
     """The events of a job, unless there are too many streams."""
 
     def __init__(self, live: Live, events: AsyncIterator[bytes]) -> None:

@@ -15,7 +15,7 @@ from holdfast.datastream.functions import (
 )
 from holdfast.datastream.functions.base import innermost
 from holdfast.datastream.state import ListStateDescriptor, OperatorStateStore
-from holdfast.state.live.operator_state import OperatorStates
+from holdfast.state.live.operator_state import OperatorStateBackend
 
 #: the blob with an operator's state in one subtask
 OPERATOR_STATE = "operator-state"
@@ -26,7 +26,7 @@ _LIST = ListStateDescriptor("list-checkpointed")
 class SnapshotContext(FunctionSnapshotContext):
     """One checkpoint, as one function sees it."""
 
-    def __init__(self, checkpoint: int, timestamp: int, states: OperatorStates) -> None:
+    def __init__(self, checkpoint: int, timestamp: int, states: OperatorStateBackend) -> None:
         self._checkpoint = checkpoint
         self._timestamp = timestamp
         self._states = states
@@ -44,7 +44,9 @@ class SnapshotContext(FunctionSnapshotContext):
 class InitializationContext(FunctionInitializationContext):
     """The start of an attempt, as one function sees it."""
 
-    def __init__(self, restored: bool, states: OperatorStates, keyed: KeyedStateStore) -> None:
+    def __init__(
+        self, restored: bool, states: OperatorStateBackend, keyed: KeyedStateStore
+    ) -> None:
         self._restored = restored
         self._states = states
         self._keyed = keyed
@@ -69,7 +71,7 @@ def takes_part(function: Any) -> bool:
 
 
 def initialize(
-    function: Any, restored: bool, states: OperatorStates, keyed: KeyedStateStore
+    function: Any, restored: bool, states: OperatorStateBackend, keyed: KeyedStateStore
 ) -> None:
     """Call the function's method for the start of an attempt."""
     for inner in innermost(function):
@@ -79,7 +81,7 @@ def initialize(
             inner.restore_state(list(states.get_list_state(_LIST).get()))
 
 
-def snapshot(function: Any, checkpoint: int, timestamp: int, states: OperatorStates) -> None:
+def snapshot(function: Any, checkpoint: int, timestamp: int, states: OperatorStateBackend) -> None:
     """Call the function's method for a barrier (step 5)."""
     for inner in innermost(function):
         if isinstance(inner, CheckpointedFunction):

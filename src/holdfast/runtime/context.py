@@ -9,7 +9,7 @@ from holdfast.datastream.functions.base import RuntimeContext
 from holdfast.errors import JobDefinitionError
 from holdfast.metrics import MetricGroup
 from holdfast.plan.model import PlannedOperator
-from holdfast.state.live.operator_state import OperatorStates
+from holdfast.state.live.operator_state import OperatorStateBackend
 
 if TYPE_CHECKING:
     from holdfast.datastream.state import StateDescriptor
@@ -34,6 +34,7 @@ class OperatorContext(RuntimeContext):
         staging_directory: str = "",
         watch: MutationWatch | None = None,
         stays: bool = False,
+        job: tuple[str, str] = ("", ""),
     ) -> None:
         """Bind the context to its operator and to the state of its subtask."""
         self._operator = operator
@@ -44,12 +45,13 @@ class OperatorContext(RuntimeContext):
         self._parameters = parameters
         self._staging_directory = staging_directory
         self._stays = stays
+        self._job_name, self._job_id = job
         self._metrics = MetricGroup()
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
         self._opening = False
         #: whether the job takes checkpoints; set for the loop of a source
         self.checkpointing = False
-        self.operator_states = OperatorStates(operator.name, watch=watch)
+        self.operator_states = OperatorStateBackend(operator.name, watch=watch)
 
     def get_task_name(self) -> str:
         return self._operator.name
@@ -71,6 +73,12 @@ class OperatorContext(RuntimeContext):
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         return self._parameters.get(key, default_value)
+
+    def get_job_name(self) -> str:
+        return self._job_name
+
+    def get_job_id(self) -> str:
+        return self._job_id
 
     def get_staging_directory(self) -> str:
         return self._staging_directory

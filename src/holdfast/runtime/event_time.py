@@ -19,7 +19,7 @@ from holdfast.common.watermark_generators import (
     WatermarkGenerator,
     WatermarksWithIdleness,
 )
-from holdfast.common.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
+from holdfast.common.watermark_strategy import NO_TIMESTAMP, ColumnTimestamps, WatermarkStrategy
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.timerservice import TimerService
 from holdfast.errors import JobDefinitionError
@@ -154,6 +154,7 @@ class StampingTime(OperatorTime):
 
     Attributes:
         extract: returns the timestamp of a record, given its previous one; None keeps that one.
+        column: the column that has the timestamps of batches, if it is named.
         largest: the generator need not see a record whose timestamp is not larger than this.
     """
 
@@ -163,6 +164,7 @@ class StampingTime(OperatorTime):
         self._strategy = strategy
         assigner = strategy.timestamp_assigner
         self.extract = None if assigner is None else assigner.extract_timestamp
+        self.column = assigner.column if isinstance(assigner, ColumnTimestamps) else None
         self._begin()
 
     def _begin(self, given: int = MIN_LONG_VALUE) -> None:

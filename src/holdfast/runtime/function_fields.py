@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.common._cloudpickle import Pickler
 from holdfast.datastream.functions.base import Function, innermost
-from holdfast.datastream.state import State
+from holdfast.datastream.state import ColumnState, State
 from holdfast.metrics import Metric, MetricGroup
 from holdfast.printable import get_logger
 from holdfast.runtime.context import OperatorContext
@@ -94,7 +94,7 @@ class _Object:
             return dump_field((kept, sorted(self._left_out)), self._context)
 
     def load(self, stream: io.BytesIO) -> None:
-        fields, left_out = _Unpickler(stream, self._context).load()
+        fields, left_out = _FieldsUnpickler(stream, self._context).load()
         if self._carries:
             _set_state(self._function, fields, left_out)
 
@@ -145,14 +145,14 @@ class _Pickler(Pickler):
     def persistent_id(self, obj: Any) -> Any:
         if obj is self._context:
             return ("context", "")
-        if isinstance(obj, State):
+        if isinstance(obj, State | ColumnState):
             return ("state", self._context.reference(obj))
         if isinstance(obj, MetricGroup):
             return ("group", obj.path)
         return ("metric", obj.path) if isinstance(obj, Metric) else None
 
 
-class _Unpickler(pickle.Unpickler):
+class _FieldsUnpickler(pickle.Unpickler):
     def __init__(self, buffer: io.BytesIO, context: OperatorContext) -> None:
         super().__init__(buffer)
         self._context = context

@@ -6,25 +6,22 @@ chain, in which the code of each operator stands in place of its call. It is com
 process:
 
     def run(records):
-        at = 0
         try:
             for r0 in records:
-                at = 1
                 r1 = map_1(r0)
-                at = 2
                 if filter_2(r1):
                     ...
-        except Exception as error: fail(at, locals(), error)
+        except (Exception, SystemExit) as error: fail(locals(), error)
 
 A record passes through all operators before the next one is read, as with nested calls. When an
-exception is raised or a line is logged, ``at`` identifies the function that was called, and the
-local variables contain its arguments.
+exception is raised or something is logged, the line of the generated code tells which function was
+called, and the local variables contain its arguments. So nothing is noted while all goes well.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -43,6 +40,7 @@ from holdfast.runtime.failures import FailureReporter, is_iterable, not_iterable
 from holdfast.runtime.inlining import expression_of
 from holdfast.runtime.routing import TOGETHER, Emit, Router
 from holdfast.runtime.worker.logs import WHOSE
+from holdfast.state.errors import StateTypeError
 
 Run = Callable[[Iterable[Any]], None]
 
@@ -51,7 +49,7 @@ _FILE = str(Path(__file__).with_name("<chain>"))
 #: Python allows at most twenty nested loops; operators below this depth are called instead.
 _DEEPEST = 12
 #: Holdfast's own errors that are about what a function or a record is
-_OF_FUNCTIONS = (JobDefinitionError, RowError)
+_OF_FUNCTIONS = (JobDefinitionError, RowError, StateTypeError)
 
 
 class Calling(Enum):
@@ -174,28 +172,40 @@ def fuse(
 _NO_STAMP = "None"
 
 
-class _Place(NamedTuple):
+class _CallSite(NamedTuple):
     """A place in the generated code where a function is called.
 
     Attributes:
         var: the variable with the record.
         call: the function that gives any number of results, if it is one.
-        selector: returns the key, if there is one; its expression may stand in place of the call.
+        inlined: the functions whose expressions stand in place of a call.
+        is_result: the record is a result, which is converted to its declared type.
     """
 
     report: FailureReporter
     var: str
     call: Callable[..., Any] | None = None
-    selector: Callable[[Any], Any] | None = None
+    inlined: tuple[Callable[[Any], Any], ...] = ()
+    is_result: bool = False
 
-    def selection_error(self, record: Any) -> Exception | None:
-        """Return the error of the selector, with the line of the user's program."""
+    def inlined_error(self, record: Any) -> Exception | None:
+        """Return the error of an inlined function, with the line of the user's program."""
         try:
-            if self.selector is not None:
-                self.selector(record)
+            for function in self.inlined:
+                function(record)
         except Exception as error:
+            error.__context__ = None  # NB: that is the same error, of the expression
             return error
         return None
+
+
+def _misfit(error: Exception) -> Exception:
+    """Return the error for a result that does not fit its declared type."""
+    kind = TypeError if isinstance(error, TypeError) else ValueError
+    return kind(
+        f"a result does not fit its declared type: {error}; emit values of this type, or declare "
+        "another output type"
+    )
 
 
 class _Writer:
@@ -211,10 +221,11 @@ class _Writer:
             "OutputTag": OutputTag,
             "tags_exist": TAGS_EXIST,
             "fail": self._fail,
-            WHOSE: lambda at: self._places[at].report,
+            WHOSE: lambda line: self._places[line - 1].report,
         }
-        #: by the value of ``at``
-        self._places: list[_Place] = []
+        #: where each line of the code calls a function
+        self._places: list[_CallSite] = []
+        self._place: _CallSite
         self._runs: list[tuple[int, int]] = []
         self._outs: list[int] = []
         self._apart: list[tuple[int, int]] = []
@@ -228,14 +239,14 @@ class _Writer:
 
     def write_run(self, number: int, port: int, paired: bool) -> None:
         self._runs.append((number, port))
-        self._begin(f"run_{number}_{port}(records)")
+        self._begin(f"run_{number}_{port}(records)", number)
         self._line(2, "for r0, t0 in records:" if paired else "for r0 in records:")
         self._operator(number, port, 0, "t0" if paired else _NO_STAMP, 3)
         self._end()
 
     def write_output(self, number: int) -> None:
         self._outs.append(number)
-        self._begin(f"out_{number}(records)")
+        self._begin(f"out_{number}(records)", number)
         self._depth = _DEEPEST  # the code of downstream operators exists already
         self._line(2, "for r0, t0 in records:")
         step = self._steps[number]
@@ -262,7 +273,7 @@ class _Writer:
         )
 
     def _write_apart(self, number: int, port: int) -> None:
-        self._begin(f"apart_{number}_{port}(r0, t0)")
+        self._begin(f"apart_{number}_{port}(r0, t0)", number)
         self._operator(number, port, 0, "t0", 2)
         self._end()
 
@@ -270,27 +281,30 @@ class _Writer:
         """Write a function for each side output of an operator that is read."""
         step = self._steps[number]
         for index, tag in enumerate(self._sides[number]):
-            self._begin(f"side_{number}_{index}(r0, t0)")
+            self._begin(f"side_{number}_{index}(r0, t0)", number)
             var, coerce = 0, step.side_coerce.get(tag)
             if coerce is not None:
-                self._at(2, step.report, "r0")
+                self._at(step.report, "r0", is_result=True)
                 self._line(2, f"r1 = {self._name('coerce', coerce)}(r0)")
                 var = 1
             self._outputs(step, var, "t0", 2, tag)
             self._end()
 
-    def _begin(self, head: str) -> None:
+    def _begin(self, head: str, number: int) -> None:
         self._depth = self._stamps = 0
+        self._at(self._steps[number].report, "r0")
         self._line(0, f"def {head}:")
         self._first = len(self._lines)
         self._counted = []
-        self._line(1, "at = 0")
+        self._line(1, "pass")
         self._line(1, "try:")
 
     def _end(self) -> None:
-        self._line(1, "except Exception as error: fail(at, locals(), error)")
+        # NB: a function that calls sys.exit() ends the job, not the process of the worker
+        self._line(1, "except (Exception, SystemExit) as error: fail(locals(), error)")
         if self._counted:
-            self._lines[self._first] += "".join(f"; n_{sink} = 0" for sink in self._counted)
+            counts = "; ".join(f"n_{sink} = 0" for sink in self._counted)
+            self._lines[self._first] = f"    {counts}"
             self._line(1, "finally:")
             for sink in self._counted:
                 self._line(2, f"{sink}.records += n_{sink}")
@@ -310,18 +324,19 @@ class _Writer:
         if step.take is not None:
             self._line(indent, f"{self._name('take', step.take)}({record})")
         elif step.stamping is not None:
-            self._at(indent, step.report, record)
+            self._at(step.report, record)
             self._coerced(step, var, self._stamp(step.stamping, record, stamp, indent), indent)
         elif entry.calling is None:
             self._coerced(step, var, stamp, indent)
         else:
-            self._at(indent, step.report, record, entry.call, entry.selector)
+            place = self._at(step.report, record, entry.call, *_inlined(entry))
             if entry.selector is not None:
                 context = self._name("context", step.key_context)
-                self._line(indent, f"{context}.key = {self._key(entry.selector, record)}")
+                self._line(indent, f"{context}.key = {self._value(entry.selector, record)}")
             if entry.timestamped:
                 self._line(indent, f"{self._name('context', entry.context)}.stamp = {stamp}")
             self._call(number, entry, var, stamp, indent)
+            self._place = place
             if step.sink is not None:
                 self._count(step.sink, indent)
             if step.check is not None:
@@ -348,14 +363,14 @@ class _Writer:
         step = self._steps[number]
         call, record, result = self._name("call", entry.call), f"r{var}", f"r{var + 1}"
         if entry.calling is Calling.ONE:
-            self._line(indent, f"{result} = {call}({record})")
+            self._line(indent, f"{result} = {self._value(entry.call, record)}")
             self._coerced(step, var + 1, stamp, indent)
         elif entry.calling is Calling.MAYBE:
             self._line(indent, f"{result} = {call}({record})")
             self._line(indent, f"if {result} is not None:")
             self._coerced(step, var + 1, stamp, indent + 1)
         elif entry.calling is Calling.FILTER:
-            self._line(indent, f"if {call}({record}):")
+            self._line(indent, f"if {self._value(entry.call, record)}:")
             self._coerced(step, var, stamp, indent + 1)
         elif entry.calling is Calling.SINK:
             self._line(indent, f"{call}({record}, {self._name('context', entry.context)})")
@@ -383,7 +398,6 @@ class _Writer:
         self._depth += 1
         self._main_or_side(step, number, var + 1, stamp, indent + 2)
         self._depth -= 1
-        self._at(indent + 2, step.report, record, entry.call, entry.selector)
 
     def _main_or_side(
         self, step: FusedStep, number: int, var: int, stamp: str, indent: int
@@ -412,7 +426,7 @@ class _Writer:
 
     def _coerced(self, step: FusedStep, var: int, stamp: str, indent: int) -> None:
         if step.coerce is not None:
-            self._at(indent, step.report, f"r{var}")
+            self._at(step.report, f"r{var}", is_result=True)
             self._line(indent, f"r{var + 1} = {self._name('coerce', step.coerce)}(r{var})")
             var += 1
         self._outputs(step, var, stamp, indent)
@@ -422,13 +436,16 @@ class _Writer:
     ) -> None:
         calls = [call for call in step.calls if call.tag == tag]
         routers = [router for router in step.routers if router.exchange.tag == tag]
+        place = self._place
         for call in calls:
-            place = (call.target, call.input)
-            if self._callers[place] == 1 and self._depth < _DEEPEST:
-                self._operator(*place, var, stamp, indent)
+            self._place = place
+            target = (call.target, call.input)
+            if self._callers[target] == 1 and self._depth < _DEEPEST:
+                self._operator(*target, var, stamp, indent)
             else:
-                self._call_apart(place, var, stamp, indent)
+                self._call_apart(target, var, stamp, indent)
         for router in routers:
+            self._place = place
             self._route(router, var, stamp, indent)
         if not calls and not routers:
             self._line(indent, "pass")
@@ -442,43 +459,46 @@ class _Writer:
         """Write the code for an exchange: inline for a hash partitioning, else a call."""
         record, partitioning = f"r{var}", router.exchange.partitioning
         item = f"({record}, {stamp})" if router.exchange.timestamped else record
-        if not isinstance(partitioning, Hash):
+        if not isinstance(partitioning, Hash) or router.exchange.columnar:
             self._line(indent, f"{self._name('emit', router.emit)}({record}, {item})")
             return
-        self._at(indent, router.report, record, selector=router.selector)
-        key = self._key(router.selector, record)
+        self._at(router.report, record, None, router.selector)
+        key = self._value(router.selector, record)
         waiting = self._name("waiting", router.waiting)
         self._line(indent, f"{self._name('keys', router.keys)}.append({key})")
         self._line(indent, f"{waiting}.append({item})")
         self._line(indent, f"if len({waiting}) >= {TOGETHER}:")
         self._line(indent + 1, f"{self._name('distribute', router.distribute)}()")
 
-    def _key(self, selector: Callable[[Any], Any], record: str) -> str:
-        """Return the expression for the key of a record."""
-        return expression_of(selector, record) or f"{self._name('selector', selector)}({record})"
+    def _value(self, function: Any, record: str) -> str:
+        """Return the expression for what a function of one record returns."""
+        return expression_of(function, record) or f"{self._name('call', function)}({record})"
 
     def _at(
         self,
-        indent: int,
         report: FailureReporter,
         var: str,
         call: Callable[..., Any] | None = None,
-        selector: Callable[[Any], Any] | None = None,
-    ) -> None:
-        place = _Place(report, var, call, selector)
-        if place not in self._places:
-            self._places.append(place)
-        self._line(indent, f"at = {self._places.index(place)}")
+        *inlined: Callable[[Any], Any],
+        is_result: bool = False,
+    ) -> _CallSite:
+        """Say where the lines that follow call a function; return that."""
+        self._place = _CallSite(report, var, call, inlined, is_result)
+        return self._place
 
-    def _fail(self, at: int, variables: Mapping[str, Any], error: Exception) -> NoReturn:
+    def _fail(self, variables: Mapping[str, Any], error: Exception | SystemExit) -> NoReturn:
         if isinstance(error, HoldfastError) and not isinstance(error, _OF_FUNCTIONS):
             raise error  # it is complete, or describes a failure already
-        place = self._places[at]
+        traceback = error.__traceback__
+        assert traceback is not None
+        place = self._places[traceback.tb_lineno - 1]
         record, results = variables.get(place.var), variables.get(f"many{place.var[1:]}")
-        if isinstance(error, TypeError) and results is not None and not is_iterable(results):
+        if place.is_result and isinstance(error, TypeError | ValueError):
+            error = _misfit(error)
+        elif isinstance(error, TypeError) and results is not None and not is_iterable(results):
             error = not_iterable(place.call, results)
-        elif error.__traceback__ is not None and error.__traceback__.tb_next is None:
-            error = place.selection_error(record) or error
+        elif traceback.tb_next is None:
+            error = place.inlined_error(record) or error
         place.report.at(record, error)
 
     def _name(self, prefix: str, value: Any) -> str:
@@ -491,6 +511,16 @@ class _Writer:
 
     def _line(self, indent: int, text: str) -> None:
         self._lines.append("    " * indent + text)
+        self._places.append(self._place)
+
+
+def _inlined(entry: Port) -> Iterator[Callable[[Any], Any]]:
+    """Yield the functions of an input whose expressions stand in place of a call."""
+    if entry.selector is not None:
+        yield entry.selector
+    if entry.calling in (Calling.ONE, Calling.FILTER) and expression_of(entry.call, "r"):
+        assert entry.call is not None
+        yield entry.call
 
 
 @lru_cache(maxsize=256)

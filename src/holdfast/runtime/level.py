@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.datastream.connectors.base import SplitRecords
 from holdfast.datastream.time_domain import TimeDomain
 from holdfast.plan.model import Level, Plan
+from holdfast.runtime.batch_routing import make_router
 from holdfast.runtime.checkpointing import OPERATOR_STATE
 from holdfast.runtime.context import Clock
 from holdfast.runtime.event_time import (
@@ -78,11 +79,11 @@ class LevelOperators:
         for instance in reversed(self.instances.values()):
             instance.initialize(restored, images.get(instance.operator.uid))
 
-    def snapshot(self, checkpoint: int, timestamp: int) -> str | None:
+    def snapshot(self, checkpoint: int, timestamp: int, savepoint: bool) -> str | None:
         """Take part in a checkpoint, the last function first; return why that failed, or None."""
         for instance in reversed(self.instances.values()):
             try:
-                instance.snapshot(checkpoint, timestamp)
+                instance.snapshot(checkpoint, timestamp, savepoint)
             except Exception as error:
                 return f"snapshot_state of '{instance.operator.name}': {error!r}"
         return None
@@ -98,6 +99,11 @@ class LevelOperators:
         """Finish all operators after the last record."""
         for instance in self.instances.values():
             instance.finish()
+
+    def flush(self) -> None:
+        """Forward what operators have collected, in the order of the stream."""
+        for instance in self.instances.values():
+            instance.flush()
 
     def end_epoch(self, barrier: bool = True) -> None:
         """End an epoch after its last record; see `Operator.end_epoch`."""
@@ -235,7 +241,7 @@ class LevelOperators:
         for number, step in steps.items():
             operator = plan.operators[number]
             step.routers = tuple(
-                Router(plan.exchanges[exchange], subtask, step.report)
+                make_router(plan.exchanges[exchange], subtask, step.report)
                 for exchange in operator.exchanges
             )
             self.routers += step.routers

@@ -19,6 +19,20 @@ from holdfast.state.live.key_context import KeyContext
 _STATES: Final = frozenset(name for name in vars(KeyedStateStore) if name.startswith("get_"))
 
 
+def missing_in_context(of: str, context: object, name: str) -> AttributeError:
+    """Return the error for an attribute that the context of a record or a batch does not have."""
+    message = f"the context of a {of} has no attribute '{name}'"
+    if name == "get_current_key":
+        message += (
+            ": this stream has no keys; call key_by(...) before the operator"
+            if of == "record"
+            else ": a batch has many keys; they are an argument of the method"
+        )
+    elif name in _STATES:
+        message += f"; request the state in open(): self.state = runtime_context.{name}(...)"
+    return AttributeError(message, name=name, obj=context)
+
+
 class RecordContext(CoProcessFunction.Context, SinkFunction.Context):
     """The context of the current record, for functions without a key.
 
@@ -35,14 +49,7 @@ class RecordContext(CoProcessFunction.Context, SinkFunction.Context):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            message = f"the context of a record has no attribute '{name}'"
-            if name == "get_current_key":
-                message += ": this stream has no keys; call key_by(...) before the operator"
-            elif name in _STATES:
-                message += (
-                    f"; request the state in open(): self.state = runtime_context.{name}(...)"
-                )
-            raise AttributeError(message, name=name, obj=self)
+            raise missing_in_context("record", self, name)
 
     def timestamp(self) -> int | None:
         return self.stamp

@@ -12,11 +12,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial, singledispatch
 from itertools import cycle
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from holdfast.common._type_infos.base import same
 from holdfast.common.callables import described, with_place
 from holdfast.common.typeinfo import TypeInformation
+from holdfast.datastream.columns.batch import count_rows
 from holdfast.datastream.functions import Function, RuntimeContext
 from holdfast.errors import JobDefinitionError
 from holdfast.graph import nodes
@@ -66,11 +67,12 @@ class Outbox:
     def send_records(self, exchange: Exchange, target: int, records: list[Any]) -> int:
         """Make a block of records; return its size in bytes."""
         data = encode_records(records)
-        self.records += len(records)
+        count = count_rows(records)
+        self.records += count
         flow = self.sent[exchange.id]
-        flow.records += len(records)
+        flow.records += count
         flow.bytes += len(data)
-        self.send(Kind.RECORDS, exchange.target_level, target, data, exchange.id, len(records))
+        self.send(Kind.RECORDS, exchange.target_level, target, data, exchange.id, count)
         return len(data)
 
     def send(
@@ -136,7 +138,13 @@ class Outbox:
 
 
 class Router:
-    """The buffers of one exchange in one subtask, and ``emit``, which fills them."""
+    """The buffers of one exchange in one subtask, and ``emit``, which fills them.
+
+    Attributes:
+        largest: the largest number of records in a block.
+    """
+
+    largest: ClassVar = LARGEST_BLOCK
 
     def __init__(self, exchange: Exchange, subtask: int, report: FailureReporter) -> None:
         """Build ``emit`` for the exchange's partitioning."""
@@ -226,8 +234,17 @@ class Router:
                 self._targets.targets([key])
             except Exception as cause:
                 record = item[0] if self.exchange.timestamped else item
-                self.report.at(record, unusable_key(key) or self._unfit_key(key) or cause)
+                self.report.at(record, self._unusable_key(key) or self._unfit_key(key) or cause)
         raise error
+
+    def _unusable_key(self, key: Any) -> Exception | None:
+        """Return the error for a key of a type that cannot be a key, at the selector's line."""
+        found = unusable_key(key)
+        if found is None:
+            return None
+        # NB: what Python says about the same key, and where, is no news
+        found.__suppress_context__ = True
+        return with_place(found.with_traceback(None), self.selector)
 
     def _unfit_key(self, key: Any) -> Exception | None:
         """Return the error for a key that is not of its declared type, which names the selector."""
@@ -248,7 +265,7 @@ class Router:
                 size = self._outbox.send_records(self.exchange, target, buffer)
             except Exception as error:
                 self.report.sending(buffer, error)
-            self._adapt(size, len(buffer), self._outbox.held_up - waited)
+            self._adapt(size, count_rows(buffer), self._outbox.held_up - waited)
             buffer.clear()
 
     def _adapt(self, size: int, count: int, waited: float) -> None:
@@ -261,7 +278,24 @@ class Router:
         if fitting < self.limit:
             self.limit = max(SMALLEST_BLOCK, fitting) if size > _BLOCK_BYTES else self.limit
         elif count >= self.limit and waited < _SHORT_WAIT:
-            self.limit = min(LARGEST_BLOCK, self.limit * 2)
+            self.limit = min(self.largest, self.limit * 2)
+
+
+def rebalance_targets(router: Router) -> Sequence[int]:
+    """Return all targets, each subtask beginning with another one."""
+    count = router.exchange.target_parallelism
+    first = router.subtask % count
+    return [*range(first, count), *range(first)]
+
+
+def rescale_targets(router: Router) -> Sequence[int]:
+    """Return the targets of this subtask alone, or the one that it shares with others."""
+    ours, theirs = router.exchange.source_parallelism, router.exchange.target_parallelism
+    if theirs <= ours:
+        return [router.subtask * theirs // ours]
+    first = -(-router.subtask * theirs // ours)
+    last = -(-(router.subtask + 1) * theirs // ours)
+    return range(first, max(last, first + 1))
 
 
 @singledispatch
@@ -326,19 +360,13 @@ def _(partitioning: nodes.Global, router: Router) -> Route:
 
 @_make_emit.register
 def _(partitioning: nodes.Rebalance, router: Router) -> Route:
-    count = router.exchange.target_parallelism
-    first = router.subtask % count
-    return _round_robin(router, [*range(first, count), *range(first)])
+    return _round_robin(router, rebalance_targets(router))
 
 
 @_make_emit.register
 def _(partitioning: nodes.Rescale, router: Router) -> Route:
-    ours, theirs = router.exchange.source_parallelism, router.exchange.target_parallelism
-    if theirs <= ours:
-        return _emit_to(router, router.subtask * theirs // ours)
-    first = -(-router.subtask * theirs // ours)
-    last = -(-(router.subtask + 1) * theirs // ours)
-    return _round_robin(router, range(first, max(last, first + 1)))
+    targets = rescale_targets(router)
+    return _emit_to(router, targets[0]) if len(targets) == 1 else _round_robin(router, targets)
 
 
 @_make_emit.register

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from holdfast.common.constants import MIN_LONG_VALUE
+from holdfast.datastream.columns.batch import count_rows
 from holdfast.graph.operations import SourceOperation
 from holdfast.plan.model import ROWS_LEVEL, Exchange, PlannedOperator
 from holdfast.runtime.checkpointing import OPERATOR_STATE, takes_part
@@ -78,7 +79,7 @@ class LevelSubtask:
         self._backend = make_backend(job.state, job.key, level, subtask)
         self._backend.use_clock(clock)
         for op in (self._plan.operators[number] for number in self._level.operators):
-            self._backend.assign(op.uid, _share(op, subtask))
+            self._backend.shares.assign(op.uid, _share(op, subtask))
         self._attempt = attempt
         self._clock = clock
         self._access = sources
@@ -109,9 +110,10 @@ class LevelSubtask:
         for source in self._sources:
             source.notify(task)
 
-    def _snapshot(self, checkpoint: int, timestamp: int) -> str | None:
+    def _snapshot(self, checkpoint: int, task: EpochTask) -> str | None:
         """Take snapshots of functions and sources; return the first failure."""
-        failures = [self._operators.snapshot(checkpoint, timestamp)]
+        timestamp = task.checkpoint_timestamp
+        failures = [self._operators.snapshot(checkpoint, timestamp, task.savepoint)]
         failures += [source.snapshot(checkpoint, timestamp) for source in self._sources]
         return next((failure for failure in failures if failure), None)
 
@@ -283,7 +285,7 @@ class LevelSubtask:
     def _as_taken(self, exchange: Exchange, records: list[Any]) -> list[Any]:
         """Return the records of an exchange in the form that the target operator takes."""
         target = self._plan.operators[exchange.target]
-        self._backend.processed(target.uid, len(records))
+        self._backend.processed(target.uid, count_rows(records))
         if self._backend.reads_ahead:
             plain = [record for record, _ in records] if exchange.timestamped else records
             keys = self._operators.instances[exchange.target].keys_of(exchange.input, plain)

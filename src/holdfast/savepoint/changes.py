@@ -40,7 +40,7 @@ class _Mapped:
     function: Callable[[Any], Any]
 
 
-class Changes:
+class SavepointChanges:
     """The requested changes; operators are identified by their uids in the original savepoint."""
 
     def __init__(self, savepoint: Savepoint) -> None:

@@ -66,7 +66,7 @@ def write_frame(
     return [WrittenPart(*row) for row in rows]
 
 
-class _Place:
+class _StateDirectory:
     """A directory of state files that tasks can open."""
 
     def __init__(self, address: str, options: dict[str, str]) -> None:
@@ -80,16 +80,16 @@ class _Place:
         return DirectoryStateStorage(path, files)
 
 
-def _place(session: SparkSession, address: str) -> _Place:
+def _place(session: SparkSession, address: str) -> _StateDirectory:
     prepare_workers(session)
-    return _Place(address, hadoop_settings(session.sparkContext))
+    return _StateDirectory(address, hadoop_settings(session.sparkContext))
 
 
 class _ReadParts:
     """Converts numbers of parts to their rows."""
 
     def __init__(
-        self, place: _Place, reader: Reader, parts: list[HeadPart], types: RowTypes
+        self, place: _StateDirectory, reader: Reader, parts: list[HeadPart], types: RowTypes
     ) -> None:
         self._place, self._reader, self._parts, self._types = place, reader, parts, types
 
@@ -122,7 +122,7 @@ class _WriteParts:
     """Writes rows with the numbers of their parts, and returns the written files."""
 
     def __init__(
-        self, place: _Place, state: KeyedState | Timers, layout: KeyedLayout, parts: int
+        self, place: _StateDirectory, state: KeyedState | Timers, layout: KeyedLayout, parts: int
     ) -> None:
         self._place, self._parts = place, parts
         self._state, self._layout = _without_data(state), layout

@@ -16,7 +16,7 @@ from holdfast.common.typeinfo import TypeInformation
 from holdfast.datastream.state import StateDescriptor
 from holdfast.state.errors import PickledStateError, StateTypeError
 from holdfast.state.format.catalog import SavedState
-from holdfast.state.format.files import Chunk, Section, StateFile, encode_file
+from holdfast.state.format.files import Section, SectionChunk, StateFile, encode_file
 from holdfast.state.key_groups import key_groups_of, subtask_of
 from holdfast.state.live.sections import by_key_group
 from holdfast.state.live.tables import Table, make_table
@@ -27,7 +27,7 @@ from holdfast.state.types.key_forms import key_form
 from holdfast.state.types.plain_writing import PlainValueError, write_plain
 from holdfast.state.types.schema import Opaque, Schema
 from holdfast.state.types.schema_of import schema_of
-from holdfast.state.types.serializers import Codec, Column, Serializer
+from holdfast.state.types.serializers import Codec, EncodedColumn, Serializer
 
 _UNTYPED: Final = Serializer()
 #: the number of entries that are encoded at a time
@@ -135,7 +135,7 @@ def section_of(layout: KeyedLayout, entries: dict[Any, Any]) -> Section:
         key_columns = zip(*part, strict=True) if layout.namespaced else [part]
         places = [_untyped(_UNTYPED, list(column), layout.place) for column in key_columns]
         encoded = [*places, *columns]
-        chunks.append(Chunk(op, first, last, False, len(part), tuple(encoded)))
+        chunks.append(SectionChunk(op, first, last, False, len(part), tuple(encoded)))
     return Section(
         layout.operator,
         layout.name,
@@ -148,7 +148,9 @@ def section_of(layout: KeyedLayout, entries: dict[Any, Any]) -> Section:
     )
 
 
-def _encode(schema: Schema | None, serializer: Serializer, values: list[Any], place: str) -> Column:
+def _encode(
+    schema: Schema | None, serializer: Serializer, values: list[Any], place: str
+) -> EncodedColumn:
     """Return a column of objects of the declared type, or of plain values of the schema."""
     if schema is None or isinstance(schema, Opaque):
         return _untyped(serializer, values, place)
@@ -165,7 +167,7 @@ def _encode(schema: Schema | None, serializer: Serializer, values: list[Any], pl
         raise StateTypeError(f"{place}: {error}") from None
 
 
-def _untyped(serializer: Serializer, values: list[Any], place: str) -> Column:
+def _untyped(serializer: Serializer, values: list[Any], place: str) -> EncodedColumn:
     column = serializer.encode(values)
     if column.codec is Codec.PICKLE and holds_unknown(column.data):
         message = (
@@ -193,7 +195,7 @@ class PartWriter:
         self._layout = layout
         self._part = part
         self._keys: set[Any] = set()
-        self._chunks: list[Chunk] = []
+        self._chunks: list[SectionChunk] = []
         self._waiting: dict[Any, Any] = {}
 
     def add(self, entries: Iterable[tuple[Any, Any]]) -> None:

@@ -32,7 +32,7 @@ from holdfast.state.types.harmless import harmless_loads
 from holdfast.state.types.key_forms import thaw_saved
 from holdfast.state.types.plain_values import plain_values
 from holdfast.state.types.schema import ListOf, Opaque, Plain, Schema, TupleOf
-from holdfast.state.types.serializers import Codec, Column, Loads
+from holdfast.state.types.serializers import Codec, EncodedColumn, Loads
 from holdfast.state.types.unpickling import unpickle
 
 #: columns of equal length, in the order of a reader's names
@@ -220,7 +220,7 @@ class OperatorStateReader:
         """Yield the elements of a subtask."""
         image, loads = self.image(storage, part), loads_of(self.trusted)
         elements = [
-            plain_values(image.schemas[place], Column(Codec(codec), data), loads)[0]
+            plain_values(image.schemas[place], EncodedColumn(Codec(codec), data), loads)[0]
             for codec, data, place in image.elements
         ]
         if elements and self.saved.kind == BROADCAST:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.checkpoint.metadata import OperatorImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.checkpoint.savepoints import read_savepoint
-from holdfast.checkpoint.store import SavedImage
 from holdfast.runtime.operators.windows.contents import CONTENTS
 from holdfast.runtime.timer_queue import TIMER_STATES
 from holdfast.savepoint import readers

@@ -18,7 +18,7 @@ from holdfast.datastream.time_domain import TimeDomain
 from holdfast.runtime.timer_queue import TIMER_STATES
 from holdfast.savepoint.made_states import KeyedLayout, layout_of
 from holdfast.state.errors import StateTypeError
-from holdfast.state.live.operator_state import BROADCAST, SPLIT, UNION, OperatorStates
+from holdfast.state.live.operator_state import BROADCAST, SPLIT, UNION, OperatorStateBackend
 from holdfast.state.live.ttl.pairs import with_times
 from holdfast.state.saved_entries import key_of
 
@@ -153,7 +153,7 @@ class OperatorState:
     elements: Any
     mode: Literal["split", "union"] = "split"
 
-    def put_into(self, states: OperatorStates) -> None:
+    def put_into(self, states: OperatorStateBackend) -> None:
         """Add it to the states of an operator."""
         if isinstance(self.descriptor, MapStateDescriptor):
             states.by_reference(BROADCAST, self.descriptor).put_all(self.elements)

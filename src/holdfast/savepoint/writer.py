@@ -12,15 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.checkpoint.directory import METADATA, STATE
 from holdfast.checkpoint.errors import CheckpointStorageError
 from holdfast.checkpoint.metadata import CheckpointMetadata, LevelImage, OperatorImage, encode
-from holdfast.checkpoint.store import METADATA, STATE
 from holdfast.common.time import wall_clock
 from holdfast.common.typeinfo import TypeInformation, type_info_of
 from holdfast.datastream.state import StateDescriptor
 from holdfast.filesystem import file_system_of
 from holdfast.runtime.checkpointing import OPERATOR_STATE
-from holdfast.savepoint.changes import Changes
+from holdfast.savepoint.changes import SavepointChanges
 from holdfast.savepoint.made_states import KeyedLayout, PartWriter, WrittenPart
 from holdfast.savepoint.savepoint import Savepoint
 from holdfast.savepoint.sources import Entry, KeyedState, OperatorState, Timers, is_frame
@@ -32,7 +32,7 @@ from holdfast.state.key_groups import DEFAULT_MAX_PARALLELISM
 from holdfast.state.live.operator_state import (
     SPLIT,
     ListImage,
-    OperatorStates,
+    OperatorStateBackend,
     encode_image,
     redistribute,
     saved_states,
@@ -79,7 +79,7 @@ class SavepointWriter:
         self._existing = existing
         self._max_parallelism = max_parallelism
         self._job_name = job_name or ("made" if existing is None else existing.job_name)
-        self._changes = None if existing is None else Changes(existing)
+        self._changes = None if existing is None else SavepointChanges(existing)
         self._new: dict[str, _NewOperator] = {}
 
     def with_operator(
@@ -173,7 +173,7 @@ class SavepointWriter:
             raise
         return files.uri(str(directory))
 
-    def _changes_of(self, operator: str) -> Changes:
+    def _changes_of(self, operator: str) -> SavepointChanges:
         if self._changes is None:
             message = (
                 f"there is no operator '{operator}' to change: the writer has no other savepoint"
@@ -250,7 +250,7 @@ def _head(files: list[tuple[str, int]]) -> Head:
 
 def _images(operator: _NewOperator, parts: int) -> list[dict[str, ListImage]]:
     """Return the operator state of each part; union and broadcast states are in the first."""
-    states = OperatorStates(operator.uid)
+    states = OperatorStateBackend(operator.uid)
     for state in operator.states:
         if isinstance(state, OperatorState):
             state.put_into(states)

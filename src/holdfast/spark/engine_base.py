@@ -11,8 +11,9 @@ from pyspark import Broadcast
 from pyspark.sql import SparkSession
 
 from holdfast.common import Configuration, ExecutionConfig
-from holdfast.common.options.engine import DIRECTORY
+from holdfast.common.options.engine import DIRECTORY, HEARTBEAT
 from holdfast.common.options.ports import PORT_RANGE
+from holdfast.common.options.recovery import NON_RESTORED_STATE
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.checkpointing_mode import CheckpointingMode
 from holdfast.datastream.engines import writes_rows
@@ -21,7 +22,7 @@ from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.directory import JobDirectory
 from holdfast.driver.engine import Engine, PlannedJob
 from holdfast.driver.job.supervisor import Steps
-from holdfast.filesystem import configure, file_system_of, hadoop_options, mount, unmount
+from holdfast.filesystem import configure, hadoop_options, mount, unmount
 from holdfast.filesystem.local import LOCAL
 from holdfast.plan.model import Plan
 from holdfast.printable import get_logger
@@ -29,10 +30,12 @@ from holdfast.runtime.network.desk import Desk
 from holdfast.runtime.network.driver_files import driver_root
 from holdfast.runtime.network.peers import listen
 from holdfast.runtime.network.sockets import ip_of, own_ip
-from holdfast.runtime.worker.job_code import JobCode, make_job_code, new_key, pack
+from holdfast.runtime.worker.job_code import make_job_code, new_key, pack
 from holdfast.spark.certificate import encrypts_network, make_certificate
+from holdfast.spark.dataframe_writer import SparkWriters
 from holdfast.spark.hadoop import hadoop_settings
 from holdfast.spark.jvm import DriverJvm
+from holdfast.spark.row_transactions import delete_staged
 from holdfast.spark.session import is_local
 from holdfast.spark.shipping import deliver_shipment
 from holdfast.spark.worker import ShippedJob
@@ -49,6 +52,9 @@ _running: set[str] = set()
 
 class SparkEngine(Engine):
     """Base of the engines whose subtasks run in Spark's workers."""
+
+    #: where subtasks stage the rows for DataFrame sinks
+    _rows_directory = ""
 
     def __init__(
         self,
@@ -141,9 +147,13 @@ class SparkEngine(Engine):
             certificate=self._certificate,
             ports=self._ports,
             desk=self._desk.address,
+            keeps_rows=CheckpointConfig(self._configuration).is_checkpointing_enabled(),
+            heartbeat=HEARTBEAT.get(self._configuration).total_seconds(),
         )
-        if writes_rows(plan):
-            _forget_rows(code)
+        if writes_rows(plan) and not code.keeps_rows:
+            # NB: those of a killed driver, which will never be written
+            delete_staged(code.rows_directory)
+        self._rows_directory = code.rows_directory
         before, name = self._broadcast, self._job_name
         self._broadcast = self._session.sparkContext.broadcast(pack(code, self._paths))
         self._name, self._job_name = job.plan.name, job.name
@@ -151,6 +161,12 @@ class SparkEngine(Engine):
         if before is not None:
             _running.discard(name)
             self._destroy(before)
+
+    def _writers_of(self, plan: Plan) -> SparkWriters:
+        """Return the DataFrame writers of a plan."""
+        enabled = CheckpointConfig(self._configuration).is_checkpointing_enabled()
+        may_drop = NON_RESTORED_STATE.get(self._configuration)
+        return SparkWriters(plan, self._session, enabled, may_drop)
 
     @property
     def _shipped(self) -> ShippedJob:
@@ -198,9 +214,3 @@ def _places(session: SparkSession) -> tuple[str, str]:
     host = settings.get(_HOST) or own_ip()
     bind = settings.get(_BIND)
     return ip_of(bind or host, _BIND if bind else _HOST), host
-
-
-def _forget_rows(job: JobCode) -> None:
-    """Delete staged rows of a killed driver, which will never be written."""
-    files, path = file_system_of(job.rows_directory)
-    files.delete_tree(path)

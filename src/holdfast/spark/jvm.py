@@ -25,6 +25,7 @@ from pyspark.errors import PySparkException
 from holdfast.errors import HoldfastError, JobExecutionError, SparkLostError, UserFunctionError
 from holdfast.printable import get_logger
 from holdfast.spark.lacking import lacking
+from holdfast.tracebacks import without_java_stack
 
 #: how long a JVM whose sockets are closed may take to exit, in seconds
 _LAST_BREATH: Final = 5.0
@@ -47,7 +48,7 @@ class DriverJvm:
         gateway = context._gateway
         # NB: use vars(), since the gateway looks up unknown attributes in the JVM
         self._gateway: dict[str, Any] = {} if gateway is None else vars(gateway)
-        self._calls = _Calls()
+        self._calls = _CallServer()
 
     def check(self) -> None:
         """Raise an error if no epoch can run any more; cheap enough for frequent calls.
@@ -132,7 +133,7 @@ def death_named() -> Iterator[None]:
         raise lost from None
 
 
-class _Calls:
+class _CallServer:
     """Restarts the thread of Py4J that accepts Spark's calls.
 
     The thread ends when it cannot accept a connection. Spark then waits forever for an answer.
@@ -172,13 +173,22 @@ def _text(error: BaseException) -> str:
         missing = lacking(text)
         if missing is not None:
             return missing
-        text = text.split("\n\tat ")[0].strip()
+        text = without_java_stack(text)
     return text[:_LONGEST]
 
 
 def is_of_bridge(error: BaseException) -> bool:
     """Return whether an error is Py4J's; Holdfast depends on that package only through PySpark."""
     return type(error).__module__.startswith("py4j.")
+
+
+def with_root(java: Any) -> str:
+    """Return the text of a Java exception, with that of the exception that caused it in the end."""
+    root = java
+    while (cause := root.getCause()) is not None:
+        root = cause
+    told = [java.toString()] if root is java else [java.toString(), root.toString()]
+    return ", caused by ".join(told)
 
 
 def _revive(server: Any) -> None:

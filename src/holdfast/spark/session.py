@@ -21,7 +21,7 @@ import holdfast
 from holdfast.common.leftovers import OwnDirectory
 from holdfast.common.private import user_directory
 from holdfast.errors import JobDefinitionError, JobExecutionError
-from holdfast.spark.jvm import death_named, is_of_bridge
+from holdfast.spark.jvm import death_named, is_of_bridge, with_root
 from holdfast.spark.prerequisites import check_java, check_master, check_resources
 from holdfast.spark.shipping import on_this_machine, zip_modules
 
@@ -162,15 +162,37 @@ def local_settings(cores: int, slots: int) -> dict[str, str]:
 def _make_session(app_name: str, settings: dict[str, str], slots: int) -> SparkSession:
     _refuse_connect(settings)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    quiet = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} -Dlog4j2.disableJmx=true"
-    # blocks are large and short-lived: the default collector would let the heap grow to its limit
-    steady = "-XX:+UseParallelGC -XX:-UseAdaptiveSizePolicy"
-    defaults = {
+    settings = _chosen(settings, slots)
+    if _SUBMITTED not in os.environ:
+        check_java()
+    check_resources(settings)
+    check_master(settings.get(_MASTER, "local"))
+    builder = SparkSession.builder
+    for key, value in (_defaults(app_name) | settings).items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        if not (is_of_bridge(error) or isinstance(error, PySparkRuntimeError)):
+            raise
+        java = getattr(error, "java_exception", None)
+        cause = f"{error} See the lines above" if java is None else with_root(java)
+        where = settings.get(_MASTER, "local")
+        told = " ".join(cause.split())
+        raise JobExecutionError(f"Spark could not start on '{where}': {told}") from error
+
+
+def _defaults(app_name: str) -> dict[str, str]:
+    """Return the settings of a session for which nothing else was chosen."""
+    # blocks are large and short-lived: the default collector would let the heap grow to its limit;
+    # without a size, the young generation would stay at 11 MB in a container with 2 GB of memory
+    steady = "-XX:+UseParallelGC -XX:-UseAdaptiveSizePolicy -XX:NewSize=128m"
+    return {
         _MASTER: f"local[*,{_LOCAL_ATTEMPTS}]",
         "spark.app.name": app_name,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        _JAVA_OPTIONS: f"{quiet} {steady}",
+        _JAVA_OPTIONS: f"{_quiet()} {steady}",
         "spark.driver.memory": "2g",
         "spark.sql.session.timeZone": "UTC",
         # every epoch is a job: keep the history of a few of them
@@ -179,32 +201,24 @@ def _make_session(app_name: str, settings: dict[str, str], slots: int) -> SparkS
         "spark.ui.retainedTasks": "1000",
         "spark.sql.ui.retainedExecutions": "20",
     }
+
+
+def _chosen(settings: dict[str, str], slots: int) -> dict[str, str]:
+    """Return the settings of ``spark-submit``, of the program, and for what it runs on."""
     settings = _submitted() | settings
     if _JAVA_OPTIONS in settings:
         # NB: if the log is configured twice, the JVM uses the last setting
-        settings[_JAVA_OPTIONS] = f"{quiet} {settings[_JAVA_OPTIONS]}"
+        settings[_JAVA_OPTIONS] = f"{_quiet()} {settings[_JAVA_OPTIONS]}"
     if slots and _MASTER not in settings:
         settings = local_settings(os.cpu_count() or 1, slots) | settings
     if settings.get(_MASTER, "local").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
         settings = _ON_ONE_MACHINE | settings
-    if _SUBMITTED not in os.environ:
-        check_java()
-    check_resources(settings)
-    check_master(settings.get(_MASTER, "local"))
-    builder = SparkSession.builder
-    for key, value in (defaults | settings).items():
-        builder = builder.config(key, value)
-    try:
-        return builder.getOrCreate()
-    except Exception as error:
-        if not (is_of_bridge(error) or isinstance(error, PySparkRuntimeError)):
-            raise
-        java = getattr(error, "java_exception", None)
-        cause = f"{error} See the lines above" if java is None else java.toString()
-        where = settings.get(_MASTER, "local")
-        told = " ".join(cause.split())
-        raise JobExecutionError(f"Spark could not start on '{where}': {told}") from error
+    return settings
+
+
+def _quiet() -> str:
+    return f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} -Dlog4j2.disableJmx=true"
 
 
 def _submitted() -> dict[str, str]:

@@ -25,8 +25,10 @@ from holdfast.datastream.checkpoint_storage import DIRECTORY as CHECKPOINTS
 from holdfast.errors import JobExecutionError
 from holdfast.filesystem import file_system_of
 from holdfast.plan.model import ROWS_LEVEL
+from holdfast.runtime.epochs.carrying import Network
 from holdfast.runtime.epochs.homes import Homes, SubtaskPlace
 from holdfast.runtime.epochs.task import Subtask, refuse
+from holdfast.runtime.network.addresses import Location
 from holdfast.runtime.operators.sources.loop_process import HostedSources
 from holdfast.runtime.wire.protocol import EpochTask
 from holdfast.runtime.worker.garbage import Garbage
@@ -80,8 +82,9 @@ class LevelTask:
         place = SubtaskPlace(job.id, task.attempt, task.level, partition)
         try:
             known_jobs.check(job)
-            make = partial(_make, job, task, partition)
-            blocks = _homes.run(job.key, place, task, from_batches(batches), make)
+            network = _network_of(job)
+            make = partial(_make, job, task, partition, _homes.location(network))
+            blocks = _homes.run(network, place, task, from_batches(batches), make)
         except JobExecutionError as error:
             blocks = refuse(job, task, partition, error)
         yield from to_batches(job.plan, task.level, blocks)
@@ -151,11 +154,15 @@ def _check_directory(address: str, what: str, setting: str) -> None:
         )
 
 
-def _make(job: JobCode, task: EpochTask, subtask: int) -> Subtask:
+def _network_of(job: JobCode) -> Network:
+    return Network(job.key, job.one_host, job.certificate, job.ports, job.heartbeat)
+
+
+def _make(job: JobCode, task: EpochTask, subtask: int, home: Location) -> Subtask:
     sources = HostedSources(task.attempt)
     storage = state_storage_of(job)
     made = Subtask(job, task.level, subtask, task.attempt, storage, wall_clock, sources)
-    made.home = _homes.location(job.key)
+    made.home = home
     return made
 
 

@@ -16,11 +16,14 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.common.typeinfo import MapTypeInfo, TypeInformation, type_info_of
 from holdfast.state.map_base import ReadableMap, WritableMap
 from holdfast.state.ttl_config import StateTtlConfig
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -347,6 +350,58 @@ class FoldingStateDescriptor(StateDescriptor):
     def get_fold_function(self) -> Any:
         """Return the fold function as it was given."""
         return self._fold_function
+
+
+class ColumnStateDescriptor(StateDescriptor):
+    """Descriptor of a `ColumnState`: one value per key, in a column of an Arrow type.
+
+    The type is an Arrow type (``pa.int64()``), or int, float, bool, str or bytes. A key without a
+    value has the default; without a default it is null.
+    """
+
+    kind = "column"
+
+    def __init__(self, name: str, value_type: Any, default: Any = None) -> None:
+        # NB: pyarrow takes long to load, and most jobs have no state in columns
+        from holdfast.state.types.arrow_columns import check_value_type
+        from holdfast.state.types.arrow_types import arrow_type_of, type_info_of_arrow
+
+        arrow_type = arrow_type_of(value_type)
+        if arrow_type is None:
+            message = (
+                f"the type of the ColumnStateDescriptor {name!r} must be an Arrow type such as "
+                f"pa.int64(), or int, float, bool, str or bytes; got {value_type!r}"
+            )
+            raise TypeError(message)
+        check_value_type(arrow_type)
+        super().__init__(name, type_info_of_arrow(arrow_type))
+        self.arrow_type = arrow_type
+        self.default = _checked_default(name, arrow_type, default)
+
+    def __repr__(self) -> str:
+        default = "" if self.default is None else f", default={self.default!r}"
+        return f"ColumnStateDescriptor({self.name!r}, {self.arrow_type}{default})"
+
+    def _identity(self) -> tuple[Any, ...]:
+        return self.kind, self.name, self.arrow_type, self.default
+
+
+def _checked_default(name: str, type_: pa.DataType, default: Any) -> Any:
+    import pyarrow as pa
+
+    if default is None:
+        return None
+    if pa.types.is_nested(type_):
+        message = f"the ColumnStateDescriptor {name!r} of {type_} cannot have a default; use null"
+        raise TypeError(message)
+    try:
+        return pa.scalar(default, type_).as_py()
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        message = (
+            f"the default {default!r} of the ColumnStateDescriptor {name!r} is not a value of "
+            f"{type_}: {error}"
+        )
+        raise TypeError(message) from None
 
 
 def _check_called(descriptor: str, state: str, function: Any) -> None:

@@ -100,6 +100,23 @@ class KeyGroupShare(NamedTuple):
     max_parallelism: int
 
 
+class KeyGroupShares:
+    """The key groups of one subtask of a level, by operator."""
+
+    def __init__(self, default: KeyGroupShare) -> None:
+        """Start with the same share for every operator."""
+        self._default = default
+        self._assigned: dict[str, KeyGroupShare] = {}
+
+    def assign(self, operator: str, share: KeyGroupShare) -> None:
+        """Set the key groups of an operator."""
+        self._assigned[operator] = share
+
+    def of(self, operator: str) -> KeyGroupShare:
+        """Return the key groups of an operator."""
+        return self._assigned.get(operator, self._default)
+
+
 def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
     """Return the subtask that owns a key group."""
     return key_group * parallelism // max_parallelism
@@ -108,11 +125,26 @@ def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
 def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.uint16]:
     """Return the key group of each key; fast if all are strings, integers, or tuples of these."""
     parts = [_hashes(keys[at : at + _AT_ONCE]) for at in range(0, len(keys), _AT_ONCE)]
-    mixed = np.concatenate(parts) if parts else np.zeros(0, np.uint32)
-    mixed = (mixed ^ mixed >> np.uint32(16)) * np.uint32(_MURMUR_1)
+    return key_group_of_hashes(
+        np.concatenate(parts) if parts else np.zeros(0, np.uint32), max_parallelism
+    )
+
+
+def key_group_of_hashes(
+    hashes: npt.NDArray[np.uint32], max_parallelism: int
+) -> npt.NDArray[np.uint16]:
+    """Return the key group of each key, given the hashes of the keys."""
+    mixed = (hashes ^ hashes >> np.uint32(16)) * np.uint32(_MURMUR_1)
     mixed = (mixed ^ mixed >> np.uint32(13)) * np.uint32(_MURMUR_2)
     mixed = mixed ^ mixed >> np.uint32(16)
     return (mixed % np.uint32(max_parallelism)).astype(np.uint16)
+
+
+def subtask_of_groups(
+    groups: npt.NDArray[np.uint16], parallelism: int, max_parallelism: int
+) -> npt.NDArray[np.uint16]:
+    """Return the subtask that owns each key group."""
+    return (groups.astype(np.uint32) * parallelism // max_parallelism).astype(np.uint16)
 
 
 class KeyRouter:
@@ -165,11 +197,10 @@ class KeyRouter:
         known.update(zip(new, self._computed(new), strict=True))
 
     def _computed(self, keys: Sequence[Any]) -> list[int]:
+        every, ours = self._max_parallelism, self._parallelism
         if len(keys) < _FEW:
-            every, ours = self._max_parallelism, self._parallelism
             return [subtask_of(key_group(key, every), ours, every) for key in keys]
-        groups = key_groups_of(keys, self._max_parallelism).astype(np.uint32)
-        return (groups * self._parallelism // self._max_parallelism).tolist()  # type: ignore[no-any-return]
+        return subtask_of_groups(key_groups_of(keys, every), ours, every).tolist()  # type: ignore[no-any-return]
 
 
 def unusable_key(key: Any) -> TypeError | None:
@@ -202,7 +233,7 @@ def _hashes(keys: Sequence[Any], kinds: set[type] | None = None) -> npt.NDArray[
     if kinds == {int}:
         return _hashes_of_integers(keys)
     if kinds == {tuple} and len(set(map(len, keys))) == 1 and keys[0]:
-        return _hashes_of_rows(_hashes_of_parts(list(chain.from_iterable(keys)), len(keys[0])))
+        return hashes_of_rows(_hashes_of_parts(list(chain.from_iterable(keys)), len(keys[0])))
     return _from(map(key_hash, keys), len(keys))
 
 
@@ -213,7 +244,12 @@ def _hashes_of_integers(keys: Sequence[int]) -> npt.NDArray[np.uint32]:
     # NB: numbers in this range are their own hashes
     if numbers is None or numbers.min() < 0 or numbers.max() >= sys.hash_info.modulus:
         numbers = np.fromiter(map(hash, keys), np.int64, len(keys))
-    return ((numbers.view(np.uint64) * np.uint64(_MIX)) >> np.uint64(_SHIFT)).astype(np.uint32)
+    return hashes_of_numbers(numbers)
+
+
+def hashes_of_numbers(hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """Return the hashes of numbers, given Python's own."""
+    return ((hashes.view(np.uint64) * np.uint64(_MIX)) >> np.uint64(_SHIFT)).astype(np.uint32)
 
 
 def _hashes_of_parts(parts: list[Any], width: int) -> list[npt.NDArray[np.uint32]]:
@@ -225,7 +261,7 @@ def _hashes_of_parts(parts: list[Any], width: int) -> list[npt.NDArray[np.uint32
     return [_hashes(parts[place::width]) for place in range(width)]
 
 
-def _hashes_of_rows(columns: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
+def hashes_of_rows(columns: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
     """Return the hashes of tuples, given the hashes of their parts."""
     checksum = np.full(len(columns[0]), _MASK_32, np.uint32)
     for column in columns:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.state.backends.head_files import read_tables
 from holdfast.state.errors import decoding
 from holdfast.state.format.file_header import Op
-from holdfast.state.format.files import Chunk, Section
+from holdfast.state.format.files import Section, SectionChunk
 from holdfast.state.format.head import Head
 from holdfast.state.format.stored_files import read_file
 from holdfast.state.format.table_files import index_of
@@ -199,7 +199,7 @@ class _Reader:
         self._loads = loads
         self._table: Table[Any] | None = None
 
-    def keys(self, section: Section, chunk: Chunk) -> list[Any]:
+    def keys(self, section: Section, chunk: SectionChunk) -> list[Any]:
         """Return all keys of a chunk, including those outside of its key groups."""
         with decoding(str(section.id)):
             columns = [
@@ -212,13 +212,15 @@ class _Reader:
             set(keys)  # raises if one of them cannot be a key
         return keys
 
-    def decode(self, section: Section, chunk: Chunk) -> tuple[list[Any], Columns]:
+    def decode(self, section: Section, chunk: SectionChunk) -> tuple[list[Any], Columns]:
         """Return the keys of a chunk that are in its key groups, and their columns."""
         keys = self.keys(section, chunk)
         with decoding(str(section.id)):
             return self._decode(section, chunk, keys)
 
-    def _decode(self, section: Section, chunk: Chunk, keys: list[Any]) -> tuple[list[Any], Columns]:
+    def _decode(
+        self, section: Section, chunk: SectionChunk, keys: list[Any]
+    ) -> tuple[list[Any], Columns]:
         if self._table is None:
             types = (None,) * len(section.types)
             self._table = make_table(*self._state[:2], section.kind, types, False, section.expires)
@@ -249,7 +251,7 @@ class _Reader:
             ready = [key for key in keys if key not in touched] if touched else keys
             return Entries(ready, list(map(entries.pop, ready)))
 
-    def apply(self, section: Section, chunk: Chunk) -> None:
+    def apply(self, section: Section, chunk: SectionChunk) -> None:
         """Apply a chunk to the entries that were held back."""
         keys, columns = self.decode(section, chunk)
         assert self._table is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.driver.engine import Engine, PlannedJob
 from holdfast.driver.job_events import Abilities
 from holdfast.driver.outcome import EpochOutcome, sort_out

@@ -6,7 +6,7 @@ import os
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.checkpoint.events import CheckpointRecord
@@ -98,10 +98,20 @@ class LocalExecutor:
         self._quota = quota
         # NB: removed with this object, also if the job is rejected and not closed
         self._scratch = OwnDirectory(user_directory(), "local")
+        self._engine = self._make_engine(workers, seed, count_calls)
+        self._job = self._make_job(plan, results)
+        self.storage: StateStorage = self._job.checkpoints.storage
+        self._script_clock = ScriptClock(self.clock)
+        #: the failed epoch, until it is repeated or another attempt starts
+        self._failed: events.ActionFailed | None = None
+        self._job.tell(events.JobStarting())
+        self._go_on()
+
+    def _make_engine(self, workers: int, seed: int | None, count_calls: bool) -> ExecutorEngine:
         configuration = self._environment._configuration
         file_systems = hadoop_options(configuration.to_dict())
         configure(file_systems)
-        self._engine = ExecutorEngine(
+        return ExecutorEngine(
             workers,
             seed,
             self.clock,
@@ -110,11 +120,13 @@ class LocalExecutor:
             parameters=self._environment.get_config().get_global_job_parameters(),
             file_systems=file_systems,
         )
-        self._job = JobRunner(
+
+    def _make_job(self, plan: Plan, results: Mapping[int, CollectedRecords]) -> JobRunner:
+        return JobRunner(
             self._engine,
             plan,
             uuid.uuid4().hex,
-            configuration,
+            self._environment._configuration,
             self._scratch.path,
             collected=results,
             clock=self.clock,
@@ -124,12 +136,6 @@ class LocalExecutor:
             sleep=_no_pause,
             choice=EngineChoice("in-process", "holdfast.testing runs it"),
         )
-        self.storage: StateStorage = self._job.checkpoints.storage
-        self._script_clock = ScriptClock(self.clock)
-        #: the failed epoch, until it is repeated or another attempt starts
-        self._failed: events.ActionFailed | None = None
-        self._job.tell(events.JobStarting())
-        self._go_on()
 
     @property
     def plan(self) -> Plan:
@@ -274,7 +280,7 @@ class LocalExecutor:
             for number in self.plan.levels[op.level].operators:
                 other = self.plan.operators[number]
                 share = KeyGroupShare(range(other.max_parallelism), other.max_parallelism)
-                backend.assign(other.uid, share)
+                backend.shares.assign(other.uid, share)
             backend.restore(self.storage, head)
             backend.keyed_state(op.uid, descriptor, KeyContext())
             entries.update(

@@ -48,7 +48,7 @@ class MemoryFileSystem(FileSystem):
         self.full = False
         self.watch = watch
         self._root = _Directory()
-        self._locked: dict[str, _Lock] = {}
+        self._locked: dict[str, _PathLock] = {}
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -76,7 +76,7 @@ class MemoryFileSystem(FileSystem):
 
     def open_output(self, path: str) -> BinaryIO:
         """Return a stream whose contents are written when it is closed."""
-        return _Output(self, path)
+        return _MemoryOutput(self, path)
 
     def open_input(self, path: str) -> BinaryIO:
         """Return a stream over the contents as they are now."""
@@ -212,7 +212,7 @@ class MemoryFileSystem(FileSystem):
             parent, name = self._parent(path)
             self._happens("lock", path)
             parent.change({name: _File(bytes(contents), False)})
-        self._locked[path] = lock = _Lock(self._locked, path)
+        self._locked[path] = lock = _PathLock(self._locked, path)
         return lock
 
     def _remove(self, path: str) -> None:
@@ -243,10 +243,10 @@ class MemoryFileSystem(FileSystem):
         return node
 
 
-class _Lock:
+class _PathLock:
     """A locked path."""
 
-    def __init__(self, locked: dict[str, _Lock], path: str) -> None:
+    def __init__(self, locked: dict[str, _PathLock], path: str) -> None:
         self._locked = locked
         self._path = path
 
@@ -262,7 +262,7 @@ class _Lock:
             del self._locked[self._path]
 
 
-class _Output(io.BytesIO):
+class _MemoryOutput(io.BytesIO):
     """What is written into a file once it is closed."""
 
     def __init__(self, files: MemoryFileSystem, path: str) -> None:

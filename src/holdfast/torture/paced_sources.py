@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Final
 
+from holdfast.datastream.columns.batch import count_rows
 from holdfast.datastream.connectors.base import EpochPlanner, Source, SourceReader
 from holdfast.datastream.functions import RuntimeContext, SourceContext, SourceFunction
 from holdfast.metrics import MetricGroup
@@ -40,6 +41,7 @@ class FixedPacedSource(Source):
         self._name = name
         # NB: the planner of the job asks for it
         self.gives_timestamps = bool(getattr(source, "gives_timestamps", False))
+        self.batch_type = source.batch_type
 
     @property
     def parallelism_limit(self) -> int | None:
@@ -134,7 +136,7 @@ class PacedReader(SourceReader):
         limit = limit if room is None else min(limit, room)
         if limit > 0:
             for batch in self._reader.read(limit):
-                self._pace.take(len(batch))
+                self._pace.take(count_rows(batch))
                 yield batch
         self._pace.note(at_once=self._reader.finished)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from holdfast.checkpoint.store import METADATA
+from holdfast.checkpoint.directory import METADATA
 from holdfast.torture.order import VARIABLE, Order, write_order
 
 #: interval of looking whether something has happened, in seconds

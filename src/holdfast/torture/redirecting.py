@@ -20,6 +20,7 @@ from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.connectors.delta.committer import DeltaCommitter
 from holdfast.datastream.connectors.delta.sink import DeltaWriter
 from holdfast.datastream.connectors.delta.table import TableSettings
+from holdfast.datastream.connectors.files.compacting import FileCompactor
 from holdfast.datastream.connectors.files.sink import FileSinkFunction
 from holdfast.datastream.connectors.hbase.client import HBaseClient
 from holdfast.datastream.connectors.hbase.functions import HBaseUpsertSinkFunction
@@ -81,8 +82,10 @@ def _redirected_rows(
         return sink, SinkPlace(name, node.name)
     moved = copy.copy(sink)
     moved.path = _path(sink.path, order, name)
-    place = {"path": moved.path, "format": sink.format}
-    return moved, SinkPlace(name, node.name, "rows", _AT_LEAST, place)
+    place = {"path": moved.path, "format": sink.format.lower()}
+    guarantee = _AT_LEAST if sink.at_least_once else _EXACTLY
+    kind = "delta" if sink.is_delta else "rows"
+    return moved, SinkPlace(name, node.name, kind, guarantee, place)
 
 
 def _path(path: str, order: Order, name: str) -> str:
@@ -111,7 +114,12 @@ def _(function: FileSinkFunction, node: Node, order: Order, name: str) -> tuple[
         return moved, SinkPlace(name, node.name, "rows", _EXACTLY, place)
     encoded = path != sink.base_path
     if encoded:
-        sink = replace(sink, base_path=path, encoder=OneLine(sink.encoder))
+        # NB: a compactor of the program would get other lines than its own, and what it writes
+        # between files is no record
+        joined = sink.compaction and replace(
+            sink.compaction, compactor=FileCompactor.concat_file_compactor()
+        )
+        sink = replace(sink, base_path=path, encoder=OneLine(sink.encoder), compaction=joined)
     at = {"path": path, "encoded": encoded}
     return sink.create_function(), SinkPlace(name, node.name, "files", _EXACTLY, at)
 

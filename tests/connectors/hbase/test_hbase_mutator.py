@@ -20,7 +20,7 @@ from holdfast.datastream.connectors.hbase.rows import Cells
 
 NEVER = HBaseWriteOptions(0, 0, 0)
 #: in seconds, for what happens in another thread
-LONGEST = 30
+LONGEST = 240
 
 
 class Server:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 #: in seconds
-LONGEST = 30
+LONGEST = 240
 
 
 def test_orders_go_from_kafka_to_kafka_and_hbase(

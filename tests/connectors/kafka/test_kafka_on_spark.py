@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from examples import kafka_word_count
+from examples import kafka_to_delta, kafka_to_iceberg, kafka_word_count
 from holdfast.common import SimpleStringSchema
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.kafka import FlinkKafkaConsumer
@@ -24,6 +24,19 @@ def test_the_example(kafka: Kafka, spark: Any, capsys: pytest.CaptureFixture[str
         "limpet: 2000",
         "read 3000 lines; the group 'word-count' has committed 3000 of 3000",
     ]
+
+
+@pytest.mark.parametrize("example", [kafka_to_delta, kafka_to_iceberg])
+def test_statuses_of_orders_as_a_table(
+    kafka: Kafka, spark: Any, capsys: pytest.CaptureFixture[str], example: Any
+) -> None:
+    example.main(["--broker", kafka.address])
+    read, rows, versions = capsys.readouterr().out.splitlines()[-3:]
+    assert read == "5000 statuses of 500 orders were read, with one failure in between"
+    assert rows == (
+        "the table has the right row for each of 400 orders, and none for 100 cancelled ones"
+    )
+    assert versions.startswith("one row per order in each of its ")
 
 
 class UpTo(SimpleStringSchema):

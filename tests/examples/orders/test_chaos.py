@@ -155,12 +155,12 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
             sys.exit(130)
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(main)])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not (tmp_path / "lives").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(600) == 130
     assert "KeyboardInterrupt" in (tmp_path / "log").read_text()
 
 
@@ -269,7 +269,7 @@ def test_what_is_shown_never_falls_to_zero(acted: Acted) -> None:
     assert (shown.total, shown.note) == (13, "")
     assert not any("0 events/s" in line for line in render(shown) if "800" not in line)
     shown = acted.tell("FINISHED", 0.0, 13)
-    assert "finished: every event is read" in render(shown)[1]
+    assert render(shown)[1].split() == ["FINISHED", "every", "event", "is", "read"]
 
 
 def test_the_timeline_has_everything_that_happened(acted: Acted) -> None:

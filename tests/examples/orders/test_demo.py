@@ -28,7 +28,7 @@ def test_the_demonstration(tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
         env={**os.environ, "TERM": "dumb"},
     )
     told = done.stdout + done.stderr
@@ -64,7 +64,7 @@ def test_tables_that_spark_writes_and_a_fault_that_is_never_reached(tmp_path: Pa
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
         env={**os.environ, "TERM": "dumb"},
     )
     assert done.returncode == 2, done.stdout + done.stderr

@@ -310,7 +310,7 @@ def test_a_slot_that_others_hear_nothing_of_is_lost(
     """Two slots are cut off from each other without a word; the driver still hears both."""
     monkeypatch.setattr(Carrier, "say_alive", lambda carrier: carrier.driver.send(Say.ALIVE))
     stream = environment().add_source(Silent()).key_by(lambda n: n).process(Count())
-    job = start(stream, tmp_path, heartbeat=1.0, interval_ms=600_000)
+    job = start(stream, tmp_path, heartbeat=3.0, interval_ms=600_000)
     with pytest.raises(JobExecutionError, match="has lost its connection to slot"):
         job.wait()
 

@@ -51,7 +51,7 @@ class FailWhenKept(MapFunction):
             if len(CheckpointStore(self.checkpoints).completed()) > 1:
                 self.mark.touch()
                 raise ValueError("simulated failure")
-            time.sleep(0.005)
+            time.sleep(0.02)  # of a minute, in which two checkpoints are complete
         return value
 
 
@@ -184,7 +184,7 @@ def test_the_disk_holds_no_more_than_a_restart_may_need(
     key = b"k" * 32
     files = HostStorage(MemoryStateStorage(), copies_of(settings, key, 0, 0))
     state = make_backend(settings, key, 0, 0)
-    state.assign("op", KeyGroupShare(range(128), 128))
+    state.shares.assign("op", KeyGroupShare(range(128), 128))
     driver: Any = Driver()
 
     def keep(names: set[str]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.runtime.failures import FailureReporter
-from holdfast.runtime.resident.pace import SMALLEST_WINDOW, Windows, window_of
+from holdfast.runtime.resident.pace import SMALLEST_WINDOW, ChannelWindows, window_of
 from holdfast.runtime.routing import Outbox, Router
 from holdfast.testing import LocalExecutor
 from tests.runtime.resident.test_channels import PRODUCERS
@@ -23,7 +23,9 @@ class Channels:
     def __init__(self, producers: int = len(PRODUCERS)) -> None:
         places = PRODUCERS[:producers]
         self.left = Counter(dict.fromkeys(places, SMALLEST_WINDOW))
-        self.windows = Windows(places, lambda producer, size: self.left.update({producer: size}))
+        self.windows = ChannelWindows(
+            places, lambda producer, size: self.left.update({producer: size})
+        )
 
     def carry(self, producer: tuple[int, int], size: int, seconds: float) -> None:
         """Send a block and handle it."""

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.common import Configuration, ExecutionConfig
 from holdfast.common.time import wall_clock
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment

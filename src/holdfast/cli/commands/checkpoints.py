@@ -10,8 +10,8 @@ import click
 
 from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.metadata import CheckpointMetadata, OperatorImage
+from holdfast.checkpoint.saved_image import verify_files
 from holdfast.checkpoint.savepoints import read_savepoint
-from holdfast.checkpoint.store import verify_files
 from holdfast.cli.images import images_below, kind_of, located, metadata_of
 from holdfast.cli.options import examples, json_option, properties_option
 from holdfast.cli.text import say, size_of, table, time_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import secrets
 import shlex
 import sys
 import time
@@ -185,7 +186,8 @@ def command(
     order = Order(
         directory=str(place),
         shared=str(place / "shared"),
-        name=f"torture-{int(time.time()):x}",
+        # topics and tables are named after it: two commands of the same second must not share them
+        name=f"torture-{secrets.token_hex(4)}",
         program=script,
         arguments=arguments,
         is_module=is_module,
@@ -193,28 +195,32 @@ def command(
         interval_ms=interval,
         records=records,
     )
+    settings = TortureSettings(
+        order,
+        child_command(_CHILD),
+        faults,
+        seed,
+        kinds,
+        calm,
+        patience,
+        _contents(contents),
+        frozenset(ignored),
+        _repeat(sys.argv[1:]),
+        shrink,
+        lambda line: click.echo(line, err=True),
+    )
+    sys.exit(_tortured(settings, place))
+
+
+def _tortured(settings: TortureSettings, place: Path) -> int:
+    """Run it, write the report, and return the exit code."""
     try:
-        report = torture(
-            TortureSettings(
-                order,
-                child_command(_CHILD),
-                faults,
-                seed,
-                kinds,
-                calm,
-                patience,
-                _contents(contents),
-                frozenset(ignored),
-                _repeat(sys.argv[1:]),
-                shrink,
-                lambda line: click.echo(line, err=True),
-            )
-        )
+        report = torture(settings)
     except TortureError as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(_COULD_NOT_RUN)
+        return _COULD_NOT_RUN
     _, page = write_report(report, place)
     for line in report.lines():
         click.echo(line)
     click.echo(f"report: {page}")
-    sys.exit(1 if report.findings else 0 if report.is_complete else _COULD_NOT_RUN)
+    return 1 if report.findings else 0 if report.is_complete else _COULD_NOT_RUN

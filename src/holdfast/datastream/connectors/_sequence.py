@@ -38,6 +38,7 @@ class _SequenceReader(SourceReader):
     def __init__(self, records: Sequence[Any], share: list[Range]) -> None:
         self._records = records
         self._left = share
+        self._most = getattr(records, "at_once", _BATCH)
 
     def restore(self, position: Any) -> None:
         """Continue with these ranges."""
@@ -47,7 +48,7 @@ class _SequenceReader(SourceReader):
         """Yield slices of the sequence."""
         while limit > 0 and self._left:
             first, last = self._left[0]
-            stop = min(last, first + limit, first + _BATCH)
+            stop = min(last, first + limit, first + self._most)
             self._left[:1] = [(stop, last)] if stop < last else []
             limit -= stop - first
             yield self._records[first:stop]

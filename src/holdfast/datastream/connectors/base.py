@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import JobDefinitionError
 
 if TYPE_CHECKING:
+    from holdfast.datastream.functions import KeySelector
     from holdfast.datastream.output_tag import OutputTag
     from holdfast.metrics import MetricGroup
 
@@ -147,6 +148,8 @@ class SourceReader(ABC):
 class Source(ABC):
     """A source of records; picklable."""
 
+    #: the ``BatchTypeInfo`` of a source whose readers give batches instead of records
+    batch_type: Any = None
     #: Set by sources that are rows of a Spark DataFrame; nothing else may set it.
     reads_rows: bool = False
 
@@ -196,6 +199,14 @@ class Sink(ABC):
     #: the name of the operator in plans and messages
     name: str = "Sink"
 
+    def for_batches(self, batch_type: Any) -> Sink | None:
+        """Return the sink for a stream of batches of this type; None if it takes only records.
+
+        The functions of such a sink set ``takes_batches``, and are called with a
+        ``holdfast.datastream.columns.batch.Batch`` in place of a record.
+        """
+        return None
+
     @abstractmethod
     def create_function(self) -> Any:
         """Return a ``SinkFunction``; called in the program, sent to the workers."""
@@ -212,7 +223,7 @@ class CommittingSink(Sink):
         """Return the sink for one stream; to override if each needs something of its own."""
         return self
 
-    def key_selector(self) -> Callable[[Any], Any] | None:
+    def key_selector(self) -> Callable[[Any], Any] | KeySelector | None:
         """Return what finds the key of a record if records of one key must stay in order.
 
         All records of a key go to the same writer then.

@@ -16,6 +16,7 @@ class CollectionSource(SequenceSource):
     def __init__(self, records: Sequence[Any]) -> None:
         """Take the records."""
         self.records = records
+        self.batch_type = getattr(records, "batch_type", None)
 
     @property
     def parallelism_limit(self) -> int | None:

@@ -9,10 +9,13 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.datastream.columns.types import BatchTypeInfo
 from holdfast.datastream.connectors.base import Source, SourceReader
 
 __all__ = ["DataFrameSink", "DataFrameSource"]
 
+#: formats that are files in a directory, whatever wrote them
+_FILE_FORMATS = ("parquet", "orc", "json", "csv", "text", "avro")
 _MODES = ("append", "overwrite", "ignore", "error", "errorifexists")
 
 
@@ -21,9 +24,10 @@ class DataFrameSource(Source):
 
     reads_rows = True
 
-    def __init__(self, frame: Any) -> None:
-        """Take a ``pyspark.sql.DataFrame``."""
+    def __init__(self, frame: Any, batch_type: BatchTypeInfo | None = None) -> None:
+        """Take a ``pyspark.sql.DataFrame``, and the type of the batches, if it gives batches."""
         self.frame = frame
+        self.batch_type = batch_type
 
     @property
     def parallelism_limit(self) -> int | None:
@@ -32,7 +36,7 @@ class DataFrameSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the frame, which stays in the driver."""
-        return {"frame": None}
+        return {**vars(self), "frame": None}
 
     def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
         """Raise an error: Spark reads the rows."""
@@ -43,9 +47,9 @@ class DataFrameSink:
     """Writes the records of each epoch with a Spark writer, in any format that Spark knows.
 
     Records are written from the workers' own files, not through the driver. An epoch that fails
-    writes nothing. Rows are written at least once: after a restart those since the last checkpoint
-    are written again, and so are those that Spark was writing when the driver died. For files that
-    have each row once, use ``FileSink.for_bulk_format``.
+    writes nothing. In a job with checkpoints, rows are written when their checkpoint is complete,
+    exactly once, if the writer can do that: `at_least_once` says why not. Otherwise they are
+    written with each epoch, and after a restart those since the last checkpoint are written again.
     """
 
     def __init__(
@@ -81,6 +85,25 @@ class DataFrameSink:
         self.partition_by = tuple(partition_by)
         self.table = table
         self.type_info: Any = None
+
+    @property
+    def at_least_once(self) -> str:
+        """Return why rows may be written twice, even with checkpoints; empty if they are not."""
+        if self.mode != "append":
+            return f"the mode is '{self.mode}', and only 'append' can be exactly once"
+        if self.is_delta:
+            return ""
+        if self.table is not None or self.path is None:
+            return "the writer has no path: Spark cannot tell whether a table has some rows"
+        if self.format.lower() not in _FILE_FORMATS:
+            formats = ", ".join(_FILE_FORMATS)
+            return f"the format is '{self.format}'; these can be exactly once: {formats}, delta"
+        return ""
+
+    @property
+    def is_delta(self) -> bool:
+        """Return whether it writes a Delta table."""
+        return self.format.lower() == "delta"
 
     def with_type(self, type_info: Any) -> DataFrameSink:
         """Return this sink with the stream's declared type for the columns, unless it has a schema.

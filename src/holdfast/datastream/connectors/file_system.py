@@ -12,15 +12,26 @@ import datetime
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Self
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from holdfast.common import Encoder, Row
+from holdfast.datastream.columns.fitting import fits
+from holdfast.datastream.columns.splitting import can_split_by
+from holdfast.datastream.columns.types import BatchTypeInfo
 from holdfast.datastream.connectors.base import Sink
-from holdfast.datastream.connectors.files.bulk_sink import BulkFileSinkFunction
+from holdfast.datastream.connectors.files.bulk_sink import (
+    BatchFileSinkFunction,
+    BulkFileSinkFunction,
+)
+from holdfast.datastream.connectors.files.compacting import (
+    Compaction,
+    FileCompactor,
+    FileCompactStrategy,
+)
 from holdfast.datastream.connectors.files.sink import FileSinkFunction
 from holdfast.datastream.connectors.files.source import (
     FileSource,
@@ -37,6 +48,8 @@ __all__ = [
     "BulkWriter",
     "BulkWriterFactory",
     "DefaultRollingPolicy",
+    "FileCompactStrategy",
+    "FileCompactor",
     "FileSink",
     "FileSource",
     "FileSourceBuilder",
@@ -52,6 +65,9 @@ class BucketAssigner(ABC):
 
     #: the bucket of all records if there is only one; then ``bucket`` is not called
     only_bucket: str | None = None
+    #: the columns that decide on the bucket; None if ``bucket`` needs the whole record. If it is
+    #: set, ``bucket`` may be called with a dict of these fields, once for all rows that have them.
+    bucket_columns: Sequence[str] | None = None
 
     @abstractmethod
     def bucket(self, record: Any, now_ms: int) -> str:
@@ -84,6 +100,7 @@ class BucketAssigner(ABC):
 
 class _OneBucket(BucketAssigner):
     only_bucket = ""
+    bucket_columns = ()
 
     def bucket(self, record: Any, now_ms: int) -> str:
         return ""
@@ -98,6 +115,7 @@ class _TimeBuckets(BucketAssigner):
         ("mm", "%M"),
         ("ss", "%S"),
     )
+    bucket_columns = ()
 
     def __init__(self, pattern: str, timezone_id: str | None) -> None:
         for java, python in self._PATTERNS:
@@ -125,7 +143,7 @@ class _FieldBuckets(BucketAssigner):
         if not fields:
             message = "field_bucket_assigner needs the name of at least one field"
             raise ValueError(message)
-        self._fields = tuple(fields)
+        self._fields = self.bucket_columns = tuple(fields)
 
     def bucket(self, record: Any, now_ms: int) -> str:
         by_name = isinstance(record, Row | Mapping)
@@ -245,6 +263,7 @@ class _FormatBuilder:
         self._buckets = BucketAssigner.date_time_bucket_assigner()
         self._files = OutputFileConfig()
         self._rolling: RollingPolicy = RollingPolicy.on_checkpoint_rolling_policy()
+        self._compaction: Compaction | None = None
 
     def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> Self:
         """Set what chooses the directory of a record."""
@@ -265,6 +284,32 @@ class _FormatBuilder:
         self._rolling = rolling_policy
         return self
 
+    def enable_compact(self, strategy: FileCompactStrategy, compactor: FileCompactor) -> Self:
+        """Write the output of several checkpoints as one file; needs checkpoints.
+
+        Records appear when their file is compacted, and their checkpoint is complete. At the end
+        of the job, all of them do. Each subtask compacts its own files.
+
+        Args:
+            strategy: when the files of a bucket are compacted.
+            compactor: joins files; ``concat_file_compactor`` for row formats, and
+                ``record_wise_file_compactor`` for bulk formats.
+        """
+        self._compaction = Compaction(strategy, compactor)
+        return self
+
+    def disable_compact(self) -> Self:
+        """Write a file with every checkpoint; the default."""
+        self._compaction = None
+        return self
+
+    def _check_compactor(self, is_bulk: bool, remedy: str) -> None:
+        compaction = self._compaction
+        if compaction is not None and compaction.compactor.is_record_wise != is_bulk:
+            kind = "bulk" if is_bulk else "row"
+            message = f"enable_compact: it cannot join files of a {kind} format: {remedy}"
+            raise ValueError(message)
+
 
 @dataclass(frozen=True)
 class FileSink(Sink):
@@ -283,11 +328,24 @@ class FileSink(Sink):
     files: OutputFileConfig = field(default_factory=OutputFileConfig)
     rolling: RollingPolicy = field(default_factory=RollingPolicy.default_rolling_policy)
     bulk: BulkWriterFactory | None = None
+    compaction: Compaction | None = None
+    batch_type: BatchTypeInfo | None = None
 
     name = "Sink: Files"
 
+    def for_batches(self, batch_type: BatchTypeInfo) -> FileSink | None:
+        """Return the sink for batches, if the format has columns and a column has the bucket."""
+        schema = None if self.bulk is None else self.bulk.batch_schema
+        names = self.buckets.bucket_columns
+        if schema is None or names is None or not fits(batch_type, schema):
+            return None
+        by_columns = can_split_by(batch_type.schema, names)
+        return replace(self, batch_type=batch_type) if by_columns else None
+
     def create_function(self) -> FileSinkFunction:
         """Return the function that writes the files."""
+        if self.batch_type is not None:
+            return BatchFileSinkFunction(self)
         return FileSinkFunction(self) if self.bulk is None else BulkFileSinkFunction(self)
 
     @staticmethod
@@ -332,7 +390,13 @@ class FileSink(Sink):
 
         def build(self) -> FileSink:
             """Return the sink."""
-            return FileSink(self._path, self._encoder, self._buckets, self._files, self._rolling)
+            self._check_compactor(
+                is_bulk=False, remedy="use concat_file_compactor, which joins files by their bytes"
+            )
+            return FileSink(
+                *(self._path, self._encoder, self._buckets, self._files, self._rolling),
+                compaction=self._compaction,
+            )
 
     class BulkFormatBuilder(_FormatBuilder):
         """Builds a ``FileSink`` that collects records."""
@@ -346,4 +410,10 @@ class FileSink(Sink):
             """Return the sink."""
             suffix = self._files.part_suffix or self._bulk.suffix
             files = OutputFileConfig(self._files.part_prefix, suffix)
-            return FileSink(self._path, None, self._buckets, files, self._rolling, self._bulk)
+            self._check_compactor(
+                is_bulk=True, remedy="use record_wise_file_compactor, which writes records again"
+            )
+            return FileSink(
+                *(self._path, None, self._buckets, files, self._rolling, self._bulk),
+                compaction=self._compaction,
+            )

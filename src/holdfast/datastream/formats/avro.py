@@ -16,7 +16,7 @@ from holdfast.common._type_infos.base import same
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.types import Row
 from holdfast.datastream.formats.bulk import BulkFormat, BulkReader, BulkWriter, BulkWriterFactory
-from holdfast.datastream.formats.columns import RowError
+from holdfast.datastream.formats.columns import Columns, RowError
 from holdfast.errors import JobDefinitionError
 from holdfast.printable import printable
 
@@ -78,6 +78,15 @@ class AvroRowDeserializationSchema(_AvroSchema, DeserializationSchema):
         """Return the row."""
         found = self._avro.schemaless_reader(io.BytesIO(message), self._schema, None)
         return self._shape(found)
+
+    def columns_decoder(self, schema: Any) -> Callable[[list[bytes]], Any]:
+        """Return a function that decodes messages to a batch, by a dict for each of them."""
+        columns, read, own = Columns(schema), self._avro.schemaless_reader, self._schema
+
+        def decode(messages: list[bytes]) -> Any:
+            return columns.batch([read(io.BytesIO(message), own, None) for message in messages])
+
+        return decode
 
 
 class AvroRowSerializationSchema(_AvroSchema, SerializationSchema):

@@ -35,9 +35,12 @@ class BulkWriterFactory(ABC):
 
     Attributes:
         suffix: the default suffix of part files.
+        batch_schema: the ``pyarrow.Schema`` of the files, if the writers have a method
+            ``add_batch`` for batches with these columns; None if they only take records.
     """
 
     suffix: str = ""
+    batch_schema: Any = None
 
     @abstractmethod
     def create(self, stream: BinaryIO) -> BulkWriter:
@@ -47,7 +50,8 @@ class BulkWriterFactory(ABC):
     def merge(self, files: Sequence[BinaryIO], stream: BinaryIO) -> None:
         """Write the records of several files, in order, as one file.
 
-        The result may depend only on the files.
+        The result may depend only on the files. Take one after another: if there are more than 128,
+        those that were taken first are closed.
         """
 
 
@@ -60,7 +64,13 @@ class BulkReader(ABC):
 
 
 class BulkFormat(ABC):
-    """Opens the files of a ``FileSource``; picklable."""
+    """Opens the files of a ``FileSource``; picklable.
+
+    Attributes:
+        batch_type: the type of the batches that its readers give; None if they give records.
+    """
+
+    batch_type: Any = None
 
     @abstractmethod
     def open(self, stream: BinaryIO) -> BulkReader:

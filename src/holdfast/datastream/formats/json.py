@@ -48,6 +48,12 @@ class JsonRowDeserializationSchema(DeserializationSchema):
                 return None
             raise
 
+    def columns_decoder(self, schema: Any) -> Callable[[list[bytes]], Any]:
+        """Return a function that decodes messages to a batch; a missing field is null."""
+        from holdfast.datastream.formats.json_columns import JsonColumns
+
+        return JsonColumns(self, schema, self._strict, self._lenient)
+
     def get_produced_type(self) -> TypeInformation | None:
         """Return the declared type."""
         return self._type

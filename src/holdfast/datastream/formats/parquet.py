@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from holdfast.datastream.formats.bulk import BulkFormat, BulkReader, BulkWriter, BulkWriterFactory
 from holdfast.datastream.formats.columns import Columns, schema_of
-from holdfast.datastream.formats.records import RecordMaker
+from holdfast.datastream.formats.records import Maker, maker_of
 
 __all__ = ["ParquetBulkWriters", "ParquetColumnarRowInputFormat"]
 
@@ -66,6 +66,10 @@ class _ParquetWriters(BulkWriterFactory):
     row_group_size: int
 
     suffix = ".parquet"
+
+    @property
+    def batch_schema(self) -> pa.Schema:
+        return self.columns.schema
 
     def create(self, stream: BinaryIO) -> BulkWriter:
         return _ParquetWriter(self, stream)
@@ -153,7 +157,8 @@ class ParquetColumnarRowInputFormat(BulkFormat):
         Args:
             row_type: a dataclass, a msgspec ``Struct`` or a ``NamedTuple``: its objects; a row type
                 with names or a ``pyarrow.Schema``: rows with these columns; ``dict``: dicts with
-                all columns of the file; None: rows with all columns of the file.
+                all columns of the file; None: rows with all columns of the file; a
+                ``BatchTypeInfo``: batches with these columns.
             batch_size: how many records are read at a time.
 
         Raises:
@@ -164,7 +169,8 @@ class ParquetColumnarRowInputFormat(BulkFormat):
             message = f"batch_size must be at least 1; got {batch_size}"
             raise ValueError(message)
         self._batch_size = batch_size
-        self._maker = RecordMaker(row_type)
+        self._maker = maker_of(row_type)
+        self.batch_type = row_type if getattr(row_type, "columnar", False) else None
 
     def open(self, stream: BinaryIO) -> BulkReader:
         """Read the foot of a file."""
@@ -172,7 +178,7 @@ class ParquetColumnarRowInputFormat(BulkFormat):
 
 
 class _ParquetReader(BulkReader):
-    def __init__(self, file: pq.ParquetFile, maker: RecordMaker, batch_size: int) -> None:
+    def __init__(self, file: pq.ParquetFile, maker: Maker, batch_size: int) -> None:
         self._file = file
         self._maker = maker
         self._batch_size = batch_size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -12,12 +12,30 @@ from holdfast.common.typeinfo import PythonTypeInfo
 from holdfast.common.types import field_index, make_row
 from holdfast.datastream.formats.columns import schema_of
 
-__all__ = ["RecordMaker"]
+__all__ = ["Maker", "RecordMaker", "maker_of"]
 
 Convert = Callable[[Any], Any]
 
 #: values of these need no conversion
 _SAME: Final = None
+
+
+class Maker(Protocol):
+    """Makes records, or batches of them, of what a source reads as columns."""
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """Return the columns that are needed; None for all."""
+
+    def records(self, batch: pa.RecordBatch, /) -> Sequence[Any]:
+        """Return the records of a batch, in order."""
+
+
+def maker_of(row_type: Any) -> Maker:
+    """Return what makes records of a type; of a ``BatchTypeInfo``, batches."""
+    if getattr(row_type, "columnar", False):
+        return row_type.maker()  # type: ignore[no-any-return]
+    return RecordMaker(row_type)
 
 
 class RecordMaker:

@@ -30,6 +30,7 @@ from holdfast.datastream.functions.basic import (
     SourceContext,
     SourceFunction,
 )
+from holdfast.datastream.functions.batches import BatchFunction, KeyedBatchFunction
 from holdfast.datastream.functions.broadcast import (
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
@@ -68,6 +69,7 @@ __all__ = [
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",
+    "BatchFunction",
     "BroadcastProcessFunction",
     "CheckpointListener",
     "CheckpointedFunction",
@@ -84,6 +86,7 @@ __all__ = [
     "FunctionSnapshotContext",
     "JoinFunction",
     "KeySelector",
+    "KeyedBatchFunction",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",

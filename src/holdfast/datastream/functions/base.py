@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from holdfast.datastream.state import (
         AggregatingState,
         AggregatingStateDescriptor,
+        ColumnState,
+        ColumnStateDescriptor,
         FoldingState,
         FoldingStateDescriptor,
         ListState,
@@ -55,6 +57,10 @@ class KeyedStateStore(ABC):  # noqa: B024 - who overrides all methods needs no `
         """Return a state that aggregates added values in an accumulator."""
         return self._state(state_descriptor)  # type: ignore[no-any-return]
 
+    def get_column_state(self, state_descriptor: ColumnStateDescriptor) -> ColumnState:
+        """Return a state of one value per key, in a column; for functions of batches."""
+        return self._state(state_descriptor)  # type: ignore[no-any-return]
+
     def get_folding_state(self, state_descriptor: FoldingStateDescriptor) -> FoldingState[Any, Any]:
         """Return a state that folds added values (deprecated, as in Flink)."""
         return self._state(state_descriptor)  # type: ignore[no-any-return]
@@ -90,6 +96,14 @@ class RuntimeContext(KeyedStateStore):
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str) -> str:
         """Return a global job parameter of the ``ExecutionConfig``."""
+
+    def get_job_name(self) -> str:
+        """Return the name of the job."""
+        return ""
+
+    def get_job_id(self) -> str:
+        """Return the id of the job, as the REST API and the log show it."""
+        return ""
 
     def is_checkpointing_enabled(self) -> bool:
         """Return whether the job takes checkpoints; for source functions only."""

@@ -134,6 +134,29 @@ class TwoPhaseCommitSinkFunction(_SinkFunction, CheckpointedFunction, Checkpoint
         """
         return transactions
 
+    def is_held(self, transaction: Any) -> bool:
+        """Return whether checkpoints contain a transaction without committing it.
+
+        It is given to ``merge_transactions`` again at the next checkpoint. By default none is held.
+        """
+        return False
+
+    def recover_held(self, transaction: Any) -> Any:
+        """Return a held transaction of the checkpoint that this attempt starts from.
+
+        Without what was committed after that checkpoint; None if everything was.
+        """
+        return transaction
+
+    def keep_for_savepoint(self, transactions: list[Any]) -> None:
+        """Make sure that the transactions of a savepoint can be committed at any later time.
+
+        Called at the barrier of a savepoint, with all transactions that it contains. If the job
+        fails before it has committed them, its next attempt does not know of them. If that attempt
+        cleans up, it must leave them alone: a job may start from the savepoint. By default nothing
+        is done.
+        """
+
     def initialize_user_context(self) -> Any:
         """Return what this subtask needs after a failure, besides its transactions.
 
@@ -146,7 +169,8 @@ class TwoPhaseCommitSinkFunction(_SinkFunction, CheckpointedFunction, Checkpoint
         """Clean up after the previous attempt; called once per attempt, after ``open``.
 
         The transactions of this subtask are committed then. Transactions of an earlier attempt
-        that are not in ``transactions`` will never be committed.
+        that are not in ``transactions`` will never be committed, except those of savepoints
+        (``keep_for_savepoint``).
 
         Args:
             contexts: the user contexts of all subtasks in the checkpoint that this attempt starts

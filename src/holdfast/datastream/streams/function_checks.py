@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from holdfast.common.callables import (
@@ -18,13 +19,37 @@ from holdfast.common.callables import (
     refused_arguments,
     returns_nothing,
 )
-from holdfast.datastream.functions import Function
+from holdfast.datastream.functions import (
+    BatchFunction,
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedBatchFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    ProcessFunction,
+    ReduceFunction,
+)
 from holdfast.errors import JobTypeError
 
 #: methods for whose result None makes no sense
 _NEVER_NONE: Final = frozenset(
     ("add", "create_accumulator", "filter", "get_key", "merge", "partition", "reduce")
 )
+#: methods whose result may be one batch or an iterable of batches
+_BATCHES: Final = frozenset(("map_batch", "on_timers", "process_batch"))
+
+#: the calls that take function objects, for those that were given to another one
+_CALLS: Final = {
+    KeyedBatchFunction: "key_by(...).process_batches({}(...), schema)",
+    BatchFunction: "map_batches({}(...), schema)",
+    KeyedProcessFunction: "key_by(...).process({}(...))",
+    ProcessFunction: "process({}(...))",
+    MapFunction: "map({}(...))",
+    FlatMapFunction: "flat_map({}(...))",
+    FilterFunction: "filter({}(...))",
+    ReduceFunction: "key_by(...).reduce({}(...))",
+}
 
 
 class FunctionMethod(NamedTuple):
@@ -42,8 +67,8 @@ class FunctionMethod(NamedTuple):
 
     @property
     def gives_many(self) -> bool:
-        """Return whether it returns an iterable of results."""
-        return self.results.startswith("Iterable")
+        """Return whether it may return an iterable of results."""
+        return self.results.startswith("Iterable") or self.name in _BATCHES
 
     @property
     def gives_nothing(self) -> bool:
@@ -69,7 +94,8 @@ def check_function(
     if isinstance(function, Function) and (isinstance(function, kind) or not callable(function)):
         check_object(call, function, kind, or_callable=True)
     elif not callable(function):
-        message = f"{call}: expected a {kind.__name__} or a callable; got {kind_of(function)}"
+        got = f"got {kind_of(function)}{_remedy(function)}"
+        message = f"{call}: expected a {kind.__name__} or a callable; {got}"
         raise JobTypeError(message)
     else:
         methods = (_method(kind, name) for name in getattr(kind, "__abstractmethods__", ()))
@@ -97,7 +123,8 @@ def check_object(
     if not isinstance(function, kinds):
         names = " or ".join(_with_article(kind.__name__) for kind in kinds)
         names += " or a callable" if or_callable else ""
-        message = f"{call}: {expected or 'expected'} {names}; got {kind_of(function)}"
+        got = f"got {kind_of(function)}{_remedy(function)}"
+        message = f"{call}: {expected or 'expected'} {names}; {got}"
         raise JobTypeError(message)
     for name, declared in _declared_methods(type(function)):
         given = getattr(function, name)
@@ -115,9 +142,30 @@ def no_keys(function: Function) -> JobTypeError:
     )
 
 
+def missing_method(stream: object, name: str, keyed: type, unkeyed: type) -> AttributeError:
+    """Return the error for a method that this stream does not have, but another kind may have."""
+    message = f"'{type(stream).__name__}' object has no attribute '{name}'"
+    if not name.startswith("_"):
+        if hasattr(keyed, name):
+            message += f": the stream has no keys; call stream.key_by(...).{name}(...)"
+        elif hasattr(unkeyed, name):
+            message += f": call it before key_by: stream.{name}(...)"
+        elif alike := get_close_matches(name, dir(type(stream)), 1):
+            message += f"; did you mean '{alike[0]}'?"
+    return AttributeError(message, name=name, obj=stream)
+
+
 def kind_of(value: Any) -> str:
     """Return a value and its class, for a message."""
     return f"{value!r} ({type(value).__name__})"
+
+
+def _remedy(function: Any) -> str:
+    """Return the call that takes a function object which another call does not take."""
+    for kind, call in _CALLS.items():
+        if isinstance(function, kind):
+            return f"; call {call.format(type(function).__name__)}"
+    return ""
 
 
 def _check_called(call: str, function: Any) -> None:

@@ -166,7 +166,7 @@ class CoGroupedStreams(_Streams[CoGroupWindows]):
     _windows = CoGroupWindows
 
 
-class _Side:
+class _WithSide:
     """Adds its side to a record."""
 
     def __init__(self, side: int) -> None:
@@ -230,7 +230,7 @@ class _FlatJoin(_Parted):
 def _sided(stream: DataStream, side: int) -> DataStream:
     """Return the records of a stream, each with its side; in the subtasks that the stream has."""
     name = "Second Input" if side else "First Input"
-    sided = stream.map(_Side(side)).name(name)
+    sided = stream.map(_WithSide(side)).name(name)
     parallelism = stream._source().parallelism
     return sided if parallelism is None else sided.set_parallelism(parallelism)
 

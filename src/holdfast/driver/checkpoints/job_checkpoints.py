@@ -17,36 +17,31 @@ from typing import TypeVar
 from holdfast.checkpoint import events
 from holdfast.checkpoint.coordinator import Coordinator
 from holdfast.checkpoint.errors import CheckpointError, DirectoryInUseError
-from holdfast.checkpoint.metadata import CheckpointMetadata, LevelImage
-from holdfast.checkpoint.savepoints import copy_savepoint
-from holdfast.checkpoint.store import CheckpointStore, SavedImage
+from holdfast.checkpoint.metadata import CheckpointMetadata
+from holdfast.checkpoint.saved_image import SavedImage
+from holdfast.checkpoint.store import CheckpointStore
 from holdfast.common import Configuration
-from holdfast.common.options.recovery import NON_RESTORED_STATE
 from holdfast.common.time import wall_clock
 from holdfast.datastream.checkpoint_config import CheckpointConfig
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from holdfast.driver.checkpoints.coordination import Coordination, Report
 from holdfast.driver.checkpoints.job_start import JobStart
 from holdfast.driver.checkpoints.requests import CheckpointRequests
 from holdfast.driver.checkpoints.storing import PendingCheckpoint, Storing
 from holdfast.driver.checkpoints.superseded import STORAGE_ERRORS, Superseded
+from holdfast.driver.checkpoints.writing import CheckpointWriter
 from holdfast.driver.epoch_book import Barrier, EpochBook
-from holdfast.driver.start import check_pickles, fit, operator_images
-from holdfast.errors import JobExecutionError
+from holdfast.driver.start import check_pickles
 from holdfast.filesystem import FileSystem
 from holdfast.filesystem.local import LOCAL
-from holdfast.history.events import origin_of
 from holdfast.plan.model import Plan
-from holdfast.printable import get_logger
 from holdfast.runtime.context import Clock
 from holdfast.runtime.stopwatch import Stopwatch
 from holdfast.runtime.wire.protocol import Acknowledgement, StoredState
 from holdfast.runtime.worker.injected_faults import Faults
 from holdfast.state.storage.directory import StateStorage
 
-Report = Callable[[events.ReportCheckpoint, tuple[int, ...]], None]
 _T = TypeVar("_T")
-
-_logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,9 +63,11 @@ class JobCheckpoints:
     Attributes:
         enabled: the job takes checkpoints.
         plan: the plan that runs, fitted to the checkpoint that the job started from.
+        kept: the checkpoint directory outlives the job.
         store: the files of the checkpoints.
         requests: the requests of users for checkpoints and savepoints.
-        start_from: the checkpoint that `open` found for the first attempt; None if there is none.
+        storage: the state files of the job.
+        savepoint_directory: the default directory of savepoints.
         stopped_with: the path of the savepoint with which the job ends; None until there is one.
     """
 
@@ -93,36 +90,33 @@ class JobCheckpoints:
         faults to inject in a test.
         """
         config = CheckpointConfig(configuration)
-        directory = config.get_checkpoint_directory()
         self.enabled = config.is_checkpointing_enabled()
         self.plan = plan
-        self._configuration = configuration
         self._clock = clock
-        system, path = files.locate(os.fspath(scratch))
-        place = PurePosixPath(path) / "checkpoints"
-        #: whether the directory of the checkpoints outlives the job
-        self.kept = self.enabled and directory is not None
-        if self.enabled and directory is not None:
-            system, path = files.locate(directory)
-            place = PurePosixPath(path) / _slug(plan.name)
-        self._files = files
+        #: the checkpoint directory, if it outlives the job
+        kept = config.get_checkpoint_directory() if self.enabled else None
+        self.kept = kept is not None
+        system, place = _place(kept, plan, scratch, files)
         self.store = CheckpointStore(place, system, scratch)
-        self._elsewhere = None if self.enabled else storage
-        self._savepoints = config.get_savepoint_directory()
-        self._settings = _coordinator_settings(config)
-        self._coordinator = Coordinator(self._settings)
-        self._report = report
+        elsewhere = None if self.enabled else storage
+        self.storage = self.store.storage if elsewhere is None else elsewhere
+        self.savepoint_directory = config.get_savepoint_directory()
+        self.requests = CheckpointRequests(self.enabled, self.savepoint_directory)
+        self._start = JobStart(configuration, self.store, files, self.savepoint_directory)
+        self._writer = CheckpointWriter(self.store, self.storage, files, clock)
+        self._coordination = Coordination(
+            _coordinator_settings(config),
+            self.store,
+            self.requests,
+            Superseded(self.store, files),
+            report,
+        )
         self._faults = faults or Faults()
         #: the states that are being stored while the stream continues
         self._storing = Storing()
-        self.requests = CheckpointRequests(self.enabled, self._savepoints)
-        self.start_from: SavedImage | None = None
         self.stopped_with: str | None = None
         #: why the id of the current checkpoint could not be recorded, if so
         self._unnoted: tuple[str, ...] = ()
-        #: the state files of the previous checkpoint
-        self._known_files: dict[str, int] = {}
-        self._superseded = Superseded(self.store, files)
 
     def open(self) -> None:
         """Lock the directory, find the checkpoint to start from, and fit the plan to it.
@@ -132,30 +126,29 @@ class JobCheckpoints:
             JobDefinitionError: when the job does not fit the checkpoint that it starts from.
             StateError: when its states do not.
         """
-        if self._elsewhere is None:
+        if self.storage is self.store.storage:
             self.store.acquire(self.plan.name)
         if self.enabled:
             self.store.clear_finished()
-        self.start_from = start = self._find_start()
+        self._start.find(restores=self.enabled)
+        self._coordination.superseded.savepoint = self._start.claimed
+        start = self._start.image
         first = self.store.next_id()
         if start is not None:
             check_pickles(start)
-            allowed = NON_RESTORED_STATE.get(self._configuration)
-            self.plan = fit(self.plan, start.metadata, allowed)
+            self.plan = self._start.fitted(self.plan, start)
             first = max(first, start.metadata.id + 1)
-        self._coordinator = Coordinator(self._settings, first, self.store.completed())
+        self._coordination.begin(first, self.store.completed())
         self._begin(start)
 
-    def _find_start(self) -> SavedImage | None:
-        found = JobStart(self._configuration, self.store, self._files, self._savepoints)
-        image = found.find(restores=self.enabled)
-        self._superseded.savepoint = found.claimed
-        return image
+    @property
+    def start_from(self) -> SavedImage | None:
+        """Return what `open` found for the first attempt; None if there is nothing."""
+        return self._start.image
 
     @property
-    def storage(self) -> StateStorage:
-        """Return the storage of the job's state files."""
-        return self.store.storage if self._elsewhere is None else self._elsewhere
+    def _coordinator(self) -> Coordinator:
+        return self._coordination.coordinator
 
     @property
     def last_completed(self) -> int | None:
@@ -165,12 +158,7 @@ class JobCheckpoints:
     @property
     def next_origin(self) -> str:
         """Return, as text, where the job would start after a failure now."""
-        if self._coordinator.completed:
-            return origin_of(self._coordinator.completed[-1], savepoint=False, again=True)
-        metadata = None if self.start_from is None else self.start_from.metadata
-        if metadata is None:
-            return origin_of(None, savepoint=False, again=True)
-        return origin_of(metadata.id, metadata.savepoint, again=True)
+        return self._start.next_origin(self._coordinator.completed)
 
     def fitted(self, plan: Plan) -> Plan:
         """Return another plan, fitted to the last intact checkpoint.
@@ -179,9 +167,8 @@ class JobCheckpoints:
             JobDefinitionError: when the plan does not fit it.
             StateError: when the states of the plan do not.
         """
-        start = self._next_start(suspects=False)
-        allowed = NON_RESTORED_STATE.get(self._configuration)
-        return plan if start is None else fit(plan, start.metadata, allowed)
+        start = self._start.after_failure(self._coordinator.completed, suspects=False)
+        return plan if start is None else self._start.fitted(plan, start)
 
     def restart(self, suspects: bool) -> SavedImage | None:
         """Begin the next attempt; return the checkpoint that it starts from.
@@ -191,18 +178,13 @@ class JobCheckpoints:
         verify what they read.
         """
         self.store.check_lock()
-        start = self._next_start(suspects)
+        start = self._start.after_failure(self._coordinator.completed, suspects)
         self._begin(start)
         return start
 
-    def _next_start(self, suspects: bool) -> SavedImage | None:
-        """Return the last intact checkpoint, or the one that this job started from."""
-        latest = self.store.latest(deep=suspects, among=self._coordinator.completed)
-        return self.start_from if latest is None else self.store.image(latest)
-
     def _begin(self, start: SavedImage | None) -> None:
         own = start.metadata.id if start is not None and start.own else None
-        self._do(events.AttemptStarting(self._clock(), own))
+        self._coordination.tell(events.AttemptStarting(self._clock(), own))
         self._drop_aborted()
         self._storing.begin_attempt()
 
@@ -216,16 +198,13 @@ class JobCheckpoints:
     def epoch_starting(self, epoch: int, forced: bool = False, closing: bool = False) -> Barrier:
         """Return what the epoch carries: perhaps a checkpoint, and notifications (step 1)."""
         self.store.check_lock(ask=False)
-        self._take_requests()
+        self._coordination.take_requests()
         self._unnoted = ()
         barrier = Barrier()
-        for instruction in self._coordinator.handle(
-            events.EpochStarting(epoch, self._clock(), forced, closing)
-        ):
-            if isinstance(instruction, events.InjectBarrier):
-                barrier = self._barrier(instruction)
-            else:
-                self._carry_out(instruction)
+        event = events.EpochStarting(epoch, self._clock(), forced, closing)
+        for order in self._coordination.tell(event):
+            assert isinstance(order, events.InjectBarrier)
+            barrier = self._barrier(order)
         told = self._coordinator.notifications()
         return barrier._replace(completed=told.completed, aborted=told.aborted)
 
@@ -236,6 +215,7 @@ class JobCheckpoints:
         return Barrier(
             order.checkpoint_id,
             order.timestamp,
+            savepoint=order.savepoint is not None,
             drains=any(request.drain for request in requests),
             halts=any(request.halts for request in requests),
             awaited=bool(requests),
@@ -282,15 +262,13 @@ class JobCheckpoints:
         # NB: also if the checkpoint fails, because later states build on the one being stored
         missing = set() if checkpoint is None else self._storing.expect(checkpoint, epoch, acks)
         event = events.EpochAccepted(epoch, self._clock(), (*self._unnoted, *failures), times)
-        for instruction in self._coordinator.handle(event):
-            if isinstance(instruction, events.WriteMetadata):
-                make = partial(self._image, instruction, book, log)
-                image = self._attempted(instruction, steps, make)
-                if image is not None:
-                    pending = PendingCheckpoint(instruction, image, times, missing)
-                    completion = self._write_if_stored(pending, book, steps)
-            else:
-                self._carry_out(instruction)
+        for order in self._coordination.tell(event):
+            assert isinstance(order, events.WriteMetadata)
+            make = partial(self._writer.image, order, self.plan, book, log)
+            image = self._attempted(order, steps, make)
+            if image is not None:
+                pending = PendingCheckpoint(order, image, times, missing)
+                completion = self._write_if_stored(pending, book, steps)
         return completion
 
     def is_storing(self, checkpoint: int) -> bool:
@@ -319,37 +297,36 @@ class JobCheckpoints:
         if expired:
             late = filter(None, map(self._storing.get, expired))
             acks = {pending.order.checkpoint_id: pending.acknowledgements() for pending in late}
-            self._do(events.TimePassed(now, acks))
+            self._coordination.tell(events.TimePassed(now, acks))
         self._drop_aborted()
         return ended
 
     def _drop_aborted(self) -> None:
         """Drop the checkpoints that were aborted while their state was being stored."""
         for checkpoint in self._storing.drop(self._coordinator.in_flight):
-            self._do(events.MetadataFailed(checkpoint, self._clock(), "it was aborted"))
+            self._fail(checkpoint, "it was aborted")
+
+    def _fail(self, checkpoint: int, reason: str) -> None:
+        """Fail a checkpoint whose metadata is not written."""
+        self._coordination.tell(events.MetadataFailed(checkpoint, self._clock(), reason))
 
     def epoch_failed(self, epoch: int, reason: str) -> None:
         """Fail the checkpoint that the epoch carried."""
-        self._do(events.EpochFailed(epoch, self._clock(), reason))
+        self._coordination.tell(events.EpochFailed(epoch, self._clock(), reason))
 
     def end(self, outcome: events.Outcome) -> None:
         """Keep or delete the checkpoints, according to the settings; unlock the directory."""
         try:
-            self._take_requests()
-            self._do(events.JobEnding(self._clock(), outcome))
+            self._coordination.take_requests()
+            self._coordination.tell(events.JobEnding(self._clock(), outcome))
             self._drop_aborted()
-            self._superseded.discard()
+            self._coordination.superseded.discard()
             if self.enabled:
                 self.store.collect(())  # the live heads end with the job
                 if outcome is not events.Outcome.FAILED:
-                    self.store.forget_beginning()
+                    self.store.notes.forget_beginning()
         finally:
             self.store.release()
-
-    @property
-    def savepoint_directory(self) -> str | None:
-        """Return the default directory of savepoints."""
-        return self._savepoints
 
     def forget_files(self, unneeded: Iterable[str]) -> None:
         """Delete state files that neither the job nor a checkpoint needs any more."""
@@ -363,7 +340,7 @@ class JobCheckpoints:
         """Write a checkpoint, unless some of its state has failed or is still missing."""
         order, failure = pending.order, pending.failure
         if failure is not None:
-            self._do(events.MetadataFailed(order.checkpoint_id, self._clock(), failure))
+            self._fail(order.checkpoint_id, failure)
             return Completion()
         if pending.missing:
             self._storing.add(pending)
@@ -380,7 +357,7 @@ class JobCheckpoints:
         book: EpochBook,
         steps: Stopwatch,
     ) -> Completion:
-        put = partial(self._put_in_place, order, metadata)
+        put = partial(self._writer.put_in_place, order, metadata)
         path = self._attempted(order, steps, put)
         if path is None:
             return Completion()
@@ -397,79 +374,36 @@ class JobCheckpoints:
         except DirectoryInUseError:
             raise
         except STORAGE_ERRORS as error:
-            self._do(events.MetadataFailed(order.checkpoint_id, self._clock(), str(error)))
+            self._fail(order.checkpoint_id, str(error))
             return None
-
-    def _image(
-        self, order: events.WriteMetadata, book: EpochBook, log: Callable[[], Mapping[str, bytes]]
-    ) -> CheckpointMetadata:
-        """Return what is known about a checkpoint when its epoch is accepted."""
-        return CheckpointMetadata(
-            id=order.checkpoint_id,
-            timestamp=self._clock(),
-            epoch=order.epoch,
-            job_name=self.plan.name,
-            savepoint=False,
-            levels=tuple(LevelImage(len(heads), tuple(heads)) for heads in book.heads),
-            operators=operator_images(self.plan, book.stateful, book.states),
-            spark=dict(log()),
-        )
-
-    def _put_in_place(self, order: events.WriteMetadata, metadata: CheckpointMetadata) -> str:
-        """Write a checkpoint to its directories (step 9); return the path to report."""
-        path = self.store.address_of(order.checkpoint_id)
-        directory = None if order.savepoint is None else order.savepoint.directory
-        if directory is not None:
-            path = copy_savepoint(metadata, self.storage, directory, self._files)
-        if order.in_store:
-            self.store.write(metadata)
-        return path
 
     def _completed(
         self, order: events.WriteMetadata, metadata: CheckpointMetadata, path: str, book: EpochBook
     ) -> Completion:
         """Notify the coordinator, and delete what the checkpoint supersedes (step 10)."""
         sizes = metadata.file_sizes()
-        written = sum(size for name, size in sizes.items() if name not in self._known_files)
-        self._known_files = sizes
-        stops = self._do(
-            events.MetadataWritten(
-                order.checkpoint_id, self._clock(), sum(sizes.values()), path, written
-            )
-        )
+        size, written = sum(sizes.values()), self._writer.count_new(sizes)
+        event = events.MetadataWritten(order.checkpoint_id, self._clock(), size, path, written)
+        stops = self._coordination.tell(event)
+        for stop in stops:
+            assert isinstance(stop, events.StopJob)
+            self.stopped_with = stop.savepoint_path
         if order.in_store:
             heads = (head for level in book.heads for head in level)
             live = {ref.name for head in heads for ref in head.all_files}
-            self._superseded.delete(live | self._storing.files, self._storing.since)
-        return Completion(order.in_store, stops)
+            self._coordination.superseded.delete(live | self._storing.files, self._storing.since)
+        return Completion(order.in_store, bool(stops))
 
-    def _take_requests(self) -> None:
-        for request in self.requests.take():
-            self._do(request)
 
-    def _do(self, event: events.Event) -> bool:
-        """Pass an event to the coordinator, carry out its instructions; return whether to stop."""
-        stops = False
-        for instruction in self._coordinator.handle(event):
-            stops = self._carry_out(instruction) or stops
-        return stops
-
-    def _carry_out(self, instruction: object) -> bool:
-        match instruction:
-            case events.DiscardCheckpoint(checkpoint_id):
-                self._superseded.checkpoints.append(checkpoint_id)
-            case events.MarkFinished():
-                self.store.mark_finished()
-            case events.ReportCheckpoint():
-                self._report(instruction, self._coordinator.completed)
-            case events.AnswerRequest():
-                self.requests.answer(instruction)
-            case events.FailJob(reason):
-                raise JobExecutionError(reason)
-            case events.StopJob(path):
-                self.stopped_with = path
-                return True
-        return False
+def _place(
+    kept: str | None, plan: Plan, scratch: str | os.PathLike[str], files: FileSystem
+) -> tuple[FileSystem, PurePosixPath]:
+    """Return the checkpoint directory of a job: in one that outlives it, or in its own."""
+    if kept is None:
+        system, path = files.locate(os.fspath(scratch))
+        return system, PurePosixPath(path) / "checkpoints"
+    system, path = files.locate(kept)
+    return system, PurePosixPath(path) / _slug(plan.name)
 
 
 def _slug(name: str) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.datastream.functions import CheckpointListener
 from holdfast.driver.checkpoints.job_checkpoints import Completion, JobCheckpoints
 from holdfast.driver.engine import Engine
@@ -64,7 +64,7 @@ class _Running:
 
 
 @dataclass(frozen=True)
-class _Accepted:
+class _AcceptedEpoch:
     """The result of an epoch whose subtasks agree."""
 
     outcome: EpochOutcome
@@ -72,7 +72,7 @@ class _Accepted:
     unneeded: list[str]
 
 
-class Epochs:
+class EpochRunner:
     """Runs the epochs of a plan on an engine.
 
     Attributes:
@@ -168,7 +168,7 @@ class Epochs:
         if running is not None:
             self._checkpoints.epoch_failed(running.order.epoch, reason)
 
-    def _agree(self, running: _Running) -> _Accepted:
+    def _agree(self, running: _Running) -> _AcceptedEpoch:
         """Run the levels, and check whether their subtasks agree on what they read (step 8)."""
         epoch = running.order.epoch
         started = time.time()
@@ -179,7 +179,7 @@ class Epochs:
         _check_failures(outcome.failures)
         self._faults.reach(8, epoch, running.takes_checkpoint)
         with running.steps.timed("agree"):
-            return _Accepted(outcome, *self.book.accept(epoch, outcome.acks, started, seconds))
+            return _AcceptedEpoch(outcome, *self.book.accept(epoch, outcome.acks, started, seconds))
 
     def _complete(
         self, running: _Running, outcome: EpochOutcome, is_cancelled: Callable[[], bool]

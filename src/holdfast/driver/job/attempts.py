@@ -10,7 +10,7 @@ from holdfast.common.options.engine import LARGEST_EPOCH
 from holdfast.driver.checkpoints.job_checkpoints import JobCheckpoints
 from holdfast.driver.engine import Engine, PlannedJob
 from holdfast.driver.epochs.delivery import CollectedRecords
-from holdfast.driver.epochs.running import Epochs
+from holdfast.driver.epochs.running import EpochRunner
 from holdfast.driver.job_events import AttemptStarted, AttemptStopped, EpochCommitted, RunEpoch
 from holdfast.driver.recording import Recorder
 from holdfast.errors import DisagreementError
@@ -21,8 +21,8 @@ from holdfast.runtime.worker.injected_faults import Faults
 _logger = get_logger(__name__)
 
 
-class Attempts:
-    """The actions of a job's runner that use the engine, one at a time.
+class AttemptRunner:
+    """Starts and stops the attempts of a job on its engine, and runs their epochs.
 
     Attributes:
         epochs: the epochs of the current plan.
@@ -52,13 +52,17 @@ class Attempts:
         self._largest_quota = LARGEST_EPOCH.get(configuration)
         #: why the last epoch was discarded
         self._disagreement: DisagreementError | None = None
-        checkpoints.open()
-        self.epochs = self._prepared(checkpoints.plan, job_id)
+        try:
+            checkpoints.open()
+            self.epochs = self._prepared(checkpoints.plan, job_id)
+        except BaseException:
+            checkpoints.store.release()
+            raise
 
-    def _prepared(self, plan: Plan, name: str) -> Epochs:
+    def _prepared(self, plan: Plan, name: str) -> EpochRunner:
         """Prepare the engine for a plan; if that fails, nothing changes."""
         store = self._checkpoints.store
-        epochs = Epochs(
+        epochs = EpochRunner(
             plan,
             name,
             self._engine,

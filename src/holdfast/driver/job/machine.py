@@ -14,21 +14,24 @@ it as well; the restart policy then decides what follows.
 
 Too few task slots are no failure if the job can continue with fewer. It then continues with a plan
 that fits. When there are enough slots again, it takes a checkpoint and returns to the wanted plan.
+
+Its parts are pure as well: the course of an attempt (`holdfast.driver.job.attempt_course`), the
+changes of plan (`holdfast.driver.job.plan_changes`), and the restarts
+(`holdfast.driver.job.restarts`).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final, assert_never
 
 from holdfast.checkpoint.events import Outcome
 from holdfast.common.job_status import JobStatus
-from holdfast.datastream.engines import needed_slots
-from holdfast.driver.job.repeated_failures import RepeatedFailures, repeated
-from holdfast.driver.job.rescaling import fitting, too_few
-from holdfast.driver.job.restart_policy import GiveUp, RestartPolicy
+from holdfast.driver.job.attempt_course import AttemptCourse, Goal
+from holdfast.driver.job.event_log import EventLog
+from holdfast.driver.job.plan_changes import PlanChanges
+from holdfast.driver.job.rescaling import too_few
+from holdfast.driver.job.restart_policy import RestartPolicy
+from holdfast.driver.job.restarts import Restarts
 from holdfast.driver.job_events import (
     ENDS,
     EPOCH_ENDS,
@@ -41,10 +44,8 @@ from holdfast.driver.job_events import (
     AwaitTurn,
     Broken,
     CancelRequested,
-    Cause,
     ChangePlan,
     CheckpointEnded,
-    Effect,
     EndJob,
     EpochAbandoned,
     EpochCommitted,
@@ -56,7 +57,6 @@ from holdfast.driver.job_events import (
     PlanChanged,
     PlanRefused,
     ReportFailure,
-    ReportRescale,
     ReportStatus,
     RescaleRequested,
     RunEpoch,
@@ -65,48 +65,12 @@ from holdfast.driver.job_events import (
     StartAbandoned,
     StartAttempt,
     StopAttempt,
-    TakeCheckpoint,
     TimeIsUp,
     TurnCame,
     Wait,
 )
 from holdfast.errors import InternalError, JobExecutionError
 from holdfast.plan.model import Plan
-
-#: maximum number of runs of an epoch whose subtasks do not agree
-_TRIES: Final = 4
-#: how many events and instructions are kept for the message of an internal error
-_LOGGED: Final = 1000
-_TITLE: Final = "Last events and instructions of the job:"
-#: maximum length of each of them in the message
-_LONGEST: Final = 500
-
-
-class Goal(Enum):
-    """What an attempt is heading for."""
-
-    READ = "read on"
-    FINISH = "finish"
-    STOP = "stop with a savepoint"
-    LEAVE = "leave for another plan"
-    CANCEL = "be cancelled"
-
-
-@dataclass(slots=True)
-class _Rescaling:
-    """A change of plan.
-
-    Attributes:
-        by_user: a user requested it, so the plan becomes the wanted one.
-        covered: the checkpoint from which the job will continue is complete.
-        changed: the new plan is in place.
-    """
-
-    request: int
-    plan: Plan
-    by_user: bool = True
-    covered: bool = False
-    changed: bool = False
 
 
 class JobMachine:
@@ -121,45 +85,34 @@ class JobMachine:
 
     Invariant: a job that takes checkpoints finishes only when one covers everything it has read.
 
-    Invariant: every request for another plan is answered once, at the latest when the job ends. So
-    is every change of plan that the machine itself decides on.
-
-    Invariant: a plan with fewer subtasks than wanted is derived from the wanted plan. Consequence:
-    a job that lost slots more than once returns to the plan that it had before the first loss.
+    Invariant: every change of plan is answered at the latest when the job ends.
 
     Attributes:
         status: the status to report.
         action: the action in progress.
         attempt: the number of the attempt.
-        plan: the plan that runs, or will run with the next attempt.
-        wanted: the plan that would run with enough task slots.
+        plans: the plans of the job, and the changes from one to another.
+        log: the last events and instructions.
     """
 
     def __init__(self, traits: JobTraits, policy: RestartPolicy, plan: Plan) -> None:
         """Start with a job that was not started yet; ``policy`` is used until the job ends."""
         self._traits = traits
-        self._policy = policy
-        self.plan = self.wanted = plan
+        self._restarts = Restarts(policy, traits.same_record_limit)
+        self.plans = PlanChanges(traits, plan)
         self.status = JobStatus.CREATED
         self.action: Action | None = None
         self.attempt = 0
-        self._goal = Goal.READ
+        self._course = AttemptCourse(traits)
         self._cancelled = False
-        self._rescaling: _Rescaling | None = None
-        #: the missing slots at the last start; and the change to a plan that fits, until it runs
+        #: the missing slots at the last start
         self._missing: SlotsMissing | None = None
-        self._narrowing: _Rescaling | None = None
         #: why the attempt is being stopped, if it failed; and whether the job was cancelled before
         self._failed: ActionFailed | None = None
         self._failed_cancelling = False
-        self._repeats = RepeatedFailures(traits.same_record_limit)
-        self._finished = False
-        #: the last epoch that was started, in any attempt
-        self._epoch = -1
-        self._tries = 0
         #: whether a request ended the wait before a restart; the event that ends it may still come
         self._cut_short = False
-        self._log: deque[JobEvent | JobInstruction] = deque(maxlen=_LOGGED)
+        self.log = EventLog()
 
     @property
     def ended(self) -> bool:
@@ -167,29 +120,15 @@ class JobMachine:
         return isinstance(self.action, EndJob)
 
     @property
-    def is_reduced(self) -> bool:
-        """Return whether the job has fewer subtasks than are wanted."""
-        return self.plan is not self.wanted
-
-    @property
     def is_closing(self) -> bool:
         """Return whether the next epoch of the attempt closes it."""
-        return self._cancelled or self._goal is not Goal.READ
+        return self._cancelled or self._course.goal is not Goal.READ
 
     @property
     def is_ending(self) -> bool:
         """Return whether the job ends with this attempt, without a failure."""
-        return self._failed is None and self._goal in (Goal.FINISH, Goal.STOP, Goal.CANCEL)
-
-    @property
-    def log(self) -> tuple[JobEvent | JobInstruction, ...]:
-        """Return the last events and instructions, oldest first."""
-        return tuple(self._log)
-
-    def add_log_to(self, error: BaseException) -> None:
-        """Add the log to an error as a note, unless it has it already."""
-        if not any(note.startswith(_TITLE) for note in getattr(error, "__notes__", ())):
-            error.add_note("\n".join([_TITLE, *(repr(entry)[:_LONGEST] for entry in self._log)]))
+        heading = self._course.goal
+        return self._failed is None and heading in (Goal.FINISH, Goal.STOP, Goal.CANCEL)
 
     def handle(self, event: JobEvent) -> list[JobInstruction]:
         """Handle an event; return the instructions to carry out now, in order.
@@ -197,16 +136,16 @@ class JobMachine:
         At most one of them, the last, is an action. Raise an InternalError, with the log as a note,
         if the event is impossible in the current state.
         """
-        self._log.append(event)
+        self.log.append(event)
         try:
             self._check(event)
             instructions = self._handle(event)
         except InternalError as error:
-            self.add_log_to(error)
+            self.log.add_to(error)
             raise
         if instructions and isinstance(instructions[-1], Action):
             self.action = instructions[-1]
-        self._log.extend(instructions)
+        self.log.extend(instructions)
         return instructions
 
     def _check(self, event: JobEvent) -> None:
@@ -234,7 +173,7 @@ class JobMachine:
             case TurnCame():
                 return [self._next_epoch()]
             case EpochCommitted():
-                return [self._epoch_committed(event)]
+                return [self._course.committed(event, self.plans.is_covered)]
             case EpochDiscarded():
                 return self._epoch_discarded(event)
             case EpochAbandoned() | StartAbandoned():
@@ -258,24 +197,24 @@ class JobMachine:
             case SlotsCame():
                 return self._slots_came(event)
             case CheckpointEnded():
-                return self._checkpoint_ended(event)
+                in_epoch = isinstance(self.action, RunEpoch)
+                return [*self.plans.checkpoint_ended(event, in_epoch)]
             case Broken():
-                return self._broken(event)
+                return [] if self.ended else self._end_failed(event.failure)
             case _:
                 assert_never(event)
 
     # Attempts
 
     def _attempt_started(self, event: AttemptStarted) -> list[JobInstruction]:
-        self._epoch = max(self._epoch, event.epoch)
-        answers = self._answer_narrowing(None)
-        answers += self._answer(None) if self._plan_is_changed else []
+        self._course.start_after(event.epoch)
+        answers = self.plans.answer_started(None)
         return [*self._report(JobStatus.RUNNING), *answers, AwaitTurn()]
 
     def _next_attempt(self) -> StartAttempt:
         self.attempt += 1
-        self._goal, self._failed, self._finished = Goal.READ, None, False
-        self._missing = None
+        self._course.begin_attempt()
+        self._failed = self._missing = None
         return StartAttempt(self.attempt)
 
     def _go_on(self) -> list[JobInstruction]:
@@ -288,49 +227,29 @@ class JobMachine:
             return self._narrow(narrower)
         if self._failed is not None:
             return self._after_failure(self._failed)
-        if self._goal is Goal.LEAVE and not self._cancelled:
-            assert self._rescaling is not None
-            return [*self._report(JobStatus.RESTARTING), ChangePlan(self._rescaling.plan)]
-        return self._end(_OUTCOMES[self._goal])
+        goal, change = self._course.goal, self.plans.rescaling
+        if goal is Goal.LEAVE and not self._cancelled:
+            assert change is not None
+            return [*self._report(JobStatus.RESTARTING), ChangePlan(change.plan)]
+        return self._end(_OUTCOMES[goal])
 
     # Epochs
 
     def _next_epoch(self) -> RunEpoch:
-        if self._cancelled and self._goal is Goal.READ:
-            self._goal = Goal.CANCEL
-        self._epoch += 1
-        self._tries = 1
-        closing = self._goal is not Goal.READ
-        return RunEpoch(self._epoch, last=self._finished and not closing, closing=closing)
-
-    def _epoch_committed(self, event: EpochCommitted) -> Action:
-        if self._goal is not Goal.READ:
-            return StopAttempt()
-        self._finished = event.finished
-        self._goal = self._new_goal(event)
-        if self._goal is Goal.FINISH and not self._traits.closes:
-            return StopAttempt()
-        return AwaitTurn()
-
-    def _new_goal(self, event: EpochCommitted) -> Goal:
-        if event.stops:
-            return Goal.STOP
-        if event.finished and (event.complete or not self._traits.takes_checkpoints):
-            return Goal.FINISH
-        covered = self._rescaling is not None and self._rescaling.covered
-        return Goal.LEAVE if covered else Goal.READ
+        if self._cancelled:
+            self._course.cancel()
+        return self._course.next_epoch()
 
     def _epoch_discarded(self, event: EpochDiscarded) -> list[JobInstruction]:
-        if self._traits.abilities.reruns and self._tries < _TRIES:
-            self._tries += 1
-            assert isinstance(self.action, RunEpoch)
-            return [RunEpoch(event.epoch, self.action.last, self.action.closing, again=True)]
+        assert isinstance(self.action, RunEpoch)
+        again = self._course.again(self.action)
+        if again is not None:
+            return [again]
         return self._action_failed(ActionFailed(event.failure, event.now))
 
     def _abandoned(self) -> StopAttempt:
         """Stop the attempt of a cancelled job without the epoch in which functions are closed."""
-        if self._goal is Goal.READ:
-            self._goal = Goal.CANCEL
+        self._course.cancel()
         return StopAttempt()
 
     # Failures
@@ -342,26 +261,15 @@ class JobMachine:
         return [StopAttempt()]
 
     def _after_failure(self, event: ActionFailed) -> list[JobInstruction]:
-        answers = self._answer_if_covered(event.failure)
+        answers = self.plans.answer_covered(event.failure)
         if not self._may_restart(event):
             cancelled = self._cancelled and not self._failed_cancelling
             outcome = Outcome.CANCELLED if cancelled else Outcome.FAILED
             return [*answers, *self._end_failed(event.failure, outcome)]
-        decision = self._policy.on_failure(event.now)
-        count = self._repeats.count(event.place, event.checkpoint)
-        if isinstance(decision, GiveUp):
-            return [*answers, *self._end_failed(event.failure, reason=decision.reason)]
-        if self._repeats.is_too_often(count):
-            failure, reason = repeated(event.failure, count), self._repeats.note(count)
-            return [*answers, *self._end_failed(failure, reason=reason)]
-        return [
-            *answers,
-            ReportFailure(
-                self.attempt, event.failure, decision.after_ms, self._repeats.note(count)
-            ),
-            *self._report(JobStatus.RESTARTING),
-            Wait(decision.after_ms),
-        ]
+        told = self._restarts.decide(event, self.attempt)
+        if told.restart_ms is None:
+            return [*answers, told, *self._end(Outcome.FAILED, told.failure)]
+        return [*answers, told, *self._report(JobStatus.RESTARTING), Wait(told.restart_ms)]
 
     def _may_restart(self, event: ActionFailed) -> bool:
         """Return whether the restart policy decides at all.
@@ -373,54 +281,35 @@ class JobMachine:
         started = self.status is not JobStatus.CREATED or event.lost
         return started and not event.permanent and not self._cancelled
 
-    def _answer_if_covered(self, failure: BaseException) -> list[Effect]:
-        """Abandon a change of plan whose checkpoint is complete, but whose plan is not in place."""
-        leaving = self._rescaling is not None and self._rescaling.covered
-        return self._answer(failure) if leaving and not self._plan_is_changed else []
-
     # Fewer task slots than before
 
     def _slots_missing(self, event: SlotsMissing) -> StopAttempt:
         if self._cancelled:
             return self._abandoned()
         self._missing = event
-        self._failed = ActionFailed(too_few(self._traits, self.wanted, event), event.now)
+        self._failed = ActionFailed(too_few(self._traits, self.plans.wanted, event), event.now)
         self._failed_cancelling = False
         return StopAttempt()
 
     def _may_narrow(self) -> bool:
         """Return whether the job can continue with fewer slots at all."""
         able = self._traits.takes_checkpoints and self._traits.abilities.resizes
-        return able and self._policy.restarts and self.status is not JobStatus.CREATED
+        return able and self._restarts.policy.restarts and self.status is not JobStatus.CREATED
 
     def _narrower(self) -> Plan | None:
         """Return the plan that fits the available slots, if the job should change to it."""
-        missing = self._missing
-        if missing is None or self._cancelled or not self._may_narrow():
+        if self._missing is None or self._cancelled or not self._may_narrow():
             return None
-        enough = missing.found >= self._traits.least_slots
-        return fitting(self.wanted, missing.found) if enough else None
+        return self.plans.fitting(self._missing)
 
     def _narrow(self, plan: Plan) -> list[JobInstruction]:
         assert self._missing is not None
         assert self._failed is not None
-        request, failure = self._missing.request, self._failed.failure
-        answers = self._answer_narrowing(failure)
-        answers += self._answer(failure) if self._plan_is_changed else []
-        self._narrowing = _Rescaling(request, plan, by_user=False)
-        told = ReportRescale(request, Cause.RECOVERABLE_FAILOVER, plan, self.wanted)
-        return [*answers, told, *self._report(JobStatus.RESTARTING), ChangePlan(plan)]
+        told = self.plans.narrow(self._missing, plan, self._failed.failure)
+        return [*told, *self._report(JobStatus.RESTARTING), ChangePlan(plan)]
 
     def _slots_came(self, event: SlotsCame) -> list[JobInstruction]:
-        busy = self.ended or self._cancelled or self._rescaling is not None
-        if busy or not self.is_reduced:
-            return []
-        wider = fitting(self.wanted, event.slots)
-        if wider is None or needed_slots(wider) <= needed_slots(self.plan):
-            return []
-        self._rescaling = _Rescaling(event.request, wider, by_user=False)
-        told = ReportRescale(event.request, Cause.NEW_RESOURCE_AVAILABLE, wider, self.wanted)
-        return [told, TakeCheckpoint(event.request)]
+        return [] if self.ended or self._cancelled else [*self.plans.slots_came(event)]
 
     # Requests
 
@@ -433,71 +322,24 @@ class JobMachine:
         return [*report, *self._end(Outcome.CANCELLED)] if self._cut_short else report
 
     def _rescale_requested(self, event: RescaleRequested) -> list[JobInstruction]:
-        problem = self._rescale_problem()
+        problem = "has ended" if self.ended else self.plans.problem()
         if problem is not None:
             refused = JobExecutionError(f"job '{self._traits.name}' {problem}")
             return [AnswerRescale(event.request, refused)]
-        superseded = self._answer(_SUPERSEDED, superseded=True)
-        self._rescaling = _Rescaling(event.request, event.plan)
-        told = ReportRescale(event.request, Cause.UPDATE_REQUIREMENT, event.plan, event.plan)
-        return [*superseded, told, TakeCheckpoint(event.request)]
-
-    def _rescale_problem(self) -> str | None:
-        if self.ended:
-            return "has ended"
-        if self._rescaling is not None and (self._rescaling.by_user or self._rescaling.covered):
-            return "is being rescaled already"
-        if not self._traits.abilities.resizes:
-            return "cannot be rescaled while it runs; stop it with a savepoint and start it again"
-        return None
-
-    def _checkpoint_ended(self, event: CheckpointEnded) -> list[JobInstruction]:
-        if self._rescaling is None or self._rescaling.request != event.request:
-            return []
-        if event.failure is not None:
-            return [*self._answer(event.failure)]
-        if not isinstance(self.action, RunEpoch):
-            # records that were read since then would be read again by the next attempt
-            return [TakeCheckpoint(event.request)]
-        self._rescaling.covered = True
-        return []
-
-    @property
-    def _plan_is_changed(self) -> bool:
-        return self._rescaling is not None and self._rescaling.changed
+        return [*self.plans.request(event)]
 
     def _plan_changed(self) -> list[JobInstruction]:
-        change = self._narrowing or self._rescaling
-        assert change is not None
-        change.changed = True
-        self.plan = change.plan
-        if change.by_user:
-            self.wanted = change.plan
+        self.plans.put_in_place()
         return self._go_on()
 
     def _plan_refused(self, event: PlanRefused) -> list[JobInstruction]:
-        if self._narrowing is None:
-            return [*self._answer(event.failure), *self._go_on()]
+        if self.plans.narrowing is None:
+            return [*self.plans.answer(event.failure), *self._go_on()]
         assert self._failed is not None
-        answers = self._answer_narrowing(event.failure)
+        answers = self.plans.answer_narrowing(event.failure)
         return [*answers, *self._after_failure(ActionFailed(event.failure, self._failed.now))]
 
-    def _answer(self, failure: BaseException | None, superseded: bool = False) -> list[Effect]:
-        """Answer the pending request for another plan, if there is one."""
-        rescaling, self._rescaling = self._rescaling, None
-        return [] if rescaling is None else [AnswerRescale(rescaling.request, failure, superseded)]
-
-    def _answer_narrowing(self, failure: BaseException | None) -> list[Effect]:
-        """Report the result of the change to fewer slots, if there is one."""
-        narrowing, self._narrowing = self._narrowing, None
-        return [] if narrowing is None else [AnswerRescale(narrowing.request, failure)]
-
     # The end
-
-    def _broken(self, event: Broken) -> list[JobInstruction]:
-        if self.ended:
-            return []
-        return self._end_failed(event.failure)
 
     def _end_failed(
         self, failure: BaseException, outcome: Outcome = Outcome.FAILED, reason: str = ""
@@ -509,7 +351,7 @@ class JobMachine:
     def _end(self, outcome: Outcome, failure: BaseException | None = None) -> list[JobInstruction]:
         ended = JobExecutionError(f"job '{self._traits.name}' has ended before it was rescaled")
         self.status = STATUSES[outcome]
-        return [*self._answer_narrowing(ended), *self._answer(ended), EndJob(outcome, failure)]
+        return [*self.plans.answer_all(ended), EndJob(outcome, failure)]
 
     def _report(self, status: JobStatus) -> list[JobInstruction]:
         """Report a status; a cancelled job stays CANCELLING until it ends."""
@@ -520,7 +362,6 @@ class JobMachine:
         return [ReportStatus(wanted)]
 
 
-_SUPERSEDED: Final = JobExecutionError("another parallelism was requested in the meantime")
 _OUTCOMES: Final = {
     Goal.FINISH: Outcome.FINISHED,
     Goal.STOP: Outcome.STOPPED,

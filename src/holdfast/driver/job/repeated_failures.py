@@ -13,6 +13,7 @@ from typing import Final
 from holdfast.common.options.restart import SAME_RECORD_LIMIT
 from holdfast.driver.job_events import FailurePlace
 from holdfast.errors import RepeatedFailureError, UserFunctionError
+from holdfast.state.errors import StateTypeError
 
 #: the address of an object in its default repr, which is another one in each attempt
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-fA-F]+")
@@ -23,8 +24,12 @@ def place_of(failure: BaseException) -> FailurePlace | None:
     """Return what identifies a failure on a record; None if no record is to blame.
 
     No record is to blame for a lost slot, for a failure outside of a record, as in ``open``, and
-    for something outside of the job that does not answer, such as a database.
+    for something outside of the job that does not answer, such as a database. A value that does
+    not fit its state is found by a checkpoint, when its record is not known any more; the message
+    names its key.
     """
+    if isinstance(failure, StateTypeError):
+        return FailurePlace("", _ADDRESS.sub("0x", str(failure)), type(failure).__name__, "")
     if not isinstance(failure, UserFunctionError) or failure.transient or failure.record is None:
         return None
     lines = _LINE.findall(failure.user_traceback)

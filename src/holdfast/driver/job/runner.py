@@ -1,18 +1,17 @@
-"""Runs a job: carries out the instructions of its machine, and reports the results to the machine.
+"""Runs a job: puts its parts together, gives it a thread, takes requests, and ends it.
 
-A job has a thread of its own, in which all actions are carried out; see `JobRunner.start`. Tests
+All actions of the job's machine are carried out in the thread of the job (`JobRunner.start`). Tests
 and the simulation carry them out one by one instead. Requests come from any thread.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.events import Outcome
@@ -26,44 +25,32 @@ from holdfast.driver.checkpoints.job_checkpoints import JobCheckpoints
 from holdfast.driver.engine import Engine, EngineChoice
 from holdfast.driver.epoch_book import EpochBook
 from holdfast.driver.epochs.delivery import CollectedRecords
-from holdfast.driver.epochs.running import Epochs, has_listeners
-from holdfast.driver.job.attempts import Attempts
+from holdfast.driver.epochs.running import EpochRunner, has_listeners
+from holdfast.driver.job.actions import JobActions
+from holdfast.driver.job.attempts import AttemptRunner
+from holdfast.driver.job.control import JobControl
 from holdfast.driver.job.machine import STATUSES, JobMachine
-from holdfast.driver.job.repeated_failures import place_of
 from holdfast.driver.job.rescaling import rescaled
-from holdfast.driver.job.restart_policy import RestartPolicy, is_permanent, make_policy
-from holdfast.driver.job.slot_watch import SlotWatch
+from holdfast.driver.job.restart_policy import RestartPolicy, make_policy
 from holdfast.driver.job.supervisor import Steps, supervise
-from holdfast.driver.outcome import AbandonedError, LostSlotError, SlotsMissingError
 from holdfast.driver.queries import ask_subtask, query_state
 from holdfast.driver.recording import Recorder
-from holdfast.errors import (
-    DisagreementError,
-    InternalError,
-    JobCancelledError,
-    JobExecutionError,
-)
+from holdfast.errors import JobCancelledError, JobExecutionError
 from holdfast.filesystem import FileSystem
 from holdfast.filesystem.local import LOCAL
 from holdfast.history.job import JobHistory
 from holdfast.history.logs import LogBook
 from holdfast.plan.model import Plan
-from holdfast.printable import get_logger
 from holdfast.runtime.context import Clock
 from holdfast.runtime.worker.injected_faults import Faults
-from holdfast.state.errors import StateCorruptionError, StateError, StateStorageError
+from holdfast.state.errors import StateError, StateStorageError
 from holdfast.state.storage.directory import StateStorage
-
-_logger = get_logger(__name__)
-#: interval of the checks of the engine while nothing runs, in seconds
-_LOOK: Final = 0.1
 
 
 class JobRunner:
     """A job on an engine, from its start to its end.
 
     Attributes:
-        status: the reported status; a final status only when the end is carried out.
         error: the error with which the job ended; None if it ended without one.
         over: set when the job has ended and all threads that wait for it are released.
         checkpoints: the checkpoints of the job, over all its attempts and plans.
@@ -109,61 +96,55 @@ class JobRunner:
             JobDefinitionError: when the job does not fit the checkpoint that it continues from.
         """
         self.job_id = job_id
-        self.status = JobStatus.CREATED
         self.error: BaseException | None = None
         self.over = threading.Event()
         #: further steps at the end of the job, with their names
         self._at_end: list[tuple[str, Callable[[], object]]] = []
         self.recorder = Recorder()
         self.recorder.job(job_id, plan, configuration, choice)
-        self.recorder.status(self.status)
+        self.recorder.status(JobStatus.CREATED)
         self._engine = engine
-        self._clock = clock
-        self._sleep = sleep
         self._collected = dict(collected or {})
         self._started = self._stopped = time.time()
-        #: held while the machine handles an event, and notified afterwards
-        self._told = threading.Condition(threading.RLock())
-        self._requests = itertools.count(1)
-        self._rescales: dict[int, CompletableFuture[None]] = {}
-        #: the last attempt failed because state could not be read
-        self._suspects = False
-        self._slot_watch = SlotWatch(to_millis(SLOTS_STABLE.get(configuration)))
         faults = Faults(FAULTS.get(configuration), simulated)
         self.checkpoints = JobCheckpoints(
             configuration, plan, scratch, clock, storage, files, self.recorder.checkpoint, faults
         )
-        try:
-            self._attempts = Attempts(
-                engine,
-                self.checkpoints,
-                self.recorder,
-                faults,
-                self._collected,
-                configuration,
-                job_id,
-            )
-        except BaseException:
-            self.checkpoints.store.release()
-            raise
+        # NB: all settings are read before the directory is locked, since some may be wrong
+        slots_stable_ms = to_millis(SLOTS_STABLE.get(configuration))
         policy = policy or make_policy(restart_strategy(configuration))
-        self.machine = JobMachine(
-            events.JobTraits(
-                name=plan.name,
-                takes_checkpoints=self.checkpoints.enabled,
-                closes=self.checkpoints.enabled or has_listeners(plan),
-                abilities=engine.abilities,
-                least_slots=SLOTS_MIN.get(configuration),
-                same_record_limit=same_record_limit(configuration, policy.is_unlimited),
-            ),
-            policy,
-            self.checkpoints.plan,
+        traits = _traits(plan, engine, self.checkpoints, configuration, policy)
+        self._attempts = AttemptRunner(
+            engine, self.checkpoints, self.recorder, faults, self._collected, configuration, job_id
+        )
+        machine = JobMachine(traits, policy, self.checkpoints.plan)
+        self._control = JobControl(machine, self.checkpoints, self.recorder)
+        self._actions = JobActions(
+            job_id,
+            engine,
+            self._control,
+            self._attempts,
+            self.checkpoints,
+            clock,
+            slots_stable_ms,
+            sleep,
+            self._end,
         )
 
     # Properties of the job
 
     @property
-    def epochs(self) -> Epochs:
+    def machine(self) -> JobMachine:
+        """Return the machine that decides what the job does next."""
+        return self._control.machine
+
+    @property
+    def status(self) -> JobStatus:
+        """Return the reported status; a final status only when the end is carried out."""
+        return self._control.status
+
+    @property
+    def epochs(self) -> EpochRunner:
         """Return the epochs of the current plan."""
         return self._attempts.epochs
 
@@ -227,7 +208,7 @@ class JobRunner:
 
     def checkpoint(self) -> CompletableFuture[int]:
         """Request a checkpoint with the next epoch; the result of the future is its id."""
-        with self._told:
+        with self._control.told:
             if self._is_ending:
                 return _refused("checkpoint")
             asked = self.checkpoints.requests.ask_checkpoint()
@@ -238,7 +219,7 @@ class JobRunner:
         self, directory: str | None, stop: bool = False, drain: bool = False
     ) -> CompletableFuture[str]:
         """Request a savepoint with the next epoch; the result of the future is its path."""
-        with self._told:
+        with self._control.told:
             if self._is_ending:
                 return _refused("savepoint")
             asked = self.checkpoints.requests.ask_savepoint(directory, stop, drain)
@@ -252,63 +233,18 @@ class JobRunner:
             JobDefinitionError: when the job cannot run with this parallelism.
             JobExecutionError: when the job has ended, or is being rescaled.
         """
-        plan = rescaled(self.machine.wanted, parallelism)
-        done: CompletableFuture[None] = CompletableFuture()
-        request = next(self._requests)
-        self._rescales[request] = done
-        self.tell(events.RescaleRequested(request, plan))
+        plan = rescaled(self.machine.plans.wanted, parallelism)
+        done = self._control.rescale(plan)
         self._engine.wake()
         if done.done() and isinstance(done.exception(), JobExecutionError):
             done.result()
         return done
 
-    # The machine
+    # The life of the job
 
     def tell(self, event: events.JobEvent) -> None:
         """Pass an event to the machine, and carry out the effects; from any thread."""
-        answers: list[Callable[[], None]] = []
-        with self._told:
-            for instruction in self.machine.handle(event):
-                self._carry_out_effect(instruction, answers)
-            self._told.notify_all()
-        # NB: without the lock, because a waiting caller may send another request at once
-        for answer in answers:
-            answer()
-
-    def _carry_out_effect(
-        self, instruction: events.JobInstruction, answers: list[Callable[[], None]]
-    ) -> None:
-        match instruction:
-            case events.ReportStatus(status):
-                self.status = status
-                self.recorder.status(status)
-            case events.ReportFailure(attempt, failure, restart_ms, reason):
-                origin = None if restart_ms is None else self.checkpoints.next_origin
-                self.recorder.failure(attempt, failure, restart_ms, origin, reason)
-                self._suspects = isinstance(failure, StateCorruptionError | StateStorageError)
-            case events.TakeCheckpoint(request):
-                # NB: with the lock: the machine must get the end of the checkpoint before that of
-                # the epoch, because the job may change its plan when the epoch is committed
-                asked = self.checkpoints.requests.ask_checkpoint(halts=True)
-                asked.add_done_callback(partial(self._taken, request))
-            case events.ReportRescale(request, cause, plan, wanted):
-                self.recorder.rescale(request, cause, self.plan, plan, wanted)
-            case events.AnswerRescale(request, problem, superseded):
-                self.recorder.rescale_ended(request, problem, self._reason(problem, superseded))
-                # NB: no caller waits for a change that the machine decided on itself
-                if request in self._rescales:
-                    answers.append(partial(_answer, self._rescales.pop(request), problem))
-
-    def _reason(self, problem: BaseException | None, superseded: bool) -> str:
-        """Return why a change of plan has ended, with the names of Flink's ``terminatedReason``."""
-        if problem is None:
-            return "SUCCEEDED"
-        if superseded:
-            return "RESOURCE_REQUIREMENTS_UPDATED"
-        return _REASONS.get(self.machine.status, "EXCEPTION_OCCURRED")
-
-    def _taken(self, request: int, checkpoint: CompletableFuture[int]) -> None:
-        self.tell(events.CheckpointEnded(request, checkpoint.exception()))
+        self._control.tell(event)
 
     def at_end(self, what: str, do: Callable[[], object]) -> None:
         """Add a step to the end of the job; ``what`` names it in the warning if it fails."""
@@ -344,7 +280,7 @@ class JobRunner:
 
     def _break(self, error: BaseException) -> None:
         """End the job because its thread cannot continue."""
-        failure = self._explained(error, f"job '{self.plan.name}' cannot continue")
+        failure = self._actions.explained(error, f"job '{self.plan.name}' cannot continue")
         Steps(self.plan.name).take("record its failure", partial(self.tell, events.Broken(failure)))
         self._end(events.EndJob(Outcome.FAILED, failure))
 
@@ -360,103 +296,7 @@ class JobRunner:
         Return None if the job has ended, or a request has changed the action. ``checkpoint``: if
         the action is an epoch, it takes a checkpoint even if none is due.
         """
-        action = self.machine.action
-        assert action is not None
-        try:
-            return self._carry_out(action, checkpoint)
-        except DisagreementError as error:
-            assert isinstance(action, events.RunEpoch)
-            return events.EpochDiscarded(action.epoch, error, self._clock())
-        except AbandonedError as error:
-            self.epochs.give_up(str(error))
-            if isinstance(action, events.StartAttempt):
-                return events.StartAbandoned()
-            assert isinstance(action, events.RunEpoch)
-            return events.EpochAbandoned(action.epoch)
-        except SlotsMissingError as error:
-            assert isinstance(action, events.StartAttempt)
-            self.epochs.give_up(str(error))
-            return events.SlotsMissing(
-                next(self._requests), error.needed, error.found, self._clock()
-            )
-        except Exception as error:
-            if not isinstance(action, events.FALLIBLE):
-                raise
-            failure = self._explained(error)
-            self.epochs.give_up(str(failure))
-            return events.ActionFailed(
-                failure,
-                self._clock(),
-                permanent=is_permanent(failure),
-                lost=isinstance(failure, LostSlotError),
-                place=place_of(failure),
-                checkpoint=self.checkpoints.last_completed,
-            )
-
-    def _explained(self, error: BaseException, *what: str) -> BaseException:
-        failure = self._engine.explain(error, *what)
-        if isinstance(failure, InternalError):
-            self.machine.add_log_to(failure)
-        return failure
-
-    def _carry_out(self, action: events.Action, checkpoint: bool) -> events.JobEvent | None:
-        match action:
-            case events.StartAttempt(number):
-                return self._attempts.start(number, self._suspects)
-            case events.AwaitTurn():
-                self._engine.await_turn(self._due_in())
-                self._look_for_slots()
-                return events.TurnCame()
-            case events.RunEpoch():
-                return self._attempts.run_epoch(action, checkpoint, self._is_cancelled)
-            case events.StopAttempt():
-                return self._attempts.stop(self.machine.is_ending)
-            case events.ChangePlan(plan):
-                return self._change_plan(plan)
-            case events.Wait():
-                return self._wait(action)
-            case events.EndJob():
-                self._end(action)
-                return None
-
-    def _due_in(self) -> int | None:
-        """Return within how many milliseconds an epoch is needed; None: none is needed."""
-        if self.machine.is_closing or self.book.unproven:
-            return 0
-        return self.checkpoints.due_in(self.book.finished)
-
-    def _look_for_slots(self) -> None:
-        """Notify the machine of slots for more subtasks, if the job has fewer than wanted."""
-        if not self.machine.is_reduced:
-            self._slot_watch.forget()
-            return
-        slots = self._slot_watch.look(self._engine.available_slots, self._clock())
-        if slots is not None:
-            self.tell(events.SlotsCame(next(self._requests), slots))
-
-    def _is_cancelled(self) -> bool:
-        return self.machine.status is JobStatus.CANCELLING
-
-    def _change_plan(self, plan: Plan) -> events.PlanChanged | events.PlanRefused:
-        try:
-            self._attempts.change_plan(plan, f"{self.job_id}-{self.machine.attempt + 1}")
-        except Exception as error:
-            return events.PlanRefused(self._explained(error))
-        return events.PlanChanged()
-
-    def _wait(self, order: events.Wait) -> events.TimeIsUp | None:
-        """Wait; return None if a request ends the wait early."""
-        if self._sleep is not None:
-            self._sleep(order.ms / 1000)
-            self._engine.check()
-            return events.TimeIsUp()
-        end = time.monotonic() + order.ms / 1000
-        while (left := end - time.monotonic()) > 0:
-            with self._told:
-                if self._told.wait_for(lambda: self.machine.action is not order, min(_LOOK, left)):
-                    return None
-            self._engine.check()
-        return events.TimeIsUp()
+        return self._actions.carry_out(checkpoint)
 
     def _end(self, order: events.EndJob) -> None:
         """End the job: release all resources, and all threads that wait for it."""
@@ -474,7 +314,7 @@ class JobRunner:
         steps.take("close its history", self.recorder.close)
         steps.take("close its connections", self.epochs.close)
         steps.take("close its engine", self._engine.close)
-        self.status = status
+        self._control.status = status
         self.over.set()
         steps.take("refuse checkpoints", self.checkpoints.requests.refuse)
         for what, do in self._at_end:
@@ -483,21 +323,24 @@ class JobRunner:
             steps.take("end its results", partial(collected.end, self.error))
 
 
-#: why a change of plan failed, if the job has ended
-_REASONS: Final = {
-    JobStatus.FINISHED: "JOB_FINISHED",
-    JobStatus.CANCELED: "JOB_CANCELING",
-    JobStatus.FAILED: "JOB_FAILING",
-}
-
-
 def _refused(what: str) -> CompletableFuture[Any]:
     error = CheckpointError(f"there is no {what}: the job has ended")
     return CompletableFuture.failed(error)
 
 
-def _answer(future: CompletableFuture[None], failure: BaseException | None) -> None:
-    if failure is None:
-        future.set_result(None)
-    else:
-        future.set_exception(failure)
+def _traits(
+    plan: Plan,
+    engine: Engine,
+    checkpoints: JobCheckpoints,
+    configuration: Configuration,
+    policy: RestartPolicy,
+) -> events.JobTraits:
+    """Return what the machine knows about a job."""
+    return events.JobTraits(
+        name=plan.name,
+        takes_checkpoints=checkpoints.enabled,
+        closes=checkpoints.enabled or has_listeners(plan),
+        abilities=engine.abilities,
+        least_slots=SLOTS_MIN.get(configuration),
+        same_record_limit=same_record_limit(configuration, policy.is_unlimited),
+    )

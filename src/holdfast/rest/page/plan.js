@@ -15,6 +15,8 @@ const MARGIN = 8;
 const LINE = 12;
 /** a table of metrics has a column for each of so many subtasks */
 const SHOWN_SUBTASKS = 8;
+/** how busy a subtask must be before the others' idleness counts as skew */
+const SKEW_BUSY = 0.7;
 
 const observer = new ResizeObserver(([entry]) => entry.target.holdfastResized?.());
 
@@ -110,7 +112,7 @@ function vertexBox(job, node, { x, y, width }) {
     job.draw();
   };
   return h("button", {
-    key: node.id, type: "button", class: `vertex ${now["backpressure-level"]}`, "aria-pressed": String(chosen),
+    key: node.id, type: "button", class: `vertex ${now["backpressure-level"]}${isSkewed(now) ? " skewed" : ""}`, "aria-pressed": String(chosen),
     title: node.description,
     style: { left: `${x + MARGIN}px`, top: `${y + MARGIN}px`, width: `${width}px`, height: `${HEIGHT}px` },
     on: { click: choose },
@@ -137,7 +139,30 @@ function leaving(now) {
 
 function busyText(busy, now) {
   const blocked = now["backpressured-ms-per-second"] / 1000;
-  return blocked > busy ? `${percent(blocked)} blocked` : `${percent(busy)} busy`;
+  if (blocked > busy) return `${percent(blocked)} blocked`;
+  return isSkewed(now) ? `${percent(busy)}, others ${percent(othersBusy(now))}` : `${percent(busy)} busy`;
+}
+
+function othersBusy(now) {
+  return now["others-busy-ms-per-second"] / 1000;
+}
+
+/** Whether one subtask is at its limit while the others have little to do. */
+function isSkewed(now) {
+  const busy = now["busy-ms-per-second"] / 1000;
+  return now["busiest-subtask"] !== null && busy >= SKEW_BUSY && othersBusy(now) <= busy / 2;
+}
+
+/** What the details of a vertex say about its skew. */
+function skewText(job, node, subtasks) {
+  const now = job.vertex(node.id).now;
+  if (!isSkewed(now)) return null;
+  const rates = subtasks.map((one) => one.now["records-in-per-second"]);
+  const share = rates[now["busiest-subtask"]] / rates.reduce((sum, one) => sum + one, 0);
+  return h("p", { class: "skew" },
+    `Skewed: subtask ${now["busiest-subtask"] + 1} is ${percent(now["busy-ms-per-second"] / 1000)} busy`,
+    share > 0 ? ` and gets ${percent(share)} of the records` : "",
+    `; the others are ${percent(othersBusy(now))} busy on average. A few keys have most of the records, or cost most of the time.`);
 }
 
 function details(job, node) {
@@ -154,7 +179,7 @@ function details(job, node) {
       ].filter(Boolean), node.operators, { key: (op) => op.id })),
     problem(job.answers["vertex problem"]),
     subtasks && answer.metrics.length ? metrics(node, answer) : null,
-    subtasks && section("Subtasks", table("Subtasks", columns(job), subtasks, { key: (one) => one.subtask })));
+    subtasks && section("Subtasks", skewText(job, node, subtasks), table("Subtasks", columns(job), subtasks, { key: (one) => one.subtask })));
 }
 
 /** What functions count, by subtask. */

@@ -124,11 +124,15 @@ class VertexNow(Kebab, frozen=True):
     """The current load of a vertex; Holdfast's own. Times are the maximum of its subtasks.
 
     `records-written` is the number of records that its sinks accepted in this attempt.
+    `busiest-subtask` is the one that is busy most of the time, and `others-busy-ms-per-second` the
+    average of all others. Both are null if the vertex has one subtask, or does not run.
     """
 
     records_in_per_second: float
     records_out_per_second: float
     busy_ms_per_second: int
+    busiest_subtask: int | None
+    others_busy_ms_per_second: int | None
     idle_ms_per_second: int
     backpressured_ms_per_second: int
     backpressure_level: str

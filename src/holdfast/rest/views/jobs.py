@@ -212,10 +212,13 @@ def _vertex_now(
     runs = not _is_over(history) and vertex.level != ROWS_LEVEL
     marks = [f.watermark for f in figures if f.watermark is not None]
     blocked = max((f.blocked_now for f in figures), default=0) if runs else 0
+    busiest, others = _busiest(figures) if runs else (None, None)
     return shapes.VertexNow(
         records_in_per_second=round(sum(f.in_now for f in figures), 1) if runs else 0.0,
         records_out_per_second=round(sum(f.out_now for f in figures), 1) if runs else 0.0,
         busy_ms_per_second=max((f.busy_now for f in figures), default=0) if runs else 0,
+        busiest_subtask=busiest,
+        others_busy_ms_per_second=others,
         idle_ms_per_second=max((f.idle_now for f in figures), default=0) if runs else 0,
         backpressured_ms_per_second=blocked,
         backpressure_level=_level(blocked / _MS),
@@ -223,6 +226,15 @@ def _vertex_now(
         records_written=sum(sum(f.written.values()) for f in figures),
         records_written_per_second=round(sum(f.written_now for f in figures), 1) if runs else 0.0,
     )
+
+
+def _busiest(figures: Sequence[SubtaskFigures]) -> tuple[int | None, int | None]:
+    """Return the busiest subtask, and how busy the others are on average, in ms per second."""
+    if len(figures) < 2:
+        return None, None
+    busy = [f.busy_now for f in figures]
+    busiest = busy.index(max(busy))
+    return busiest, round((sum(busy) - busy[busiest]) / (len(busy) - 1))
 
 
 def _level(ratio: float) -> str:
@@ -377,12 +389,36 @@ def epochs(history: JobHistory, since: int = -1) -> shapes.Epochs:
 def vertex_details(history: JobHistory, vertex: Vertex) -> shapes.VertexDetails:
     """Return a vertex with its subtasks."""
     figures = history.subtasks.figures[vertex.id]
-    start, end, duration = _attempt_times(history)
-    status = _task_status(history)
+    status, times = _task_status(history), _attempt_times(history)
+    return shapes.VertexDetails(
+        id=vertex.id,
+        name=vertex.name,
+        parallelism=vertex.parallelism,
+        max_parallelism=vertex.max_parallelism,
+        now=now_ms(),
+        aggregated=_aggregated(figures, status, times[2]),
+        subtasks=_subtasks(history, vertex, figures, status, times),
+        written={
+            op.uid: sum(figure.written.get(op.uid, 0) for figure in figures)
+            for op in vertex.operators
+            if op.sink
+        },
+        metrics=list(itertools.islice(_user_metrics(history, vertex), _METRICS)),
+    )
+
+
+def _subtasks(
+    history: JobHistory,
+    vertex: Vertex,
+    figures: Sequence[SubtaskFigures],
+    status: str,
+    times: tuple[int, int, int],
+) -> list[shapes.SubtaskDetails]:
+    start, end, duration = times
     attempt = history.attempts[-1].number if history.attempts else 0
     host = socket.gethostname()
     durations = dict.fromkeys(_TASK_STATUS, -1) | {status: duration}
-    subtasks = [
+    return [
         shapes.SubtaskDetails(
             subtask=number,
             status=status,
@@ -399,7 +435,10 @@ def vertex_details(history: JobHistory, vertex: Vertex) -> shapes.VertexDetails:
         )
         for number, figure in enumerate(figures)
     ]
-    aggregated = shapes.Aggregated(
+
+
+def _aggregated(figures: Sequence[SubtaskFigures], status: str, duration: int) -> shapes.Aggregated:
+    return shapes.Aggregated(
         metrics=shapes.AggregatedMetrics(
             read_bytes=_spread(f.bytes_in for f in figures),
             write_bytes=_spread(f.bytes_out for f in figures),
@@ -410,21 +449,6 @@ def vertex_details(history: JobHistory, vertex: Vertex) -> shapes.VertexDetails:
             accumulated_busy_time=_spread(round(_MS * f.busy) for f in figures),
         ),
         status_duration={status: _spread([duration] * len(figures))},
-    )
-    return shapes.VertexDetails(
-        id=vertex.id,
-        name=vertex.name,
-        parallelism=vertex.parallelism,
-        max_parallelism=vertex.max_parallelism,
-        now=now_ms(),
-        aggregated=aggregated,
-        subtasks=subtasks,
-        written={
-            op.uid: sum(figure.written.get(op.uid, 0) for figure in figures)
-            for op in vertex.operators
-            if op.sink
-        },
-        metrics=list(itertools.islice(_user_metrics(history, vertex), _METRICS)),
     )
 
 

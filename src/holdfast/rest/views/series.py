@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.history.events import MetricPoint, PointSeen, VertexPoint
 from holdfast.history.job import JobHistory
 from holdfast.history.points import at_most
-from holdfast.plan.vertices import Operator, Vertex
+from holdfast.plan.vertices import Vertex, VertexOperator
 from holdfast.rest.shapes import series as shapes
 
 #: number of points in a response, unless a client wants fewer or more
@@ -50,7 +50,9 @@ def _vertex(vertex: Vertex, points: Sequence[PointSeen]) -> shapes.VertexSeries:
     )
 
 
-def _metrics(operator: Operator, points: Sequence[PointSeen]) -> Iterator[shapes.MetricSeries]:
+def _metrics(
+    operator: VertexOperator, points: Sequence[PointSeen]
+) -> Iterator[shapes.MetricSeries]:
     by_point = [point.metrics.get(operator.uid, {}) for point in points]
     for name in dict.fromkeys(name for metrics in by_point for name in metrics):
         values = [metrics.get(name) for metrics in by_point]

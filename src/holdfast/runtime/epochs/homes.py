@@ -1,8 +1,8 @@
 """Keeps each subtask in a thread of the process that ran it last.
 
-Spark gives a task to any idle worker. If the subtask lives in another worker of the same executor,
-this worker only forwards the blocks. Moving the subtask here would cost more: its state would have
-to be loaded and its functions opened again, and both workers would hold the state in memory. So
+Spark gives a task to any idle worker of any executor. If the subtask lives in another worker, this
+one only forwards the blocks. Moving the subtask here would cost more: its state would have to be
+loaded and its functions opened again, and both workers would hold the state in memory. So
 
     worker A, which got the task of subtask 1      worker B, where subtask 1 lives
 
@@ -10,9 +10,9 @@ to be loaded and its functions opened again, and both workers would hold the sta
       Spark ◄─ blocks ◄───────────────────────────────
 
 A subtask reports its location in its acknowledgement, and the driver includes it in the next task
-(`Location`). It is a hint: if the process is gone, or is already running a subtask, the task runs
-in the worker that got it, with state loaded from files, and the subtask lives there from then on. A
-subtask always runs in its own thread, since some objects must not be used by another one.
+(`Location`). It is a hint: if the process is gone, or runs another subtask for too long, the task
+runs in the worker that got it, with state loaded from files, and the subtask lives there from then
+on. A subtask always runs in its own thread, since some objects must not be used by another one.
 """
 
 from __future__ import annotations
@@ -20,29 +20,36 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import os
-import pickle
 import socket
 import threading
-import traceback
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from queue import Empty, Queue
-from typing import Any, NamedTuple, TypeGuard
+from typing import Final, NamedTuple
 
-from holdfast.errors import InternalError
+from holdfast.printable import get_logger
+from holdfast.runtime.epochs.carrying import Carriage, Network
 from holdfast.runtime.epochs.task import FailedRun, Subtask
 from holdfast.runtime.network.addresses import Address, Location
 from holdfast.runtime.network.handshake import PeerError
-from holdfast.runtime.network.peers import GONE, Line, Listener, connect, listen
-from holdfast.runtime.wire.blocks import Block, decode_header, encode_header
+from holdfast.runtime.network.peers import GONE, Line, Listener, listen
+from holdfast.runtime.network.sockets import own_ip
+from holdfast.runtime.wire.blocks import Block
 from holdfast.runtime.wire.protocol import EpochTask
 from holdfast.runtime.worker.logs import begin_subtask, spill
 
 #: how many blocks may wait for Spark while the subtask continues
-_AHEAD = 4
+_AHEAD: Final = 4
 #: how long another process may take to accept a connection, and then to answer, in seconds
 _PATIENCE = 5.0
+#: how long nobody is asked at an address that could not be reached, in seconds
+_GIVEN_UP: Final = 60.0
+#: bytes of state that a process loads in a second, roughly
+_LOADED: Final = 50_000_000
+
+_logger = get_logger(__name__)
 
 
 class SubtaskPlace(NamedTuple):
@@ -62,13 +69,16 @@ class Homes:
         self._homes: dict[SubtaskPlace, Home] = {}
         #: the subtasks that are running in this process
         self._at_work: set[SubtaskPlace] = set()
-        self._lock = threading.Lock()
+        #: guards all of this; notified when a subtask ends its work
+        self._changed = threading.Condition()
         #: listeners for other processes, by the key of their job
-        self._listeners: dict[bytes, Listener] = {}
+        self._listeners: dict[bytes, list[Listener]] = {}
+        #: addresses on other hosts that could not be reached, until when nobody is asked there
+        self._unreachable: dict[Address, float] = {}
 
     def run(
         self,
-        key: bytes,
+        network: Network,
         place: SubtaskPlace,
         task: EpochTask,
         blocks: Iterable[Block],
@@ -77,7 +87,7 @@ class Homes:
         """Run a subtask in the process where it lives.
 
         Args:
-            key: the key of the job.
+            network: how other processes of the job are reached.
             place: identifies the subtask.
             task: the task of the epoch.
             blocks: the input of the subtask.
@@ -85,34 +95,82 @@ class Homes:
         """
         self._forget_earlier(place)
         known = task.homes[place.subtask] if task.homes else None
-        line = (
-            _ask(known.address.opened_by(key), place, task) if self._is_near(known, key) else None
-        )
-        if line is not None:
-            yield from _carry(line, blocks)
-            return
-        with self._lock:
+        if known is not None and known != self.location(network):
+            carriage = self._ask(network, known, place, task)
+            if carriage is not None:
+                yield from carriage.carry(blocks)
+                return
+        with self._changed:
             self._at_work.add(place)
             home = self._homes.pop(place, None)
         yield from self._run_here(home or Home(make), place, task, blocks)
 
-    def location(self, key: bytes) -> Location:
-        """Return the location of this process, for the subtasks of a job that live here."""
-        with self._lock:
-            if key not in self._listeners:
-                self._listeners[key] = listen(self.serve, key=key.hex())
-            return Location(_executor(), self._listeners[key].address.without_key())
+    def location(self, network: Network) -> Location:
+        """Return the location of this process, for the subtasks of a job that live here.
 
-    def _is_near(self, home: Location | None, key: bytes) -> TypeGuard[Location]:
-        """Return whether a subtask lives in another process of this executor."""
-        return home is not None and home.executor == _executor() and home != self.location(key)
-
-    def lend(self, place: SubtaskPlace) -> Home | None:
-        """Return a subtask that lives here, for one run; None if there is none, or one is running.
-
-        Two subtasks that run in one process would take twice the time.
+        Raises:
+            CannotListenError: when this process must listen at a port, and none is free.
         """
-        with self._lock:
+        with self._changed:
+            if network.key not in self._listeners:
+                self._listeners[network.key] = self._listen(network)
+            near, *far = (each.address.without_key() for each in self._listeners[network.key])
+            return Location(_executor(), near, far[0] if far else None)
+
+    def _listen(self, network: Network) -> list[Listener]:
+        key = network.key.hex()
+        listeners = [listen(self.serve, key=key)]
+        if not network.one_host:
+            try:
+                far = listen(self.serve, own_ip(), key, network.certificate, network.ports)
+            except BaseException:
+                listeners[0].close()
+                raise
+            listeners.append(far)
+        return listeners
+
+    def _ask(
+        self, network: Network, home: Location, place: SubtaskPlace, task: EpochTask
+    ) -> Carriage | None:
+        """Return a connection to the process of a subtask, if it runs the subtask now."""
+        near = home.executor == _executor()
+        address = home.address if near or network.one_host else home.far
+        if address is None or self._unreachable.get(address, 0.0) > time.monotonic():
+            return None
+        try:
+            line = network.connect(address, _PATIENCE)
+        except PeerError as error:
+            if not address.socket:
+                self._give_up(address, error)
+            return None
+        silence = None if near else network.silence
+        wait = _worth_waiting(task, place.subtask)
+        with suppress(*GONE):
+            line.say((place, task, silence, wait))
+            if line.hear(_PATIENCE + wait):
+                return Carriage(line, silence)
+        line.close()
+        return None
+
+    def _give_up(self, address: Address, error: PeerError) -> None:
+        """Ask nobody there for a while: if a firewall drops packets, each attempt takes long."""
+        self._unreachable[address] = time.monotonic() + _GIVEN_UP
+        if isinstance(error.__cause__, TimeoutError):
+            _logger.warning(
+                "a subtask lives in another executor, and %s: its state is loaded here instead; "
+                "the executors must reach each other at the ports of 'holdfast.port.range'",
+                error,
+            )
+
+    def lend(self, place: SubtaskPlace, wait: float = 0.0) -> Home | None:
+        """Return a subtask that lives here, for one run.
+
+        Two subtasks that run in one process would take twice the time. So another one may first
+        come to its end, in ``wait`` seconds. None: it does not, or the subtask does not live here.
+        """
+        with self._changed:
+            if place in self._homes:
+                self._changed.wait_for(lambda: not self._at_work, wait)
             if self._at_work or place not in self._homes:
                 return None
             self._at_work.add(place)
@@ -120,27 +178,27 @@ class Homes:
 
     def serve(self, line: Line) -> None:
         """Run a subtask on behalf of another process."""
-        place, task = line.hear()
-        home = self.lend(place)
+        place, task, silence, wait = line.hear()
+        home = self.lend(place, wait)
         line.say(home is not None)
         if home is None:
             return
         failure = None
-        try:
-            with closing(self._run_here(home, place, task, _receive(line))) as run:
-                _send(line, run)
-        except Exception as error:
-            failure = _portable(error)
-            line.send()
-        line.say(failure)
-        line.wait()
+        with closing(Carriage(line, silence)) as carriage:
+            try:
+                with closing(self._run_here(home, place, task, carriage.receive())) as run:
+                    carriage.send(run)
+            except Exception as error:
+                failure = error
+                carriage.send(())
+            carriage.end(failure)
 
     def forget(self, job: str, key: bytes) -> None:
         """Drop the subtasks of a job that has ended, and accept no more connections for it."""
         self._drop(lambda place: place.job == job)
-        with self._lock:
-            listener = self._listeners.pop(key, None)
-        if listener is not None:
+        with self._changed:
+            listeners = self._listeners.pop(key, [])
+        for listener in listeners:
             listener.close()
 
     def _forget_earlier(self, place: SubtaskPlace) -> None:
@@ -148,7 +206,7 @@ class Homes:
         self._drop(lambda each: each.job == place.job and each.attempt < place.attempt)
 
     def _drop(self, chosen: Callable[[SubtaskPlace], bool]) -> None:
-        with self._lock:
+        with self._changed:
             dropped = [self._homes.pop(place) for place in list(self._homes) if chosen(place)]
         for home in dropped:
             home.close()
@@ -166,10 +224,11 @@ class Homes:
         finally:
             if not lives:
                 home.close(ended)
-            with self._lock:
+            with self._changed:
                 self._at_work.discard(place)
                 if lives:
                     self._homes[place] = home
+                self._changed.notify_all()
 
 
 class Home:
@@ -250,76 +309,13 @@ class _NobodyTakesError(Exception):
 
 
 def _executor() -> str:
-    """Return what identifies the workers of one executor: the process that started them.
-
-    Workers of another executor end with that executor, which must not affect tasks of this one.
-    """
+    """Return what identifies the workers of one executor: the process that started them."""
     return f"{socket.gethostname()}-{os.getppid()}"
 
 
-def _ask(address: Address, place: SubtaskPlace, task: EpochTask) -> Line | None:
-    """Return a connection to the process at an address, if it runs the subtask now."""
-    try:
-        line = connect(address, _PATIENCE)
-    except PeerError:
-        return None
-    with suppress(*GONE):
-        line.say((place, task))
-        if line.hear(_PATIENCE):
-            return line
-    line.close()
-    return None
+def _worth_waiting(task: EpochTask, subtask: int) -> float:
+    """Return for how many seconds to wait while another subtask runs: as long as loading takes.
 
-
-def _carry(line: Line, blocks: Iterable[Block]) -> Iterator[Block]:
-    """Send blocks to a subtask in another process, and yield those that it returns."""
-    problems: list[BaseException] = []
-    carrier = threading.Thread(target=_bring, args=(line, blocks, problems), daemon=True)
-    with closing(line):
-        carrier.start()
-        try:
-            yield from _receive(line)
-            failure = line.hear()
-        except GONE as error:
-            raise _lost(problems) from error
-        finally:
-            line.hang_up()
-            carrier.join()
-    if failure is not None:
-        raise failure
-
-
-def _bring(line: Line, blocks: Iterable[Block], problems: list[BaseException]) -> None:
-    try:
-        _send(line, blocks)
-    except BaseException as error:
-        problems.append(error)
-        line.hang_up()
-
-
-def _lost(problems: list[BaseException]) -> BaseException:
-    own = [problem for problem in problems if not isinstance(problem, GONE)]
-    message = "the worker process in which a subtask lived has ended; find the cause"
-    return own[0] if own else InternalError(message)
-
-
-def _send(line: Line, blocks: Iterable[Block]) -> None:
-    """Send blocks, and a message that marks the end."""
-    for block in blocks:
-        line.send(encode_header(block.header), block.data)
-    line.send()
-
-
-def _receive(line: Line) -> Iterator[Block]:
-    """Yield blocks, until there are no more."""
-    while (message := line.receive()).head:
-        yield Block(decode_header(message.head), message.data)
-
-
-def _portable(error: Exception) -> Exception:
-    """Return an exception that can be pickled for another process, with its traceback as a note."""
-    error.add_note("".join(traceback.format_exception(error)))
-    with suppress(Exception):
-        restored: Any = pickle.loads(pickle.dumps(error))
-        return restored if isinstance(restored, Exception) else InternalError(str(error))
-    return InternalError(f"{type(error).__name__}: {error}")
+    If it is in vain, the wait and the loading take twice the time of the better choice, no more.
+    """
+    return task.heads[subtask].size / _LOADED if task.heads else 0.0

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from holdfast.datastream.columns.batch import count_rows
 from holdfast.datastream.connectors.base import SplitRecords
 from holdfast.errors import DisagreementError, HoldfastError
 from holdfast.plan.model import ROWS_LEVEL
@@ -29,6 +30,7 @@ from holdfast.runtime.wire.protocol import Acknowledgement, Control, EpochTask, 
 from holdfast.runtime.work import Work
 from holdfast.runtime.worker.job_code import JobCode
 from holdfast.runtime.worker.logs import at_work, spill
+from holdfast.state.format.head import Head
 
 _SLICE = 1024
 
@@ -80,12 +82,7 @@ class Subtask(LevelSubtask):
         with run.steps.timed("process"):
             yield from self._process(task, run, blocks)
         run.note_wait()
-        if run.failed_upstream:
-            # NB: the driver might not see that failure, since others may have read another run
-            raise DisagreementError(
-                f"subtask {self._subtask} of level {self._level.index} read runs that failed: "
-                + ", ".join(run.failed_upstream)
-            )
+        self._refuse_failed(run)
         finished = self._end_of_input(run)
         with run.steps.timed("time"):
             run.times = self._move_time(run.inbox.watermarks)
@@ -97,21 +94,40 @@ class Subtask(LevelSubtask):
         self._reach(5, task)
         if task.checkpoint is not None:
             with run.steps.timed("snapshot"):
-                run.snapshot_failure = self._snapshot(task.checkpoint, task.checkpoint_timestamp)
+                run.snapshot_failure = self._snapshot(task.checkpoint, task)
         with run.steps.timed("flush"):
             self._close_functions(task, finished)
             self._flush()
         yield from run.outbox.take()
         self._reach(6, task)
         with run.steps.timed("persist"):
-            self._save(task)
-            durable = task.checkpoint is not None
-            head = self._backend.persist(self._storage, run.stamp, task.epoch, durable)
-            if durable and run.snapshot_failure is None:
-                run.snapshot_failure = self._upload(head.all_files)
-            self._stands_at = head.stamp
+            head = self._persist(task, run)
         self._reach(7, task)
-        acknowledgement = self._acknowledgement(
+        yield from run.finish(self._epoch_acknowledgement(task, run, head, finished), finished)
+
+    def _refuse_failed(self, run: _Run) -> None:
+        """Raise an error if a run that this one has read from failed."""
+        if run.failed_upstream:
+            # NB: the driver might not see that failure, since others may have read another run
+            raise DisagreementError(
+                f"subtask {self._subtask} of level {self._level.index} read runs that failed: "
+                + ", ".join(run.failed_upstream)
+            )
+
+    def _persist(self, task: EpochTask, run: _Run) -> Head:
+        """Write the state of the epoch, and upload it if a checkpoint ends here."""
+        self._save(task)
+        durable = task.checkpoint is not None
+        head = self._backend.persist(self._storage, run.stamp, task.epoch, durable)
+        if durable and run.snapshot_failure is None:
+            run.snapshot_failure = self._upload(head.all_files)
+        self._stands_at = head.stamp
+        return head
+
+    def _epoch_acknowledgement(
+        self, task: EpochTask, run: _Run, head: Head, finished: bool
+    ) -> Acknowledgement:
+        return self._acknowledgement(
             task,
             run,
             run.outbox,
@@ -123,7 +139,6 @@ class Subtask(LevelSubtask):
             snapshot_failure=run.snapshot_failure,
             home=self.home,
         )
-        yield from run.finish(acknowledgement, finished)
 
     def _process(self, task: EpochTask, run: _Run, blocks: Iterable[Block]) -> Iterator[Block]:
         for block in run.inbox.in_order(blocks):
@@ -147,9 +162,9 @@ class Subtask(LevelSubtask):
         started = time.perf_counter()
         records = decode_records(block.data)
         flow.seconds += time.perf_counter() - started
-        flow.records += len(records)
+        flow.records += count_rows(records)
         flow.bytes += len(block.data)
-        run.records_in += len(records)
+        run.records_in += count_rows(records)
         records = self._as_taken(exchange, records)
         take = self._operators.inputs[exchange.target, exchange.input]
         yield from _feed(records, take, run.outbox, flow)
@@ -214,7 +229,7 @@ class Subtask(LevelSubtask):
         started = time.perf_counter()
         for records in source.read(request):
             flow.seconds += time.perf_counter() - started
-            flow.records += len(records)
+            flow.records += count_rows(records)
             if isinstance(records, SplitRecords):
                 flow.records += len(records.aside)
                 self._operators.turn_to(source.operator.id, records)

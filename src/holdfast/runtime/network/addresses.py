@@ -50,9 +50,11 @@ class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The process in which a subtask lives.
 
     Attributes:
-        executor: only processes of the same executor connect to it.
-        address: without its key.
+        executor: identifies the executor that it belongs to.
+        address: for processes of the same executor, or machine, without its key.
+        far: for processes on other hosts, without its key; None if there are none.
     """
 
     executor: str
     address: Address
+    far: Address | None = None

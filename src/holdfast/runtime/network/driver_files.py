@@ -38,7 +38,7 @@ class DriverFileSystem(FileSystem):
 
     def open_output(self, path: str) -> BinaryIO:
         """Return a stream whose contents are written when it is closed."""
-        return _Output(self, path)
+        return _DriverOutput(self, path)
 
     def open_input(self, path: str) -> BinaryIO:
         """Return a stream over the whole contents."""
@@ -92,7 +92,7 @@ class DriverFileSystem(FileSystem):
         return f"DriverFileSystem({driver_root(self._desk)!r})"
 
 
-class _Output(io.BytesIO):
+class _DriverOutput(io.BytesIO):
     """The contents of a file, which is written when this is closed."""
 
     def __init__(self, files: DriverFileSystem, path: str) -> None:

@@ -112,6 +112,15 @@ class Line:
         """Raise a TimeoutError in threads that wait for the other side longer than this."""
         self._socket.settimeout(seconds)
 
+    def limit_waiting(self, seconds: float) -> None:
+        """Raise an OSError in threads that receive nothing for this long.
+
+        Unlike `limit_silence`, a message may take any time to send: the other side may be busy.
+        """
+        whole, part = divmod(seconds, 1)
+        limit = struct.pack("@ll", int(whole), int(part * 1_000_000))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+
     def wait(self) -> None:
         """Wait until the other side closes the connection; discard what it still sends."""
         while self._socket.recv(1 << 16):

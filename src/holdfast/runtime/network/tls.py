@@ -123,7 +123,7 @@ class Encrypted:
         """Set the timeout of the socket."""
         self._socket.settimeout(seconds)
 
-    def setsockopt(self, level: int, option: int, value: int) -> None:
+    def setsockopt(self, level: int, option: int, value: int | bytes) -> None:
         """Set an option of the socket."""
         self._socket.setsockopt(level, option, value)
 

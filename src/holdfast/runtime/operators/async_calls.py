@@ -23,7 +23,7 @@ from holdfast.runtime.worker.logs import begin_task
 Emit = Callable[[Iterable[tuple[Any, int | None]]], None]
 
 
-class _Call:
+class _AsyncCall:
     """The call for one record, and its result."""
 
     __slots__ = ("deadline", "done", "error", "record", "results", "stamp", "task")
@@ -72,7 +72,7 @@ class AsyncCalls:
         """Start the call for a record, when the capacity allows it."""
         if len(self._calls) >= self._capacity:
             self._hand_on()
-        call = _Call(record, stamp)
+        call = _AsyncCall(record, stamp)
         self._calls.add(call)
         call.task = self._loop.loop.create_task(self._run(call))
 
@@ -101,7 +101,7 @@ class AsyncCalls:
                 self._report.at(call.record, call.error)
         self._emit([(result, call.stamp) for call in ended for result in call.results])
 
-    async def _run(self, call: _Call) -> None:
+    async def _run(self, call: _AsyncCall) -> None:
         begin_task(self._report)
         if self._deadlines is not None:
             self._deadlines.watch(call)
@@ -112,7 +112,7 @@ class AsyncCalls:
         else:
             self._end(call, results)
 
-    def _give_up(self, call: _Call) -> None:
+    def _give_up(self, call: _AsyncCall) -> None:
         """End a call that has timed out."""
         try:
             results = self._checked("timeout", self._function.timeout(call.record))
@@ -123,7 +123,9 @@ class AsyncCalls:
         assert call.task is not None
         call.task.cancel()
 
-    def _end(self, call: _Call, results: Iterable[Any], error: BaseException | None = None) -> None:
+    def _end(
+        self, call: _AsyncCall, results: Iterable[Any], error: BaseException | None = None
+    ) -> None:
         if not call.done:  # a call that timed out gets here twice
             call.done, call.results, call.error = True, results, error
             self._calls.ended(call)
@@ -171,16 +173,16 @@ class _Deadlines:
     """
 
     def __init__(
-        self, settings: AsyncSettings, loop: EventLoop, give_up: Callable[[_Call], None]
+        self, settings: AsyncSettings, loop: EventLoop, give_up: Callable[[_AsyncCall], None]
     ) -> None:
         self._seconds = settings.timeout / 1000
         self._most = 2 * settings.capacity + 64
         self._loop = loop
         self._give_up = give_up
-        self._calls: deque[_Call] = deque()
+        self._calls: deque[_AsyncCall] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, call: _Call) -> None:
+    def watch(self, call: _AsyncCall) -> None:
         """Set the deadline of a call that starts now."""
         call.deadline = self._loop.loop.time() + self._seconds
         self._calls.append(call)
@@ -204,11 +206,11 @@ class _Calls(ABC):
     """Calls whose results were not forwarded yet."""
 
     @abstractmethod
-    def add(self, call: _Call) -> None:
+    def add(self, call: _AsyncCall) -> None:
         """Add a call that starts."""
 
     @abstractmethod
-    def ended(self, call: _Call) -> None:
+    def ended(self, call: _AsyncCall) -> None:
         """Record that a call has results, or an error."""
 
     @abstractmethod
@@ -216,7 +218,7 @@ class _Calls(ABC):
         """Return whether there is a result that may be forwarded."""
 
     @abstractmethod
-    def take(self) -> list[_Call]:
+    def take(self) -> list[_AsyncCall]:
         """Remove and return the calls whose results may be forwarded."""
 
     @abstractmethod
@@ -227,18 +229,18 @@ class _InOrder(_Calls):
     """Forwards results in the order in which calls started."""
 
     def __init__(self) -> None:
-        self._calls: deque[_Call] = deque()
+        self._calls: deque[_AsyncCall] = deque()
 
-    def add(self, call: _Call) -> None:
+    def add(self, call: _AsyncCall) -> None:
         self._calls.append(call)
 
-    def ended(self, call: _Call) -> None:
+    def ended(self, call: _AsyncCall) -> None:
         pass
 
     def ready(self) -> bool:
         return self._calls[0].done
 
-    def take(self) -> list[_Call]:
+    def take(self) -> list[_AsyncCall]:
         taken = []
         while self._calls and self._calls[0].done:
             taken.append(self._calls.popleft())
@@ -252,20 +254,20 @@ class _AsTheyEnd(_Calls):
     """Forwards results in the order in which calls ended."""
 
     def __init__(self) -> None:
-        self._under_way: set[_Call] = set()
-        self._ended: list[_Call] = []
+        self._under_way: set[_AsyncCall] = set()
+        self._ended: list[_AsyncCall] = []
 
-    def add(self, call: _Call) -> None:
+    def add(self, call: _AsyncCall) -> None:
         self._under_way.add(call)
 
-    def ended(self, call: _Call) -> None:
+    def ended(self, call: _AsyncCall) -> None:
         self._under_way.discard(call)
         self._ended.append(call)
 
     def ready(self) -> bool:
         return bool(self._ended)
 
-    def take(self) -> list[_Call]:
+    def take(self) -> list[_AsyncCall]:
         taken, self._ended = self._ended, []
         return taken
 

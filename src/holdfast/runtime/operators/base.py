@@ -72,6 +72,7 @@ class Operator:
             job.staging_directory,
             self.watch,
             job.functions_stay,
+            (job.plan.name, job.id),
         )
         self.fields = FunctionFields(operator.name, function, self.context)
         self.emit: Callable[[Iterable[Pair]], None] = _nowhere
@@ -119,6 +120,9 @@ class Operator:
 
     def finish_calls(self) -> None:
         """Wait for asynchronous calls, and forward their results."""
+
+    def flush(self) -> None:
+        """Forward records that were only collected, because nothing may wait any longer."""
 
     def finish(self) -> None:
         """Finish after the last record."""
@@ -217,8 +221,8 @@ class Operator:
         self._saved_states = encode_image(states.image())
         return self._saved_states
 
-    def snapshot(self, checkpoint: int, timestamp: int) -> None:
-        """Take part in a checkpoint; raise what ``snapshot_state`` raises."""
+    def snapshot(self, checkpoint: int, timestamp: int, savepoint: bool = False) -> None:
+        """Take part in a checkpoint, or in a savepoint; raise what ``snapshot_state`` raises."""
         with at_work(self.report):
             snapshot(self.function, checkpoint, timestamp, self.context.operator_states)
 

@@ -26,7 +26,7 @@ from holdfast.state.live.key_context import KeyContext
 from holdfast.state.live.operator_state import ReadOnlyMap
 
 
-class _NoKey:
+class _BroadcastKey:
     """Replaces the key while a broadcast record is processed; looking up state with it fails."""
 
     def __hash__(self) -> NoReturn:
@@ -40,12 +40,12 @@ class _NoKey:
         return self is other
 
 
-def no_key(record: Any) -> _NoKey:
+def no_key(record: Any) -> _BroadcastKey:
     """Return the key of a record of the broadcast side."""
     return _NO_KEY
 
 
-_NO_KEY = _NoKey()
+_NO_KEY = _BroadcastKey()
 
 
 class _States:

@@ -15,9 +15,17 @@ from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.operators import functions
 from holdfast.runtime.operators.asynchronous import AsyncOperator
 from holdfast.runtime.operators.base import Operator, SubtaskParts
+from holdfast.runtime.operators.batch_windows.operator import BatchWindowOperator
+from holdfast.runtime.operators.batches import (
+    BatchFunctionOperator,
+    ToBatchesOperator,
+    ToRecordsOperator,
+)
 from holdfast.runtime.operators.broadcasting import BroadcastOperator
+from holdfast.runtime.operators.combining import CombineOperator
 from holdfast.runtime.operators.entering import SourceOperator, TimestampsOperator
 from holdfast.runtime.operators.interval_joining import IntervalJoinOperator
+from holdfast.runtime.operators.keyed_batches import KeyedBatchOperator
 from holdfast.runtime.operators.sinks import ResultOperator, SinkOperator, SinkWriterOperator
 from holdfast.runtime.operators.transactions import TransactionalSinkOperator
 from holdfast.runtime.operators.windows.windowing import WindowingOperator
@@ -34,8 +42,14 @@ _OPERATORS: Final[dict[type, type[Operator]]] = {
     operations.CoProcessOperation: functions.CoProcessOperator,
     operations.BroadcastOperation: BroadcastOperator,
     operations.WindowingOperation: WindowingOperator,
+    operations.CombineOperation: CombineOperator,
     operations.IntervalJoinOperation: IntervalJoinOperator,
     operations.AsyncOperation: AsyncOperator,
+    operations.BatchOperation: BatchFunctionOperator,
+    operations.KeyedBatchOperation: KeyedBatchOperator,
+    operations.BatchWindowOperation: BatchWindowOperator,
+    operations.ToBatchesOperation: ToBatchesOperator,
+    operations.ToRecordsOperation: ToRecordsOperator,
     operations.SinkOperation: SinkOperator,
     operations.SinkWriterOperation: SinkWriterOperator,
     operations.ResultOperation: ResultOperator,

@@ -11,7 +11,7 @@ from holdfast.graph.operations import ResultKind, ResultOperation, WriterOperati
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.fusion import SinkCount
-from holdfast.runtime.operators.staging import StagingWriter
+from holdfast.runtime.operators.staging import SUFFIX, StagingWriter
 from holdfast.runtime.routing import Outbox
 from holdfast.runtime.wire.blocks import Kind, encode_records
 
@@ -117,7 +117,7 @@ class WriterBuffer(ResultBuffer):
         self._begin_file(outbox.stamp)
 
     def _begin_file(self, stamp: str) -> None:
-        name = f"{stamp}-{self.operator.id}-{self._files}.parquet"
+        name = f"{stamp}-{self.operator.id}-{self._files}{SUFFIX}"
         self._files += 1
         self._writer = StagingWriter(self._columns, join(self._directory, name))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from holdfast.datastream.columns.batch import Batch
 from holdfast.datastream.functions import SinkFunction
 from holdfast.plan.model import PlannedOperator
-from holdfast.runtime.fusion import Calling, FusedStep, SinkCount
+from holdfast.runtime.fusion import Calling, FusedStep, Port, SinkCount
 from holdfast.runtime.operators.base import Operator, SubtaskParts
 from holdfast.runtime.operators.functions import FunctionOperator
 from holdfast.runtime.operators.results import make_buffer
@@ -21,10 +24,33 @@ class AcceptingOperator(FunctionOperator):
         super().__init__(operator, function, parts)
         self.accepted = SinkCount()
 
+    @property
+    def takes_batches(self) -> bool:
+        """Return whether the function is called with batches, and not with records."""
+        return bool(getattr(self.function, "takes_batches", False))
+
     def step(self) -> FusedStep:
         step = super().step()
-        step.sink = self.accepted
+        if not self.takes_batches:
+            step.sink = self.accepted
         return step
+
+    def ports(self) -> tuple[Port, ...]:
+        ports = super().ports()
+        if not self.takes_batches:
+            return ports
+        return tuple(replace(port, call=self._counted(port.call)) for port in ports)
+
+    def _counted(self, call: Callable[..., Any] | None) -> Callable[..., Any]:
+        """Return a function that counts the rows of the batches that it is called with."""
+        assert call is not None
+
+        def accept(batch: Batch, context: Any) -> Any:
+            results = call(batch, context)
+            self.accepted.records += len(batch)
+            return results
+
+        return accept
 
 
 class SinkOperator(AcceptingOperator):

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.datastream.formats.columns import Columns
 from holdfast.filesystem import file_system_of
+
+#: how the names of staged files end
+SUFFIX: Final = ".parquet"
 
 
 @dataclass(frozen=True)

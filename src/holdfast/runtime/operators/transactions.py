@@ -6,7 +6,8 @@ files under a hidden name. Its life, in steps:
 1. Begin, with the first record. If there are no records, there is no transaction.
 2. Pre-commit, at the end of the epoch or at the checkpoint: all of it is stored, none of it can be
    seen. From now on the transaction is pending, and its handle is part of the state.
-3. Snapshot: the next checkpoint takes all pending transactions in.
+3. Snapshot: the next checkpoint takes all pending transactions in. The sink may hold some back:
+   the checkpoint contains them, but a later one commits them.
 4. Commit, when that checkpoint is complete.
 
 What happens if the process dies, or the epoch is run again:
@@ -17,6 +18,11 @@ What happens if the process dies, or the epoch is run again:
     between 3 and 4   the checkpoint is not complete: the job goes back behind the transaction.
                       Or it is: the next attempt commits it
     after 4           the next attempt commits it again
+
+A savepoint contains all pending transactions, too, and none is committed for it, unless the job
+stops: the job never goes back to it, and commits them with the next checkpoint. If it fails before
+that, it goes back behind the savepoint, and no later attempt knows of its transactions. So the sink
+notes them where attempts look that clean up (`keep_for_savepoint`).
 
 How long a transaction lives depends on the engine:
 
@@ -96,10 +102,10 @@ class TransactionalSinkOperator(SinkOperator):
         if barrier:
             self._call("end_epoch", self.transactions.pre_commit)
 
-    def snapshot(self, checkpoint: int, timestamp: int) -> None:
-        super().snapshot(checkpoint, timestamp)
+    def snapshot(self, checkpoint: int, timestamp: int, savepoint: bool = False) -> None:
+        super().snapshot(checkpoint, timestamp, savepoint)
         with at_work(self.report):
-            self.transactions.snapshot(checkpoint)
+            self.transactions.snapshot(checkpoint, savepoint)
 
     def abandon(self) -> None:
         with at_work(self.report):
@@ -149,6 +155,11 @@ class Transactions:
 
     def _recover_one(self, pending: PendingTransaction) -> None:
         function = self._function
+        if function.is_held(pending.transaction):
+            held = function.recover_held(pending.transaction)
+            if held is not None:
+                function._pending += (pending._replace(transaction=held),)
+            return
         try:
             function.recover_and_commit(pending.transaction)
         except Exception as error:
@@ -209,10 +220,12 @@ class Transactions:
                 error.add_note(f"{self._name}: after pre_commit a transaction must be picklable")
                 raise
 
-    def snapshot(self, checkpoint: int) -> None:
-        """Give all pending transactions to a checkpoint (step 3)."""
+    def snapshot(self, checkpoint: int, savepoint: bool = False) -> None:
+        """Give all pending transactions to a checkpoint, or to a savepoint (step 3)."""
         self._merge(checkpoint)
         function = self._function
+        if savepoint and function._pending:
+            function.keep_for_savepoint(function.pending_transactions())
         own, everyone, contexts = self._saved()
         saved = [(pending.transaction, pending.started) for pending in function._pending]
         own.update(saved)
@@ -229,7 +242,8 @@ class Transactions:
             merged = function.merge_transactions([pending.transaction for pending in new])
             started = min(pending.started for pending in new)
             function._pending = kept + tuple(
-                PendingTransaction(transaction, started, checkpoint) for transaction in merged
+                PendingTransaction(each, started, None if function.is_held(each) else checkpoint)
+                for each in merged
             )
 
     def commit(self, completed: tuple[int, ...]) -> None:

@@ -22,7 +22,7 @@ from holdfast.errors import InternalError
 from holdfast.plan.model import Exchange
 from holdfast.runtime.event_time import Watermark
 from holdfast.runtime.resident.messages import TIME_ONLY, Mark, decode_mark
-from holdfast.runtime.resident.pace import Windows
+from holdfast.runtime.resident.pace import ChannelWindows
 from holdfast.runtime.wire.blocks import Block, Kind
 from holdfast.runtime.wire.inbox import Producer
 
@@ -127,7 +127,7 @@ class Inputs:
     def __init__(self, producers: Iterable[Producer], put_back: Callable[[Producer, int], None]):
         """Expect these producers; ``put_back`` allows one of them to send this many bytes more."""
         self._producers = frozenset(producers)
-        self._windows = Windows(self._producers, put_back)
+        self._windows = ChannelWindows(self._producers, put_back)
         #: since when the consumer has been processing a block; None: it had nothing to do
         self._since: float | None = None
         self._arrived: deque[Block] = deque()

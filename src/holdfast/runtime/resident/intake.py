@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from holdfast.datastream.columns.batch import AT_ONCE, count_rows
 from holdfast.datastream.connectors.base import SplitRecords
 from holdfast.runtime.event_time import StampingTime
 from holdfast.runtime.fusion import Run as FusedRun
@@ -56,6 +57,8 @@ class Intake:
         self._ceilings: dict[str, int] = {}
         self._plans: dict[str, bytes] = {}
         self._at_once = _READ_FIRST
+        in_batches = bool(sources) and all(source.gives_batches for source in sources)
+        self._most = AT_ONCE if in_batches else _READ
         #: records that sources returned recently, and how long it took to send them on
         self._lately = self._lately_seconds = 0.0
         self._looks = 0
@@ -139,7 +142,7 @@ class Intake:
         before = flow.records
         started = time.perf_counter()
         for records in source.read(request):
-            flow.records += len(records)
+            flow.records += count_rows(records)
             if isinstance(records, SplitRecords):
                 flow.records += len(records.aside)
                 self._begin_sending()
@@ -165,7 +168,7 @@ class Intake:
             self._lately /= 2
             self._lately_seconds /= 2
         wanted = int(self._lately * _READ_SECONDS / max(self._lately_seconds, 1e-6))
-        self._at_once = max(1, min(_READ, 2 * self._at_once, wanted))
+        self._at_once = max(1, min(self._most, 2 * self._at_once, wanted))
 
     def _aligned_limit(self, source: SourceInstance, ceiling: int, limit: int) -> int:
         """Hold back the splits whose watermark exceeds the ceiling of their group."""

@@ -34,7 +34,7 @@ def window_of(producers: int) -> int:
     return max(_LEAST, _BUDGET // max(producers, 1))
 
 
-class Windows:
+class ChannelWindows:
     """The windows of the channels to one subtask, which follow the pace of its work."""
 
     def __init__(

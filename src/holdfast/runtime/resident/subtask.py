@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from holdfast.datastream.columns.batch import count_rows
 from holdfast.runtime.context import Clock
 from holdfast.runtime.event_time import StampingTime
 from holdfast.runtime.fusion import Run as FusedRun
@@ -231,7 +232,7 @@ class ResidentSubtask(LevelSubtask):
         failure = None
         if task.checkpoint is not None:
             with current.steps.timed("snapshot"):
-                failure = self._snapshot(task.checkpoint, task.checkpoint_timestamp)
+                failure = self._snapshot(task.checkpoint, task)
         with current.steps.timed("flush"):
             self._close_functions(task, self._input_ended)
             self._flush()
@@ -315,8 +316,8 @@ class ResidentSubtask(LevelSubtask):
         started = time.perf_counter()
         records = decode_records(block.data)
         flow.bytes += len(block.data)
-        flow.records += len(records)
-        self._round.records_in += len(records)
+        flow.records += count_rows(records)
+        self._round.records_in += count_rows(records)
         records = self._as_taken(exchange, records)
         self._feed(records, self._operators.inputs[exchange.target, exchange.input])
         flow.seconds += time.perf_counter() - started
@@ -368,6 +369,7 @@ class ResidentSubtask(LevelSubtask):
 
     def _send_waiting(self) -> None:
         """Send buffered records and results, without waiting for more."""
+        self._operators.flush()
         self._unsent = False
         self._outbox.send_log(self._plan.driver_level, self._subtask)
         for router in self._operators.routers:

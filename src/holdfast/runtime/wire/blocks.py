@@ -6,7 +6,7 @@ verify that it read everything, in the order in which it was sent.
 
 Header (MessagePack array): kind, level, subtask, exchange (RECORDS), producer level, producer,
 number, count, stamp, operator (RESULT). Payload: records (RECORDS: pickled, or see
-`struct_records`), or a MessagePack message.
+`struct_records` and `batch_blocks`), or a MessagePack message.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from holdfast.common.private import user_directory
+from holdfast.datastream.columns.batch import Batch
+from holdfast.runtime.wire.batch_blocks import BATCHES, decode_batches, encode_batches
 from holdfast.runtime.wire.struct_records import PAIRS, STRUCTS, decode_structs, encode_structs
 
 
@@ -111,6 +113,8 @@ def encode_records(records: Sequence[Any]) -> bytes:
     """
     if not records:
         return pickle.dumps(records, 5)
+    if isinstance(records[0], Batch):
+        return encode_batches(records)
     if not _is_plain(records[0]):
         return encode_structs(records) or pickle.dumps(records, 5)
     buffer = BytesIO()
@@ -138,6 +142,8 @@ _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 def decode_records(data: Any) -> list[Any]:
     """Return the records of a payload."""
+    if data[0] == BATCHES:
+        return decode_batches(data)
     if data[0] in (STRUCTS, PAIRS):
         return decode_structs(data)
     return pickle.loads(data)  # type: ignore[no-any-return]

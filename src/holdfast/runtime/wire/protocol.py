@@ -63,6 +63,7 @@ class EpochTask(msgspec.Struct, frozen=True):
         restored: whether this attempt started from a checkpoint.
         origin: that checkpoint, until the attempt has state of its own.
         checkpoint: the id of the checkpoint whose barrier ends this epoch, or None.
+        savepoint: whether that checkpoint is written as a savepoint.
         completed, aborted: checkpoints that ended since the last notification of listeners.
         plans: the plans for the readers of sources in this epoch, by operator uid.
         ceilings: the watermark up to which aligned sources are read, by operator uid.
@@ -85,6 +86,7 @@ class EpochTask(msgspec.Struct, frozen=True):
     origin: Origin | None = None
     checkpoint: int | None = None
     checkpoint_timestamp: int = 0
+    savepoint: bool = False
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
     plans: dict[str, bytes] = {}

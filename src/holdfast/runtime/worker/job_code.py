@@ -64,6 +64,8 @@ class JobCode:
         ports: the ports on which its processes may listen.
         desk: the address of the driver's desk.
         sources: the lines of the files whose functions are pickled by value, for tracebacks.
+        keeps_rows: whether rows that Spark writes last as long as the checkpoints.
+        heartbeat: the seconds without messages after which another process is considered lost.
     """
 
     id: str
@@ -87,6 +89,8 @@ class JobCode:
     ports: Ports = ANY_PORT
     desk: Address | None = field(default=None, repr=False)
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    keeps_rows: bool = False
+    heartbeat: float = 10.0
 
     def new_function(self, operator: int) -> Any:
         """Return a new function object for one subtask."""
@@ -96,6 +100,8 @@ class JobCode:
     @property
     def rows_directory(self) -> str:
         """Return the address of the directory for the rows that Spark writes."""
+        if self.keeps_rows:
+            return join(self.staging_directory, ROWS, self.id)
         return join(self.directory or self.staging_directory, ROWS)
 
     def main_classes_pickled(self) -> bytes:
@@ -135,27 +141,18 @@ def make_job_code(
     certificate: bytes = b"",
     ports: Ports = ANY_PORT,
     desk: Address | None = None,
+    keeps_rows: bool = False,
+    heartbeat: float = 10.0,
 ) -> JobCode:
     """Take the functions out of the plan and pickle them.
 
     Raises:
         PickleError: when a function or something it refers to cannot be pickled.
     """
-    functions = {}
-    operators = {}
-    files: set[str] = set()
-    for op in plan.operators.values():
-        operation = op.node.operation
-        if isinstance(operation, FunctionOperation):
-            functions[op.id] = _pickle("the function", operation.function, op, files)
-            bare = replace(op.node, operation=replace(operation, function=None))
-            op = replace(op, node=bare)
-        operators[op.id] = op
-        for what, part in _other_parts(op):
-            _pickle(what, part, op, files)
+    bare, functions, files = _without_functions(plan)
     return JobCode(
         job_id,
-        replace(plan, operators=operators),
+        bare,
         functions,
         directory,
         state_directory,
@@ -175,7 +172,26 @@ def make_job_code(
         ports,
         desk,
         source_lines(files),
+        keeps_rows,
+        heartbeat,
     )
+
+
+def _without_functions(plan: Plan) -> tuple[Plan, dict[int, bytes], set[str]]:
+    """Return the plan without functions, the pickled functions, and the files they come from."""
+    functions = {}
+    operators = {}
+    files: set[str] = set()
+    for op in plan.operators.values():
+        operation = op.node.operation
+        if isinstance(operation, FunctionOperation):
+            functions[op.id] = _pickle("the function", operation.function, op, files)
+            bare = replace(op.node, operation=replace(operation, function=None))
+            op = replace(op, node=bare)
+        operators[op.id] = op
+        for what, part in _other_parts(op):
+            _pickle(what, part, op, files)
+    return replace(plan, operators=operators), functions, files
 
 
 def pack(job: JobCode, paths: Iterable[str] = ()) -> bytes:

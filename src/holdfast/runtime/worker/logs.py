@@ -174,7 +174,7 @@ def _owner() -> Owner | None:
     while frame is not None and frame.f_code is not _LOOP:
         whose = frame.f_globals.get(WHOSE)
         if whose is not None:
-            owner: Owner = whose(frame.f_locals["at"])
+            owner: Owner = whose(frame.f_lineno)
             return owner
         frame = frame.f_back
     # NB: a callback of a loop belongs to the context in which it was created, not to the thread

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.driver.engine import PlannedJob
 from holdfast.driver.job_events import Abilities
 from holdfast.driver.outcome import EpochOutcome
 from holdfast.plan.model import Plan
 from holdfast.runtime.wire.blocks import Block
 from holdfast.runtime.wire.protocol import EpochTask
-from holdfast.spark.dataframe_writer import SparkWriters
+from holdfast.spark.dataframe_writer import SAVED_ROWS, SparkWriters
 from holdfast.spark.engine_base import SparkEngine
 from holdfast.spark.epochs.attempt import Attempt, Turn
 from holdfast.spark.epochs.epoch import query_session, run_epoch
@@ -41,12 +41,15 @@ class SparkEpochs(SparkEngine):
     _attempt: Attempt | None = None
     _turn: Turn | None = None
     _log: OffsetLog | None = None
+    #: those of the epoch that runs
+    _tasks: Sequence[EpochTask] = ()
     #: whether the next epoch is the first of the job
     _fresh = True
 
     def prepare(self, job: PlannedJob) -> None:
         """Check that everything can be sent to the workers, and pass it to Spark."""
-        rows, writers = RowSources(query_session(self._session), job.plan), SparkWriters(job.plan)
+        rows = RowSources(query_session(self._session), job.plan)
+        writers = self._writers_of(job.plan)
         self._ship(job, writers.plan)
         self._prepared = _Prepared(job.plan, rows, writers)
 
@@ -57,7 +60,10 @@ class SparkEpochs(SparkEngine):
         self._fresh = start is None
         self._log = OffsetLog(self.scratch / f"spark-{attempt}", job.rows.streams)
         if start is not None:
-            self._log.start_from(start.metadata.spark)
+            self._log.start_from(
+                {name: data for name, data in start.metadata.spark.items() if name != SAVED_ROWS}
+            )
+        job.writers.begin_attempt(self._session, self._shipped, start, self._rows_directory)
         self._attempt = Attempt(job.plan.name, job.rows, self._jvm)
         self._attempt.start(str(self._log.directory), self._interval_ms)
 
@@ -72,6 +78,9 @@ class SparkEpochs(SparkEngine):
         """Run an epoch as a Spark job of the query."""
         job, turn, shipped = self._job, self._current, self._shipped
         first = self._fresh and not tasks[0].closing
+        self._tasks = tasks
+        session = turn.batch.sparkSession
+        turn.call(lambda: job.writers.complete(session, shipped, tasks), self._check)
 
         def run() -> EpochOutcome:
             blocks = job.rows.blocks(turn.batch, shipped, tasks[0].epoch, first)
@@ -89,7 +98,7 @@ class SparkEpochs(SparkEngine):
     def log(self) -> Mapping[str, bytes]:
         """Return Spark's log entries about its sources."""
         assert self._log is not None
-        return self._log.entries()
+        return {**self._log.entries(), **self._job.writers.log(self._tasks)}
 
     def end_turn(self) -> None:
         """Let Spark continue with the next micro-batch."""

@@ -7,7 +7,7 @@ DataFrame is read in the first epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -19,6 +19,7 @@ from pyspark.sql.functions import expr, lit, struct
 from holdfast.common.types import Row, field_index, make_row
 from holdfast.graph.operations import SourceOperation
 from holdfast.plan.model import ROWS_LEVEL, Plan, PlannedOperator
+from holdfast.runtime.batch_routing import make_router
 from holdfast.runtime.failures import FailureReporter, OperatorFailed
 from holdfast.runtime.routing import Emit, Outbox, Router
 from holdfast.runtime.subtask import make_stamp
@@ -126,9 +127,10 @@ class RowsTask:
         self, plan: Plan, partition: int, batches: Iterator[pa.RecordBatch], outbox: Outbox
     ) -> Iterator[Block]:
         routers, emits = _routers(plan, partition, outbox)
+        makers = {op.id: _maker(op) for op in plan.rows_sources}
         for batch in batches:
-            for node, records in _split(batch):
-                emits[node](records)
+            for node, rows in _split(batch):
+                emits[node](makers[node](rows))
             yield from outbox.take()
         for router in routers:
             router.flush_all()
@@ -140,7 +142,7 @@ def _routers(plan: Plan, partition: int, outbox: Outbox) -> tuple[list[Router], 
     emits: dict[int, Emit] = {}
     for op in plan.rows_sources:
         report = FailureReporter(op.name, partition)
-        own = [Router(plan.exchanges[number], partition, report) for number in op.exchanges]
+        own = [make_router(plan.exchanges[number], partition, report) for number in op.exchanges]
         for router in own:
             router.open(outbox)
         routers += own
@@ -160,13 +162,24 @@ def _to_all(routers: list[Router], report: FailureReporter) -> Emit:
     return emit
 
 
-def _split(batch: pa.RecordBatch) -> Iterator[tuple[int, list[Row]]]:
-    """Yield the records of each source in a batch, in the order of its rows."""
+def _maker(op: PlannedOperator) -> Callable[[pa.StructArray], Sequence[Any]]:
+    """Return what makes records of the rows of a source, or batches if it gives those."""
+    operation = op.node.operation
+    assert isinstance(operation, SourceOperation)
+    kind = operation.source.batch_type
+    if kind is None:
+        return _to_rows
+    fitted = kind.maker().records
+    return lambda rows: fitted(pa.RecordBatch.from_struct_array(rows))
+
+
+def _split(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.StructArray]]:
+    """Yield the rows of each source in a batch, in their order."""
     owners = batch.column(0)
     for node in owners.unique().to_pylist():
         if node != _TICK:
             mine = batch.filter(pa.compute.equal(owners, node))
-            yield node, _to_rows(mine.column(f"rows_{node}"))
+            yield node, mine.column(f"rows_{node}")
 
 
 def _to_rows(column: pa.StructArray) -> list[Row]:

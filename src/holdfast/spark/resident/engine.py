@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from holdfast.checkpoint.store import SavedImage
+from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.common import Configuration
 from holdfast.common.options.engine import HEARTBEAT, SLOTS_WAIT
 from holdfast.datastream.engines import needed_slots
@@ -68,6 +68,8 @@ class ResidentEngine(SparkEngine):
         self._given_up = threading.Event()
         self._job: PlannedJob | None = None
         self._writers: SparkWriters | None = None
+        #: those of the round that runs
+        self._tasks: Sequence[EpochTask] = ()
         self._slots: Slots | None = None
         #: the last host of each slot, by number
         self._hosts: tuple[str, ...] = ()
@@ -76,7 +78,7 @@ class ResidentEngine(SparkEngine):
 
     def prepare(self, job: PlannedJob) -> None:
         """Check that everything can be sent to the workers, and pass it to Spark."""
-        writers = SparkWriters(job.plan)
+        writers = self._writers_of(job.plan)
         with promised_slots.lock:
             if needed_slots(job.plan) > promised_slots.of(self):
                 check_width(self._session, self, job.plan, self._check_wanted)
@@ -87,6 +89,8 @@ class ResidentEngine(SparkEngine):
     def start(self, attempt: int, start: SavedImage | None) -> None:
         """Start the slots, and wait until all are connected to each other."""
         job = self._planned
+        assert self._writers is not None
+        self._writers.begin_attempt(self._session, self._shipped, start, self._rows_directory)
         subtasks = sum(level.parallelism for level in job.plan.levels)
         slots = Slots(
             job.name,
@@ -160,7 +164,15 @@ class ResidentEngine(SparkEngine):
 
     def execute(self, tasks: Sequence[EpochTask]) -> EpochOutcome:
         """Run a round: send a mark through all subtasks."""
+        assert self._writers is not None
+        self._tasks = tasks
+        self._writers.complete(self._session, self._shipped, tasks)
         return self._running.round(tasks, self._planned.deliver, self._check)
+
+    def log(self) -> Mapping[str, bytes]:
+        """Return the rows of DataFrame sinks that are not written."""
+        assert self._writers is not None
+        return self._writers.log(self._tasks)
 
     def stored(self, patience_ms: int = 0) -> list[StoredState]:
         """Return the states that slots have stored."""

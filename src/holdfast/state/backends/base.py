@@ -24,14 +24,22 @@ from holdfast.state.backends.capture import Capture
 from holdfast.state.backends.change_log import ChangeLog
 from holdfast.state.backends.declared import DeclaredTables, Watcher
 from holdfast.state.backends.head_files import read_head
-from holdfast.state.descriptors import State, StateDescriptor, ValueStateDescriptor
+from holdfast.state.columns.state import ColumnState
+from holdfast.state.columns.tables import ColumnTables
+from holdfast.state.descriptors import (
+    ColumnStateDescriptor,
+    State,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
 from holdfast.state.errors import StateRegistrationError
 from holdfast.state.format.catalog import SavedState
 from holdfast.state.format.files import BlobId, Section
 from holdfast.state.format.head import Head
 from holdfast.state.format.stored_files import merge_blobs
-from holdfast.state.key_groups import KeyGroupShare
+from holdfast.state.key_groups import KeyGroupShare, KeyGroupShares
 from holdfast.state.live.checked_views import checked_view
+from holdfast.state.live.column_rows import ColumnRows
 from holdfast.state.live.key_context import KeyContext
 from holdfast.state.live.mutations import WatchedKeyContext
 from holdfast.state.live.tables import Table
@@ -43,15 +51,20 @@ from holdfast.state.storage.directory import ReadableStorage, StateStorage
 
 
 class KeyedStateBackend(ABC):
-    """The keyed state, and the blobs, of one subtask."""
+    """The keyed state, and the blobs, of one subtask.
+
+    Attributes:
+        shares: the key groups that this subtask owns.
+        columns: the keys and columns of operators whose states are in columns.
+    """
 
     #: whether `read_ahead` should be called before records are processed
     reads_ahead: ClassVar[bool] = False
 
     def __init__(self, key_groups: range, max_parallelism: int) -> None:
-        """Own these key groups, for operators without key groups of their own (see `assign`)."""
-        self._default = KeyGroupShare(key_groups, max_parallelism)
-        self._shares: dict[str, KeyGroupShare] = {}
+        """Own these key groups, for operators without key groups of their own."""
+        self.shares = KeyGroupShares(KeyGroupShare(key_groups, max_parallelism))
+        self.columns = ColumnTables()
         self._tables = DeclaredTables()
         #: `_capture` must call its `before_base` before it writes a new base
         self._ttl = TtlStates(wall_clock)
@@ -60,14 +73,6 @@ class KeyedStateBackend(ABC):
     def use_clock(self, clock: Clock) -> None:
         """Use this clock for time-to-live instead of the machine's; call it first."""
         self._ttl.clock = clock
-
-    def assign(self, operator: str, share: KeyGroupShare) -> None:
-        """Set the key groups of an operator that this subtask owns."""
-        self._shares[operator] = share
-
-    def share(self, operator: str) -> KeyGroupShare:
-        """Return the key groups of an operator that this subtask owns."""
-        return self._shares.get(operator, self._default)
 
     def keyed_state(
         self,
@@ -88,6 +93,8 @@ class KeyedStateBackend(ABC):
             StateMigrationError: when the state was saved as another kind, only one of the two has a
                 time-to-live, or the saved values do not fit the type.
         """
+        if isinstance(descriptor, ColumnStateDescriptor):
+            return self.column_state(operator, descriptor, namespaced)  # type: ignore[return-value]
 
         def make(known: StateDescriptor) -> State:
             return self._unchecked_state(operator, known, context, namespaced)
@@ -117,6 +124,24 @@ class KeyedStateBackend(ABC):
         If the descriptor has a time-to-live, entries are the pairs of
         `holdfast.state.live.ttl.lifetime`. Files only have a mark that says so.
         """
+
+    def column_state(
+        self, operator: str, descriptor: ColumnStateDescriptor, namespaced: bool = False
+    ) -> ColumnState:
+        """Return a state in columns; see `keyed_state` for the errors."""
+        state = StateId(operator, descriptor.name, namespaced)
+        table = self.columns.of(operator, namespaced)
+        is_new = descriptor.name not in table.columns
+        try:
+            rows = self._tables.find(state, descriptor, self._declare)
+        except BaseException:
+            if is_new:
+                table.columns.pop(descriptor.name, None)
+            raise
+        assert isinstance(rows, ColumnRows)
+        if descriptor.ttl_config is not None:
+            self._ttl.watch_column(state, descriptor.ttl_config, rows.column)
+        return ColumnState(table, descriptor.name)
 
     def read_ahead(self, operator: str, keys: list[Any]) -> None:
         """Prepare for records of an operator that have these keys, if `reads_ahead`."""
@@ -158,6 +183,7 @@ class KeyedStateBackend(ABC):
         Call it at the end of each epoch, whether or not state is written; `persist` does.
         """
         self._ttl.end_epoch()
+        self.columns.forget_unused_keys()
 
     def persist(self, storage: StateStorage, stamp: str, epoch: int, durable: bool = False) -> Head:
         """Write what changed since the last persist or restore, and return the head.
@@ -168,6 +194,7 @@ class KeyedStateBackend(ABC):
         It applies to this file only; for earlier files see `StateStorage.sync`.
         """
         self._ttl.end_epoch()
+        self.columns.forget_unused_keys()
         # NB: written before anything can change, so no copy is needed.
         capture = self._capture(stamp, epoch, durable, beside=False)
         try:
@@ -228,7 +255,7 @@ class KeyedStateBackend(ABC):
         def wanted(state: Section) -> range | None:
             if operators is not None and state.operator not in operators:
                 return range(0)
-            groups, max_parallelism = self.share(state.operator)
+            groups, max_parallelism = self.shares.of(state.operator)
             # NB: if the number of key groups differs, everything is read: any entry is an error
             return groups if state.max_parallelism == max_parallelism else None
 
@@ -279,7 +306,7 @@ class KeyedStateBackend(ABC):
 
         The section has no chunks if there are none. None: the job has declared no such state.
         """
-        max_parallelism = self.share(operator).max_parallelism
+        max_parallelism = self.shares.of(operator).max_parallelism
         return self._tables.section_of(StateId(operator, state, namespaced), key, max_parallelism)
 
     def stateful(self, blob: str) -> set[str]:

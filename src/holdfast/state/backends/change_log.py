@@ -184,7 +184,7 @@ class ChangeLog:
         """Return whether the state differs from the head."""
         if self.needs_base or self.changed or self.blobs.dirty:
             return True
-        return any(table.dirty for table in self._tables.values())
+        return any(table.changes for table in self._tables.values())
 
     def collect(self) -> SpanChanges:
         """Move the marks of tables and blobs to `changed`, and return the moved ones.
@@ -193,9 +193,8 @@ class ChangeLog:
         """
         newest = SpanChanges()
         for state, table in self._tables.items():
-            if table.dirty:
-                newest.tables[state] = marks = table.dirty.copy()
-                table.dirty.clear()
+            if table.changes:
+                newest.tables[state] = marks = table.take_marks()
                 older = self.changed.tables.get(state)
                 self.changed.tables[state] = marks if older is None else table.merge(older, marks)
         newest.blobs, self.blobs.dirty = self.blobs.dirty, set()
@@ -311,7 +310,7 @@ class ChangeLog:
             pending.clear()
         if not pending:
             for table in self._tables.values():
-                table.shared.clear()
+                table.all_written()
         return len(pending) < before
 
     def _note_written(self, capture: FileCapture, head: Head) -> None:
@@ -331,6 +330,7 @@ class ChangeLog:
         was_read = first.unread.keys() - self.unread.keys()
         self.unread = UnreadSections({state: first.unread[state] for state in self.unread})
         self.needs_base |= bool(was_read) or any(log.needs_base for log in before)
+        self.needs_base |= any(table.renumbers for table in self._tables.values())
         self._ttl.not_compacted(stale)
         changed = SpanChanges()
         for span in (*(log.changed for log in before), self.changed):

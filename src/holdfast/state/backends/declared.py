@@ -6,10 +6,11 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.state.descriptors import StateDescriptor
+from holdfast.state.descriptors import ColumnStateDescriptor, StateDescriptor
 from holdfast.state.errors import StateRegistrationError
 from holdfast.state.format.files import Section
-from holdfast.state.live.sections import export_section, kind_name
+from holdfast.state.live.column_rows import ColumnRows
+from holdfast.state.live.sections import as_section, export_section, kind_name
 from holdfast.state.live.tables import Table, ValueTable, make_table
 from holdfast.state.live.views import KeyedMarks
 from holdfast.state.names import StateId
@@ -73,6 +74,9 @@ class DeclaredTables(dict[StateId, Table[Any]]):
         table = self.get(state)
         if table is None:
             return None
+        if isinstance(table, ColumnRows):
+            chunks = table.export_key(key, max_parallelism)
+            return as_section(table, max_parallelism, chunks)
         alone = copy.copy(table)
         entry = table.entries.get(key)
         alone.entries = {} if entry is None else {key: entry}
@@ -88,6 +92,11 @@ def table_for(state: StateId, descriptor: StateDescriptor) -> Table[Any]:
 
 
 def _check_same(table: Table[Any], descriptor: StateDescriptor) -> None:
+    if isinstance(table, ColumnRows) and isinstance(descriptor, ColumnStateDescriptor):
+        same = table.column.form.type == descriptor.arrow_type
+        if not same or table.expires != (descriptor.ttl_config is not None):
+            raise _declared_twice(table, f"{table.column.form.type}", repr(descriptor))
+        return
     declared = tuple(map(repr, descriptor.declared_types))
     known = tuple(repr(serializer.type_info) for serializer in table.serializers)
     expires = descriptor.ttl_config is not None
@@ -95,11 +104,14 @@ def _check_same(table: Table[Any], descriptor: StateDescriptor) -> None:
         return
     before = f"{kind_name(table.kind, table.expires)}{_types(known)}"
     now = f"{kind_name(descriptor.kind, expires)}{_types(declared)}"
-    message = (
+    raise _declared_twice(table, before, now)
+
+
+def _declared_twice(table: Table[Any], before: str, now: str) -> StateRegistrationError:
+    return StateRegistrationError(
         f"operator {table.operator!r} declares the state {table.name!r} twice: as {before} and as "
         f"{now}; give each state a name of its own"
     )
-    raise StateRegistrationError(message)
 
 
 def _types(types: tuple[str, ...]) -> str:

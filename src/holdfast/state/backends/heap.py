@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from holdfast.state.backends.base import KeyedStateBackend
 from holdfast.state.backends.capture import (
@@ -16,13 +16,18 @@ from holdfast.state.backends.capture import (
 from holdfast.state.backends.change_log import BaseFacts, SpanChanges
 from holdfast.state.backends.declared import table_for
 from holdfast.state.backends.head_files import read_head
-from holdfast.state.descriptors import StateDescriptor
+from holdfast.state.descriptors import ColumnStateDescriptor, StateDescriptor
 from holdfast.state.format.files import Section
 from holdfast.state.format.head import Head, files_to_fold
+from holdfast.state.live.column_rows import ColumnRows
+from holdfast.state.live.overlaid import OverlaidTable
 from holdfast.state.live.sections import as_section, load_section
 from holdfast.state.live.tables import Table
 from holdfast.state.names import StateId
 from holdfast.state.storage.directory import StateStorage
+
+#: entries that are merged for each record that is processed: more than a record changes
+_MERGED: Final = 2
 
 
 class HeapKeyedStateBackend(KeyedStateBackend):
@@ -37,6 +42,13 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._tables.forget()
         self._log.clear()
 
+    def processed(self, operator: str, records: int) -> None:
+        """Count the records, and meanwhile add what the last capture took to the entries."""
+        super().processed(operator, records)
+        for table in self._tables.values():
+            if isinstance(table, OverlaidTable):
+                table.merge_some(_MERGED * records)
+
     def _scan(
         self, operator: str, state: str, namespaced: bool
     ) -> Iterator[tuple[Any, Any, Any]] | None:
@@ -45,13 +57,23 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def _live(self) -> list[Section]:
         return [
-            as_section(table, self.share(table.operator).max_parallelism)
+            as_section(table, self.shares.of(table.operator).max_parallelism)
             for table in self._tables.values()
-            if table.entries
+            if table.has_entries
         ]
 
+    def _new_table(self, state: StateId, descriptor: StateDescriptor) -> Table[Any]:
+        """Return an empty table for a state."""
+        if isinstance(descriptor, ColumnStateDescriptor):
+            columns = self.columns.of(state.operator, state.namespaced)
+            return ColumnRows(state, descriptor, columns)
+        if descriptor.kind == "value" and descriptor.ttl_config is None:
+            operator, name, namespaced = state
+            return OverlaidTable(operator, name, descriptor.declared_types, namespaced)
+        return table_for(state, descriptor)
+
     def _declare(self, state: StateId, descriptor: StateDescriptor) -> Table[Any]:
-        table, log = table_for(state, descriptor), self._log
+        table, log = self._new_table(state, descriptor), self._log
         marked: dict[int, Any] = {}
         for until, section in log.unread.get(state, ()):
             if until in log.steps:
@@ -63,6 +85,16 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             log.steps[until].tables[state] = marks
         log.unread.pop(state, None)
         return table
+
+    def end_epoch(self) -> None:
+        """Clean up expired state, and free keys without state if no file has them."""
+        super().end_epoch()
+        if not self._log.head.files and self._log.is_settled:
+            self._compact()
+
+    def _compact(self) -> None:
+        if self.columns.compact():
+            self._ttl.forget()  # since its unfinished rounds do not know the new places
 
     # Restoring.
 
@@ -97,7 +129,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 log.base = BaseFacts(entries=self._entries())
 
     def _load_section(self, section: Section, until: int) -> None:
-        log, own = self._log, self._log.own_part(section, self.share(section.operator))
+        log, own = self._log, self._log.own_part(section, self.shares.of(section.operator))
         table = self._tables.get(own.id)
         if table is not None:
             log.needs_base |= bool(own.chunks) and own.types != table.types
@@ -112,16 +144,18 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """Capture what changed, together with the changes of the files that are folded."""
         self._settle()
         log, head = self._log, self._log.head
-        full = self._ttl.must_be_clean(head.swept, durable)
+        # NB: before anything looks at entries: a table that knows which values changed keeps them
+        log.collect()
+        full = self._ttl.must_be_clean(head.swept, durable) or self._must_be_compact()
         fold = len(head.files) if full else self._files_to_fold()
         is_base = fold == len(head.files)
         if is_base:
             self._ttl.before_base()
+            log.collect()
         unchanged = log.unchanged(epoch, full)
         if unchanged is not None:
             return unchanged
         size = self._delta_bytes()
-        log.collect()
         since = head.since(fold)
         step = None if is_base else log.changed_since(since)
         picture = self._picture(step, since, beside)
@@ -132,7 +166,21 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         log.take(capture, place.extend(head, max(size, 1)), step, base)
         if is_base:
             self._ttl.compacted()
+            self._compact()
         return capture
+
+    def _must_be_compact(self) -> bool:
+        """Return whether a base is needed to free keys without state: there are more than entries.
+
+        So keys that were removed, or only looked at, take no more memory than the others.
+        """
+        dead, log = self.columns.dead_slots(), self._log
+        if not dead or dead < self._entries():
+            return False
+        if log.steps or log.has_changes:
+            return True
+        self._compact()  # since nothing changed since the base
+        return False
 
     def _files_to_fold(self) -> int:
         head = self._log.head
@@ -144,7 +192,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _delta_bytes(self) -> int:
         """Estimate the size of the next delta."""
         log = self._log
-        changes = sum(len(table.dirty) for table in self._tables.values())
+        changes = sum(table.changes for table in self._tables.values())
         changes += sum(map(len, log.changed.tables.values()))
         blobs = log.blobs.of(log.blobs.dirty | log.changed.blobs)
         return round(changes * log.bytes_per_change) + sum(len(b or b"") for b in blobs.values())
@@ -159,7 +207,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return min(as_in_base, round(log.bytes_per_change * entries))
 
     def _entries(self) -> int:
-        return sum(len(table.entries) for table in self._tables.values())
+        return sum(table.size for table in self._tables.values())
 
     def _picture(self, step: SpanChanges | None, since: int, beside: bool) -> Picture:
         """Return the current state, or the part of it that a step changed."""
@@ -167,20 +215,24 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         tables = []
         for state, table in self._tables.items():
             marks = None if step is None else step.tables.get(state)
-            if table.entries if step is None else marks:
+            if table.has_entries if step is None else marks:
                 taken = table.picture(marks) if beside else table
-                tables.append(TakenTable(taken, marks, self.share(table.operator)))
+                tables.append(TakenTable(taken, marks, self.shares.of(table.operator)))
         unread = log.unread.after(None if step is None else since)
         blobs = log.blobs.live if step is None else step.blobs
         return Picture(
             tables,
-            [(section, self.share(section.operator)) for section in unread],
+            [(section, self.shares.of(section.operator)) for section in unread],
             log.blobs.of(blobs),
         )
 
 
 def _walk(table: Table[Any]) -> Iterator[tuple[Any, Any, Any]]:
     """Iterate over a table whose entries may change meanwhile."""
+    if isinstance(table, ColumnRows):
+        for key, entry in table.walk():
+            yield (*key, entry) if table.namespaced else (key, None, entry)
+        return
     for key in list(table.entries):
         entry = table.entries.get(key)
         if entry is not None:

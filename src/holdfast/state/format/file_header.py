@@ -47,7 +47,7 @@ _COLUMNS: Final = {
 _VALUE_OPS: Final = frozenset({Op.PUT, Op.DELETE})
 #: by kind of state: its operations
 _OPS: Final = {
-    **dict.fromkeys(("value", "reducing", "aggregating", "folding"), _VALUE_OPS),
+    **dict.fromkeys(("value", "reducing", "aggregating", "folding", "column"), _VALUE_OPS),
     "list": frozenset({Op.DELETE, Op.LIST_REPLACE, Op.LIST_APPEND}),
     "map": frozenset({Op.DELETE, Op.MAP_REPLACE, Op.MAP_PUT, Op.MAP_REMOVE}),
 }

@@ -2,7 +2,7 @@
 
     offset  size  what
          0     4  magic, b"HFST"
-         4     1  version of this layout, 3
+         4     1  version of this layout: 3, or 4 if a column is written as Arrow
          5     1  compression of the body: 0 none, 1 lz4
          6     2  zero
          8     4  length of the header
@@ -53,9 +53,11 @@ from holdfast.state.format.file_header import (
 )
 from holdfast.state.names import StateId
 from holdfast.state.types.schema import Schema
-from holdfast.state.types.serializers import Codec, Column
+from holdfast.state.types.serializers import Codec, EncodedColumn
 
 VERSION: Final = 3
+#: of files with columns in Arrow, which earlier versions of Holdfast cannot read
+ARROW_VERSION: Final = 4
 _MAGIC: Final = b"HFST"
 _FIXED: Final = Struct("<4sBBHIQQ")
 _CHECKSUM_SIZE: Final = 4
@@ -70,7 +72,7 @@ BlobId = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class SectionChunk:
     """One operation on some keys."""
 
     op: Op
@@ -81,21 +83,21 @@ class Chunk:
     clipped: bool
     #: number of keys
     count: int
-    columns: tuple[Column, ...]
+    columns: tuple[EncodedColumn, ...]
 
-    def clip(self, key_groups: range) -> Chunk | None:
+    def clip(self, key_groups: range) -> SectionChunk | None:
         """Return the chunk for these key groups only; None if nothing is left."""
         first, last = max(self.first, key_groups.start), min(self.last, key_groups.stop - 1)
         if first > last:
             return None
         if (first, last) == (self.first, self.last):
             return self
-        return Chunk(self.op, first, last, True, self.count, self.columns)
+        return SectionChunk(self.op, first, last, True, self.count, self.columns)
 
-    def copy(self) -> Chunk:
+    def copy(self) -> SectionChunk:
         """Return the chunk with a copy of its bytes, which does not keep the file in memory."""
-        columns = tuple(Column(c.codec, bytes(c.data)) for c in self.columns)
-        return Chunk(self.op, self.first, self.last, self.clipped, self.count, columns)
+        columns = tuple(EncodedColumn(c.codec, bytes(c.data)) for c in self.columns)
+        return SectionChunk(self.op, self.first, self.last, self.clipped, self.count, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Section:
     types: tuple[Schema | None, ...]
     #: the number of key groups of the operator
     max_parallelism: int
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[SectionChunk, ...]
     #: whether it has a time-to-live: values are then pairs of a value and its last access time
     expires: bool = False
 
@@ -134,7 +136,7 @@ class Section:
         """Return the section with a copy of its bytes, which does not keep the file in memory."""
         return self._with(tuple(c.copy() for c in self.chunks))
 
-    def _with(self, chunks: tuple[Chunk, ...]) -> Section:
+    def _with(self, chunks: tuple[SectionChunk, ...]) -> Section:
         return replace(self, chunks=chunks)
 
 
@@ -159,7 +161,8 @@ def encode_file(file: StateFile, name: str = "", compress: bool = True) -> bytes
     header = encode_header(_header(file, name))
     body = b"".join(_parts(file))
     compression, stored = _compress(body) if compress else (_PLAIN, body)
-    fixed = _FIXED.pack(_MAGIC, VERSION, compression, 0, len(header), len(stored), len(body))
+    version = ARROW_VERSION if _has_arrow(file) else VERSION
+    fixed = _FIXED.pack(_MAGIC, version, compression, 0, len(header), len(stored), len(body))
     checksum = crc32(stored, crc32(header, crc32(fixed)))
     return b"".join((fixed, header, stored, pack("<I", checksum)))
 
@@ -230,7 +233,7 @@ def _chunk_heads(section: Section) -> tuple[ChunkHeader, ...]:
     )
 
 
-def _column_heads(chunk: Chunk) -> tuple[ColumnHeader, ...]:
+def _column_heads(chunk: SectionChunk) -> tuple[ColumnHeader, ...]:
     return tuple(ColumnHeader(c.codec, len(c.data)) for c in chunk.columns)
 
 
@@ -239,6 +242,15 @@ def _parts(file: StateFile) -> Iterator[bytes | memoryview]:
         for chunk in section.chunks:
             yield from (column.data for column in chunk.columns)
     yield from (blob for blob in file.blobs.values() if blob is not None)
+
+
+def _has_arrow(file: StateFile) -> bool:
+    return any(
+        column.codec is Codec.ARROW
+        for section in file.sections
+        for chunk in section.chunks
+        for column in chunk.columns
+    )
 
 
 def _compress(body: bytes) -> tuple[int, bytes]:
@@ -273,8 +285,8 @@ def _check(data: bytes, name: str) -> tuple[int, int, int, int]:
     if len(data) < _FIXED.size + _CHECKSUM_SIZE:
         raise _damaged(name, f"it is cut short: expected more than 32 bytes, found {len(data)}")
     _, version, compression, _, header, stored, body = _FIXED.unpack_from(data)
-    if version != VERSION:
-        what = f"expected format version {VERSION}, found {version}"
+    if version not in (VERSION, ARROW_VERSION):
+        what = f"expected format version {VERSION} or {ARROW_VERSION}, found {version}"
         raise _damaged(name, f"{what}; read it with the version of Holdfast that wrote it")
     size = _FIXED.size + header + stored + _CHECKSUM_SIZE
     if len(data) != size:
@@ -326,6 +338,6 @@ def _read_section(head: SectionHeader, body: _Body) -> Section:
     )
 
 
-def _read_chunk(head: ChunkHeader, body: _Body) -> Chunk:
-    columns = tuple(Column(c.codec, body.take(c.length)) for c in head.columns)
-    return Chunk(head.op, head.first, head.last, head.clipped, head.count, columns)
+def _read_chunk(head: ChunkHeader, body: _Body) -> SectionChunk:
+    columns = tuple(EncodedColumn(c.codec, body.take(c.length)) for c in head.columns)
+    return SectionChunk(head.op, head.first, head.last, head.clipped, head.count, columns)

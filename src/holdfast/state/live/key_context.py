@@ -14,7 +14,8 @@ class _NoKey:
     def __hash__(self) -> int:
         message = (
             "a keyed state is used while there is no key: open() only requests the state, and "
-            "process_element(), on_timer() and so on use it; move the use to one of these"
+            "process_element(), on_timer() and so on use it; move the use to one of these. "
+            "A function of batches has many keys at once: it requests get_column_state(...)"
         )
         raise JobDefinitionError(message)
 

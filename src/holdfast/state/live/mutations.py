@@ -19,7 +19,7 @@ from typing import Any, Final
 from holdfast.state.errors import StateMutationError
 from holdfast.state.live.key_context import KeyContext
 from holdfast.state.live.tables import is_immutable
-from holdfast.state.types.serializers import Column, Serializer
+from holdfast.state.types.serializers import EncodedColumn, Serializer
 
 #: a remedy; the placeholder is how to save a value of the state
 SAVE_OR_COPY: Final = "{} after the last change, or change a copy"
@@ -42,7 +42,7 @@ class WatchedState:
     remedy: str
     serializer: Serializer
 
-    def encode(self, value: Any) -> Column | None:
+    def encode(self, value: Any) -> EncodedColumn | None:
         """Return the value as it would be saved; None if it is immutable or cannot be saved."""
         if is_immutable(value):
             return None
@@ -78,7 +78,7 @@ class _Handed:
     #: the key of a map entry
     part: Any
     value: Any
-    column: Column
+    column: EncodedColumn
 
     def is_changed(self) -> bool:
         state, value = self.place.state, self.value

@@ -46,7 +46,7 @@ from holdfast.state.live.mutations import SAVE_OR_COPY, MutationWatch, ValuePlac
 from holdfast.state.live.sections import unreadable
 from holdfast.state.names import StateId
 from holdfast.state.types.schema import Schema, check_schema
-from holdfast.state.types.serializers import Codec, Column, Serializer
+from holdfast.state.types.serializers import Codec, EncodedColumn, Serializer
 
 SPLIT: Final = "split"
 UNION: Final = "union"
@@ -158,7 +158,7 @@ def saved_states(image: Image) -> list[SavedState]:
     ]
 
 
-class OperatorStates(OperatorStateStore):
+class OperatorStateBackend(OperatorStateStore):
     """The operator states of one operator in one subtask."""
 
     def __init__(
@@ -486,7 +486,7 @@ class _ElementCodec:
             with decoding(place):
                 readers = [self._serializer.reading(saved) for saved in image.schemas]
                 return [
-                    readers[at].decode(Column(Codec(codec), data))[0]
+                    readers[at].decode(EncodedColumn(Codec(codec), data))[0]
                     for codec, data, at in image.elements
                 ]
         except StateMigrationError as error:

@@ -17,8 +17,9 @@ import numpy as np
 
 from holdfast.state.errors import StateMigrationError, StateTypeError, decoding
 from holdfast.state.format.file_header import Op
-from holdfast.state.format.files import Chunk, Section
+from holdfast.state.format.files import Section, SectionChunk
 from holdfast.state.key_groups import key_groups_of
+from holdfast.state.live.column_rows import ColumnRows
 from holdfast.state.live.tables import Columns, Table
 from holdfast.state.names import StateId
 from holdfast.state.types.schema import Schema, describe
@@ -46,6 +47,7 @@ _KIND_NAMES: Final = {
     "reducing": "ReducingState",
     "aggregating": "AggregatingState",
     "folding": "FoldingState",
+    "column": "ColumnState",
 }
 
 
@@ -56,7 +58,9 @@ def export_section(
 
     ``shaped``: whether all entries have been converted to their declared type already.
     """
-    chunks: list[Chunk] = []
+    if isinstance(table, ColumnRows):
+        return as_section(table, max_parallelism, table.export(marks, max_parallelism))
+    chunks: list[SectionChunk] = []
     for op, keys in table.operations(marks):
         rows = table.rows(op, keys, marks)
         for first, last, order in _in_key_groups(keys, table.namespaced, max_parallelism):
@@ -66,7 +70,9 @@ def export_section(
     return as_section(table, max_parallelism, tuple(chunks))
 
 
-def as_section(table: Table[Any], max_parallelism: int, chunks: tuple[Chunk, ...] = ()) -> Section:
+def as_section(
+    table: Table[Any], max_parallelism: int, chunks: tuple[SectionChunk, ...] = ()
+) -> Section:
     """Return a section of the table's state."""
     return Section(
         table.operator,
@@ -87,6 +93,8 @@ def load_section(table: Table[Any], section: Section, marks: Any | None) -> list
     """
     saved, declared = (section.kind, section.expires), (table.kind, table.expires)
     check_kind(section.id, saved, declared)
+    if isinstance(table, ColumnRows):
+        return table.load(section, marks)
     readers = _readers(table, section)
     concerned: list[Any] = []
     for chunk in section.chunks:
@@ -128,14 +136,14 @@ def _export_chunk(
     keys: list[Any],
     columns: Columns,
     shaped: bool,
-) -> Chunk:
+) -> SectionChunk:
     if not shaped:
         columns = _shaped(table, op, keys, columns)
     serializers = (*_key_serializers(table), *table.column_serializers(op))
     with _explaining(table, op, keys, columns):
         given = [*_key_columns(keys, table.namespaced), *columns]
         encoded = tuple(s.encode(column) for s, column in zip(serializers, given, strict=True))
-    return Chunk(op, first, last, False, len(keys), encoded)
+    return SectionChunk(op, first, last, False, len(keys), encoded)
 
 
 def encode_entries(
@@ -176,7 +184,10 @@ def _misfit(table: Table[Any], op: Op, keys: list[Any], columns: Columns) -> Sta
         if found is not None:
             position, error = found
             owners = keys if index < _ROWS[op] else _owners(op, keys, columns)
-            return StateTypeError(f"{table.id}, key {owners[position]!r}: {error}")
+            return StateTypeError(
+                f"{table.id}, key {owners[position]!r}: {error}; store values of the declared "
+                "type, or declare another one"
+            )
     return StateTypeError(f"{table.id}: a value does not fit its declared type")  # pragma: no cover
 
 
@@ -253,7 +264,7 @@ def _readers(table: Table[Any], section: Section) -> dict[int, Serializer]:
 
 
 def _decode_chunk(
-    table: Table[Any], section: Section, chunk: Chunk, readers: dict[int, Serializer]
+    table: Table[Any], section: Section, chunk: SectionChunk, readers: dict[int, Serializer]
 ) -> tuple[list[Any], Columns]:
     serializers = (*_key_serializers(table), *table.column_serializers(chunk.op))
     try:
@@ -267,7 +278,7 @@ def _decode_chunk(
     return keys, columns
 
 
-def check_columns(chunk: Chunk, keys: list[Any], columns: Columns) -> None:
+def check_columns(chunk: SectionChunk, keys: list[Any], columns: Columns) -> None:
     """Check that the columns of a chunk match its keys.
 
     Raises:
@@ -309,7 +320,7 @@ def _type_names(types: tuple[Schema | None, ...]) -> str:
 
 
 def sieve(
-    section: Section, chunk: Chunk, keys: list[Any], columns: Columns
+    section: Section, chunk: SectionChunk, keys: list[Any], columns: Columns
 ) -> tuple[list[Any], Columns]:
     """Return only the keys that are in the chunk's key groups, and their columns."""
     plain = [key for key, _ in keys] if section.namespaced else keys

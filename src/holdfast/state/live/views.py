@@ -39,7 +39,7 @@ from holdfast.state.descriptors import (
     ValueStateDescriptor,
 )
 from holdfast.state.live.key_context import KeyContext
-from holdfast.state.live.tables import Table, ValueTable, ViewedTable
+from holdfast.state.live.tables import ValueTable, ViewedTable
 from holdfast.state.live.value_views import make_value_view
 
 _ABSENT: Final = object()
@@ -73,11 +73,12 @@ class _Scoped:
 class _Accumulating:
     """Base of reducing, aggregating and folding states: one accumulator per key."""
 
-    __slots__ = ("_context", "_entries", "_get", "_mark", "_own", "_pop", "_shared")
+    __slots__ = ("_context", "_entries", "_get", "_mark", "_own", "_own_values", "_pop", "_shared")
 
     def __init__(self, table: ViewedTable, context: _Keyed) -> None:
         self._context = context
         self._own = table.own
+        self._own_values = table.own_values
         self._shared = table.shared
         self._entries = table.entries
         self._get = table.entries.get
@@ -85,7 +86,10 @@ class _Accumulating:
         self._mark = table.dirty.add
 
     def get(self) -> Any:
-        return self._get(self._context.key)
+        key = self._context.key
+        if self._shared:
+            self._own_values(key)
+        return self._get(key)
 
     def clear(self) -> None:
         key = self._context.key
@@ -143,7 +147,7 @@ class _AggregatingView(_Accumulating, AggregatingState[Any, Any]):
         self._result = function.get_result
 
     def get(self) -> Any:
-        accumulator = self._get(self._context.key)
+        accumulator = super().get()
         return None if accumulator is None else self._result(accumulator)
 
     def add(self, value: Any) -> None:
@@ -187,10 +191,12 @@ class _FoldingView(_Accumulating, FoldingState[Any, Any]):
 class _InPlace:
     """What lists and maps have in common: entries that are changed in place."""
 
-    __slots__ = ("_context", "_dirty", "_entries", "_get", "_own", "_shared")
+    __slots__ = ("_context", "_dirty", "_entries", "_get", "_lent", "_own", "_shared", "_table")
 
-    def __init__(self, table: Table[Any], context: _Keyed, _: StateDescriptor) -> None:
+    def __init__(self, table: Any, context: _Keyed, _: StateDescriptor) -> None:
         self._context = context
+        self._table = table
+        self._lent = table.lent
         self._dirty = table.dirty
         self._entries = table.entries
         self._get = table.entries.get
@@ -202,7 +208,10 @@ class _ListView(_InPlace, ListState[Any]):
     __slots__ = ()
 
     def get(self) -> list[Any]:
-        return [*self._get(self._context.key, ())]
+        key = self._context.key
+        if self._lent:
+            self._table.own_values(key)
+        return [*self._get(key, ())]
 
     def add(self, value: Any) -> None:
         if value is None:
@@ -234,6 +243,8 @@ class _ListView(_InPlace, ListState[Any]):
     def merge_namespaces(self, key: Any, target: Any, sources: Iterable[Any]) -> None:
         """Append the lists of other namespaces of a key to one, as merging windows require."""
         for source in sources:
+            if self._lent:
+                self._table.own_values((key, source))
             self._append((key, target), self._take((key, source)))
 
     def _append(self, key: Any, added: list[Any]) -> None:
@@ -259,7 +270,10 @@ class _MapView(_InPlace, MapState[Any, Any]):
     __slots__ = ()
 
     def get(self, key: Any, default: Any = None) -> Any:
-        entry = self._get(self._context.key)
+        scope = self._context.key
+        if self._lent and scope in self._lent:
+            self._table.own_value_of(scope, key)
+        entry = self._get(scope)
         return default if entry is None else entry.get(key, default)
 
     def put(self, key: Any, value: Any) -> None:
@@ -297,7 +311,7 @@ class _MapView(_InPlace, MapState[Any, Any]):
         return self._get(self._context.key, _NOTHING).items()  # type: ignore[no-any-return]
 
     def keys(self) -> KeysView[Any]:
-        return self._copy().keys()
+        return dict(self._get(self._context.key, ())).keys()
 
     def values(self) -> ValuesView[Any]:
         return self._copy().values()
@@ -309,7 +323,7 @@ class _MapView(_InPlace, MapState[Any, Any]):
             message = "popitem(): the map is empty"
             raise KeyError(message)
         key = next(reversed(entry))
-        value = entry[key]
+        value = self.get(key)
         self.remove(key)
         return key, value
 
@@ -325,7 +339,10 @@ class _MapView(_InPlace, MapState[Any, Any]):
             self._dirty[scope] = None
 
     def _copy(self) -> dict[Any, Any]:
-        return dict(self._get(self._context.key, ()))
+        scope = self._context.key
+        if self._lent:
+            self._table.own_values(scope)
+        return dict(self._get(scope, ()))
 
     def _touch(self, scope: Any, key: Any) -> None:
         changed = self._dirty.get(scope, _ABSENT)

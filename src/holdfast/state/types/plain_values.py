@@ -20,7 +20,7 @@ from holdfast.common._type_infos.base import same
 from holdfast.common.time import Instant
 from holdfast.state.errors import PickledStateError
 from holdfast.state.types import schema as nodes
-from holdfast.state.types.serializers import Codec, Column, Loads, decode_untyped
+from holdfast.state.types.serializers import Codec, EncodedColumn, Loads, decode_untyped
 
 _Read = Callable[[Any], Any]
 _Around = tuple["_RecordReader", ...]
@@ -43,7 +43,7 @@ _AS_WRITTEN: Final = ("boolean", "byte", "short", "int", "long", "string", "char
 
 
 def plain_values(
-    schema: nodes.Schema | None, column: Column, loads: Loads | None = None
+    schema: nodes.Schema | None, column: EncodedColumn, loads: Loads | None = None
 ) -> list[Any]:
     """Return the values of a column that was written under ``schema``.
 

@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.common.time import Instant
 from holdfast.state.types import schema as nodes
-from holdfast.state.types.serializers import Codec, Column, Serializer
+from holdfast.state.types.serializers import Codec, EncodedColumn, Serializer
 
 _Write = Callable[[Any], Any]
 _Around = tuple["_RecordWriter", ...]
@@ -37,7 +37,7 @@ class PlainValueError(ValueError):
     """A value does not fit the schema."""
 
 
-def write_plain(schema: nodes.Schema | None, values: list[Any]) -> Column:
+def write_plain(schema: nodes.Schema | None, values: list[Any]) -> EncodedColumn:
     """Return the column of plain values of a schema; without a schema, of any values.
 
     Raises:
@@ -46,7 +46,7 @@ def write_plain(schema: nodes.Schema | None, values: list[Any]) -> Column:
     if schema is None or isinstance(schema, nodes.Opaque):
         return _UNTYPED.encode(values)
     write = _writer(schema, (), at_top=True)
-    return Column(Codec.TYPED, _encode([write(value) for value in values]))
+    return EncodedColumn(Codec.TYPED, _encode([write(value) for value in values]))
 
 
 def _writer(schema: nodes.Schema, around: _Around, at_top: bool = False) -> _Write:

@@ -7,6 +7,7 @@ codec, so every reader can check whether it can read it:
     PLAIN    MessagePack without a type
     TUPLES   MessagePack of tuples, which PLAIN would decode as lists
     TYPED    MessagePack under the declared type
+    ARROW    a record batch, of state in columns (`holdfast.state.types.arrow_columns`)
 
 Keys, and values without a declared type, are written as PLAIN or TUPLES only if that is lossless:
 if each value is None, bool, int, float, str or bytes, or each is a tuple (list, dict with str keys)
@@ -30,6 +31,7 @@ import msgspec
 from holdfast.common._cloudpickle import dumps
 from holdfast.common.typeinfo import TypeInformation
 from holdfast.state.errors import PickledStateError, StateMigrationError
+from holdfast.state.types.arrow_columns import decode_arrow, python_values
 from holdfast.state.types.evolution import Incompatible, Upgrade, upgrade
 from holdfast.state.types.schema import Schema
 from holdfast.state.types.schema_of import has_classes, schema_of
@@ -46,9 +48,10 @@ class Codec(IntEnum):
     PLAIN = 1
     TUPLES = 2
     TYPED = 3
+    ARROW = 4
 
 
-class Column(NamedTuple):
+class EncodedColumn(NamedTuple):
     """The bytes of a column, and how to read them."""
 
     codec: Codec
@@ -119,25 +122,25 @@ class Serializer:
                 return position, error
         return None
 
-    def encode(self, values: list[Any]) -> Column:
+    def encode(self, values: list[Any]) -> EncodedColumn:
         """Return the column; the values must have been converted by `shape`.
 
         Raise `Unreadable` if the value of an object's field does not have its declared type.
         """
         try:
             if self._decode is not None:
-                return Column(Codec.TYPED, self._proved(_encode(_mapped(self._to, values))))
+                return EncodedColumn(Codec.TYPED, self._proved(_encode(_mapped(self._to, values))))
         except Unreadable:
             raise
         except UNFIT:
-            return Column(Codec.PICKLE, _pickle(values))
+            return EncodedColumn(Codec.PICKLE, _pickle(values))
         try:
             codec = _lossless(values)
             if codec is not None:
-                return Column(codec, _encode(values))
+                return EncodedColumn(codec, _encode(values))
         except UNFIT:
             pass
-        return Column(Codec.PICKLE, _pickle(values))
+        return EncodedColumn(Codec.PICKLE, _pickle(values))
 
     def reading(self, saved: Schema | None) -> Serializer:
         """Return a serializer that reads values saved under the schema ``saved``.
@@ -154,7 +157,7 @@ class Serializer:
         reader._upgrade = change
         return reader
 
-    def decode(self, column: Column) -> list[Any]:
+    def decode(self, column: EncodedColumn) -> list[Any]:
         """Return the values.
 
         Raise a StateMigrationError if the declared type cannot read them, or if the class of a
@@ -229,13 +232,15 @@ def _pickle(values: list[Any]) -> bytes:
         return dumps(values)
 
 
-def decode_untyped(column: Column, loads: Loads = unpickle) -> list[Any]:
+def decode_untyped(column: EncodedColumn, loads: Loads = unpickle) -> list[Any]:
     """Return the values of a column that was written without a type.
 
     ``loads`` unpickles them if they are pickled.
     """
     if column.codec is Codec.PICKLE:
         return _unpickle(column.data, loads)
+    if column.codec is Codec.ARROW:
+        return python_values(decode_arrow(column.data))
     return (_decode_tuples if column.codec is Codec.TUPLES else _decode_plain)(column.data)
 
 

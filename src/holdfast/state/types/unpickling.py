@@ -22,10 +22,10 @@ def unpickle(data: bytes | memoryview) -> Any:
     try:
         return pickle.loads(data)
     except ModuleNotFoundError:
-        return _Unpickler(BytesIO(data)).load()
+        return _MovedUnpickler(BytesIO(data)).load()
 
 
-class _Unpickler(pickle.Unpickler):
+class _MovedUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         for old, new in _MOVED:
             if old.fullmatch(module):

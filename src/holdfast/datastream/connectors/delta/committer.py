@@ -39,6 +39,8 @@ _CLOCKS: Final = 3_600_000
 _SEARCHED: Final = 1000
 #: the key under which a version has the name of its transaction
 COMMITTED: Final = "holdfast.transaction"
+#: the key under which a version that puts files together has the id of the sink
+COMPACTION: Final = "holdfast.compaction"
 _logger = get_logger(__name__)
 
 
@@ -49,7 +51,7 @@ class DeltaCommitter(TableCommitter):
     _table_id = ""
 
     def __init__(self, place: TablePlace, settings: TableSettings) -> None:
-        super().__init__(place)
+        super().__init__(place, settings.compaction)
         self._settings = settings
 
     @property
@@ -80,12 +82,13 @@ class DeltaCommitter(TableCommitter):
         super().recover_and_commit(transaction)
         table = self._load()
         last = table.transaction_version(_application(transaction))
-        if last is not None and last > transaction.number:
+        later = -1 if last is None else last - transaction.number - transaction.more
+        if later > 0:
             _logger.warning(
                 "the job starts from an older checkpoint: its table '%s' has %d later commits of "
                 "the same run, which stay, and the job writes their rows again. %s",
                 self._place.base,
-                last - transaction.number,
+                later,
                 _how_to_go_back(table, transaction),
             )
 
@@ -159,6 +162,25 @@ class DeltaCommitter(TableCommitter):
         if not _has(table, transaction):
             self._append(table, TableTransaction(**{**vars(transaction), "files": []}))
 
+    def compact(self) -> None:
+        """Let ``deltalake`` do it, which also looks whether others have changed the same files."""
+        compaction = self._settings.compaction
+        assert compaction is not None
+        delta = library()
+        # NB: one task at a time: it shares the machine with the job
+        try:
+            self._load().optimize.compact(
+                target_size=compaction.target_bytes,
+                max_concurrent_tasks=1,
+                commit_properties=delta.CommitProperties(
+                    custom_metadata={COMPACTION: self._place.sink}
+                ),
+            )
+        except delta.exceptions.CommitFailedError as error:
+            _logger.info(
+                "'%s': files changed during the compaction; later: %s", self._place.base, error
+            )
+
     def find_referred(self, paths: Collection[str], since: int) -> Collection[str]:
         """Look for the files in the table, and in all versions since they were begun."""
         wanted = set(paths)
@@ -209,21 +231,17 @@ def _has(table: DeltaTable, transaction: TableTransaction) -> bool:
     return last is not None and last >= transaction.number
 
 
-def _name(transaction: TableTransaction) -> str:
-    return f"{transaction.token}-{transaction.number}"
-
-
 def _properties(transaction: TableTransaction) -> CommitProperties:
     delta = library()
     properties: CommitProperties = delta.CommitProperties(
-        custom_metadata={COMMITTED: _name(transaction)},
+        custom_metadata={COMMITTED: transaction.name, **transaction.origin},
         app_transactions=[delta.Transaction(_application(transaction), transaction.number)],
     )
     return properties
 
 
 def _how_to_go_back(table: DeltaTable, transaction: TableTransaction) -> str:
-    name = _name(transaction)
+    name = transaction.name
     for version in table.history(_SEARCHED):
         if version.get(COMMITTED) == name:
             return (

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from holdfast.datastream.columns.keys import ColumnKey
+from holdfast.datastream.columns.types import BatchTypeInfo
 from holdfast.datastream.connectors.base import CommittingSink
 from holdfast.datastream.connectors.delta.committer import DeltaCommitter
 from holdfast.datastream.connectors.delta.table import (
@@ -17,7 +19,8 @@ from holdfast.datastream.connectors.delta.table import (
     canonical_schema,
     check_address,
 )
-from holdfast.datastream.connectors.tables.changes import KeyOf
+from holdfast.datastream.connectors.tables.changes import IsDeletion, KeyOf
+from holdfast.datastream.connectors.tables.compacting import TableCompaction
 from holdfast.datastream.connectors.tables.evolution import SchemaEvolution
 from holdfast.datastream.connectors.tables.files import FileSettings
 from holdfast.datastream.connectors.tables.place import TablePlace
@@ -100,7 +103,11 @@ class DeltaSink(CommittingSink):
         """Return the sink with an id that no other stream has."""
         return replace(self, sink_id=uuid.uuid4().hex[:16])
 
-    def key_selector(self) -> KeyOf | None:
+    def for_batches(self, batch_type: BatchTypeInfo) -> DeltaSink | None:
+        takes = self.rows.takes(batch_type)
+        return replace(self, rows=replace(self.rows, batch_type=batch_type)) if takes else None
+
+    def key_selector(self) -> KeyOf | ColumnKey | None:
         return self.rows.key_of()
 
     def create_writer(self) -> DeltaWriter:
@@ -125,10 +132,11 @@ class DeltaSinkBuilder:
         self._properties: dict[str, str] = {}
         self._partition_by: tuple[str, ...] = ()
         self._key: tuple[str, ...] = ()
-        self._is_deletion: Callable[[Any], bool] | None = None
+        self._is_deletion: IsDeletion = None
         self._misfits: OutputTag | None = None
         self._evolution = SchemaEvolution.REFUSE
         self._files = FileSettings()
+        self._compaction: TableCompaction | None = None
 
     def partition_by(self, *columns: str) -> DeltaSinkBuilder:
         """Split the table by the values of these columns."""
@@ -150,7 +158,7 @@ class DeltaSinkBuilder:
         return self
 
     def upsert_by(
-        self, *key: str, is_deletion: Callable[[Any], bool] | None = None
+        self, *key: str, is_deletion: Callable[[Any], bool] | str | None = None
     ) -> DeltaSinkBuilder:
         """Let each record replace the row that has the same values in these columns.
 
@@ -159,7 +167,8 @@ class DeltaSinkBuilder:
 
         Args:
             key: the names of the columns; they cannot be null.
-            is_deletion: tells, instead of the kind, whether a record removes the row.
+            is_deletion: tells, instead of the kind, whether a record removes the row: a function,
+                or the name of a field or column that is true then.
         """
         if not key:
             message = "upsert_by: name at least one column"
@@ -194,6 +203,24 @@ class DeltaSinkBuilder:
         self._files = replace(self._files, target_bytes=size)
         return self
 
+    def compact_every(self, commits: int, target_file_size: int | None = None) -> DeltaSinkBuilder:
+        """Put small files together, beside the commits; not by default.
+
+        It changes no row. If somebody else changes the files at the same time, or it fails, the
+        next one tries again.
+
+        Args:
+            commits: after how many commits of the sink, which are its checkpoints with rows.
+            target_file_size: smaller files are put together, up to this many bytes; by default
+                that of ``set_target_file_size``.
+
+        Raises:
+            ValueError: when there are no commits, or no bytes.
+        """
+        size = self._files.target_bytes if target_file_size is None else target_file_size
+        self._compaction = TableCompaction.every(commits, size)
+        return self
+
     def set_compression(self, compression: str) -> DeltaSinkBuilder:
         """Set how files are compressed: zstd (the default), snappy, gzip, lz4 or none."""
         if compression not in _COMPRESSIONS:
@@ -221,6 +248,7 @@ class DeltaSinkBuilder:
         table = TableSettings(
             *(address, self._schema, self._partition_by, self._key, adds),
             properties=dict(self._properties),
+            compaction=self._compaction,
         )
         rows = RowSettings(self._schema, self._key, self._is_deletion, self._misfits)
         return DeltaSink(table, rows, replace(self._files, partition_by=self._partition_by))

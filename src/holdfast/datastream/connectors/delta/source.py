@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.common import Duration
+from holdfast.datastream.columns.types import BatchTypeInfo
 from holdfast.datastream.connectors.base import Source
 from holdfast.datastream.connectors.delta.planner import Beginning, DeltaPlanner
 from holdfast.datastream.connectors.delta.position import deal_again
@@ -43,6 +44,7 @@ class DeltaSource(Source):
         make: makes records of columns.
         interval: the time between two looks for new versions, in seconds; None for a source that
             ends.
+        batch_type: the type of the batches, if it gives batches.
         skips_changes: whether versions that delete or rewrite rows are left out.
     """
 
@@ -52,6 +54,7 @@ class DeltaSource(Source):
     make: Make = to_rows
     interval: float | None = None
     skips_changes: bool = False
+    batch_type: Any = None
 
     @staticmethod
     def for_table(table_uri: str) -> DeltaSourceBuilder:
@@ -133,6 +136,15 @@ class DeltaSourceBuilder:
             raise TypeError(message)
         schema = canonical_schema(schema_of(record_type))
         return self._set(columns=schema, make=ToObjects(record_type))
+
+    def as_batches(self, schema: Any) -> DeltaSourceBuilder:
+        """Give batches with these columns, for functions of batches.
+
+        Args:
+            schema: the columns to read: a ``pyarrow.Schema``, a dataclass, or a named row type.
+        """
+        kind = BatchTypeInfo(schema)
+        return self._set(columns=canonical_schema(kind.schema), make=kind.maker(), batch_type=kind)
 
     def set_storage_option(self, key: str, value: str) -> DeltaSourceBuilder:
         """Set an option of ``deltalake``, in addition to those from the job's ``fs.*`` settings."""

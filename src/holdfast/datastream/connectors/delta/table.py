@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -12,16 +11,16 @@ import pyarrow as pa
 
 from holdfast.datastream.connectors.delta.log import DeltaLog
 from holdfast.datastream.connectors.tables.committer import TableError
+from holdfast.datastream.connectors.tables.compacting import TableCompaction
+from holdfast.datastream.connectors.tables.probe import check_writable
 from holdfast.errors import JobDefinitionError
 from holdfast.filesystem import (
-    FileSystemError,
-    cause_of,
     check_scheme,
     configured,
     file_system_of,
-    join,
 )
 from holdfast.filesystem.options import s3_arguments
+from holdfast.tracebacks import without_java_stack
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -104,7 +103,11 @@ class DeltaAddress:
 
     def options(self) -> dict[str, str]:
         """Return all options: Hadoop's settings of this process, and the given ones."""
-        if check_scheme(self.uri) not in ("s3", "s3a"):
+        scheme = check_scheme(self.uri)
+        if scheme == "hdfs":
+            file_system_of(self.uri)  # tells in one line what is wrong with the set-up
+            return {**configured(), **self.storage_options}
+        if scheme not in ("s3", "s3a"):
             return dict(self.storage_options)
         bucket = self.uri.split("://", 1)[1].split("/", 1)[0]
         return _s3_options(s3_arguments(configured(), bucket)) | dict(self.storage_options)
@@ -148,8 +151,9 @@ class DeltaAddress:
 
     def failed(self, action: str, error: Exception) -> str:
         """Return the message for a failure."""
-        # NB: messages of delta-rs may be trees of several lines, in colours
-        cause = " ".join(_COLOUR.sub("", str(error)).split())
+        # NB: messages of delta-rs may be trees of several lines, in colours, and those of HDFS have
+        # the stack of the name node
+        cause = " ".join(without_java_stack(_COLOUR.sub("", str(error))).split())
         return (
             f"cannot {action} the Delta table '{self.uri}': {cause}; check that the address is "
             "right, that this job may read and write there, and its fs.* settings"
@@ -185,6 +189,7 @@ class TableSettings:
     Attributes:
         adds_columns: whether columns that the table lacks are added to it.
         properties: of a table that is created.
+        compaction: when small files are put together; None for never.
     """
 
     address: DeltaAddress
@@ -193,6 +198,7 @@ class TableSettings:
     key: tuple[str, ...] = ()
     adds_columns: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+    compaction: TableCompaction | None = None
 
     def at(self, uri: str) -> TableSettings:
         """Return the same for a table at another path."""
@@ -213,7 +219,7 @@ class TableSettings:
             table = address.load()
             if table is None:
                 raise TableError(f"the Delta table '{address.uri}' was created, and is gone again")
-        self._check_writable()
+        check_writable(address.uri, f"Delta table '{address.uri}'")
         self.check(table)
 
     def ensure_exists(self) -> None:
@@ -306,20 +312,6 @@ class TableSettings:
             f"'{self.address.uri}' is not a Delta table, and there is {kind} in it; name another "
             "directory, or convert it (deltalake.convert_to_deltalake)"
         )
-
-    def _check_writable(self) -> None:
-        """Raise if files cannot be written: before the first record, not at the first commit."""
-        system, path = file_system_of(self.address.uri)
-        probe = join(path, "_holdfast", f"probe-{uuid.uuid4().hex}")
-        try:
-            with system.errors("write", probe), system.open_output(probe) as stream:
-                stream.write(b"-")
-            system.delete(probe)
-        except FileSystemError as error:
-            raise TableError(
-                f"cannot write to the Delta table '{self.address.uri}': {cause_of(error)}; let the "
-                "job's user write there, and check its fs.* settings"
-            ) from error
 
 
 def _listed(names: Any) -> str:

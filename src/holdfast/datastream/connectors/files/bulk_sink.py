@@ -9,13 +9,21 @@ is published; before that they may be needed, because the epoch may be run again
 from __future__ import annotations
 
 import io
-from typing import Any, BinaryIO, Final, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, cast
 
-from holdfast.datastream.connectors.files.part_files import FileTransaction, OpenSegment, Part
+from holdfast.datastream.columns.batch import Batch
+from holdfast.datastream.columns.fitting import BatchColumns
+from holdfast.datastream.columns.splitting import split_by
+from holdfast.datastream.connectors.files.part_files import FileTransaction, OpenSegment
 from holdfast.datastream.connectors.files.sink import FileSinkFunction
 from holdfast.datastream.formats.bulk import BulkWriterFactory
 from holdfast.datastream.functions import SinkFunction
-from holdfast.filesystem import MissingFileError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.datastream.connectors.file_system import FileSink
 
 #: how many records may be in memory, in all buckets
 _MOST_HELD: Final = 256 * 1024
@@ -86,8 +94,7 @@ class BulkFileSinkFunction(FileSinkFunction):
             bucket = self._bucket_of(value, context.current_processing_time())
         segment = cast(BulkSegment | None, transaction.writing.get(bucket))
         if segment is None:
-            segment = BulkSegment(self._open_segment(bucket, context), self._factory)
-            transaction.writing[bucket] = segment
+            segment = self._begin_segment(transaction, bucket, context)
         try:
             segment.writer.add_element(value)
         except Exception as error:
@@ -99,24 +106,18 @@ class BulkFileSinkFunction(FileSinkFunction):
         if segment.size >= self._limit:
             self._close(transaction, bucket)
 
-    def merge_transactions(self, transactions: list[Any]) -> list[Any]:
-        """Decide on part files as for a row format, and merge the segments of each."""
-        before = [name for each in transactions for name in (*each.merged, *each.names)]
-        result = super().merge_transactions(transactions)
-        for transaction in result:
-            transaction.parts = [self._whole(part) for part in transaction.parts]
-            kept = frozenset(transaction.names)
-            transaction.merged = [name for name in before if name not in kept]
-        return result
+    def _begin_segment(
+        self, transaction: FileTransaction, bucket: str, context: SinkFunction.Context
+    ) -> BulkSegment:
+        segment = BulkSegment(self._open_segment(bucket, context), self._factory)
+        transaction.writing[bucket] = segment
+        return segment
 
-    def _whole(self, part: Part) -> Part:
-        if len(part.segments) == 1:
-            return part
-        try:
-            return self._files.merge(part, self._factory.merge)
-        except MissingFileError:
-            # The part was published and this run does not count. Otherwise its publication fails.
-            return part
+    def _joins(self, transaction: FileTransaction) -> bool:
+        return True
+
+    def _join(self, files: Sequence[BinaryIO], stream: BinaryIO) -> None:
+        self._factory.merge(files, stream)
 
     def _flush(self, transaction: FileTransaction) -> None:
         """Write what is in memory."""
@@ -140,3 +141,54 @@ class BulkFileSinkFunction(FileSinkFunction):
         factory = self._sink.bulk
         assert factory is not None
         return factory
+
+
+class BatchWriter(Protocol):
+    """A `BulkWriter` that takes batches."""
+
+    def add_batch(self, batch: pa.RecordBatch) -> None:
+        """Add rows with the columns of the file."""
+
+
+class BatchFileSinkFunction(BulkFileSinkFunction):
+    """Gives batches to the writers of open segments, without a Python object for each row."""
+
+    takes_batches = True
+
+    def __init__(self, sink: FileSink, sink_id: str = "") -> None:
+        """Take the settings of a sink for batches; see `FileSinkFunction`."""
+        super().__init__(sink, sink_id)
+        assert sink.batch_type is not None
+        self._columns = BatchColumns(self._factory.batch_schema, sink.batch_type)
+
+    def invoke(
+        self, transaction: FileTransaction, value: Batch, context: SinkFunction.Context
+    ) -> None:
+        """Give the rows of a batch to the writers of their buckets."""
+        names = self._sink.buckets.bucket_columns
+        assert names is not None
+        now = context.current_processing_time()
+        for values, rows in split_by(value.rows, names):
+            bucket = self._bucket_of(dict(zip(names, values, strict=True)), now)
+            self._add(transaction, bucket, rows, context)
+
+    def _add(
+        self,
+        transaction: FileTransaction,
+        bucket: str,
+        rows: pa.RecordBatch,
+        context: SinkFunction.Context,
+    ) -> None:
+        segment = cast(BulkSegment | None, transaction.writing.get(bucket))
+        if segment is None:
+            segment = self._begin_segment(transaction, bucket, context)
+        try:
+            cast(BatchWriter, segment.writer).add_batch(self._columns.batch(rows))
+        except Exception as error:
+            self._files.fail(segment, error)
+        segment.records += rows.num_rows
+        self._held += rows.num_rows
+        if self._held >= _MOST_HELD:
+            self._flush(transaction)
+        if segment.size >= self._limit:
+            self._close(transaction, bucket)

@@ -5,7 +5,9 @@ may be repeated, each run of it has a transaction; otherwise one lasts until the
 segments up to a checkpoint become parts; a part is published, as one file under its final name,
 when the checkpoint is complete:
 
-    <base>/.holdfast-<sink>/.<attempt>-<subtask>-<random>     a segment
+    <base>/.holdfast-<sink>/.<attempt>-<subtask>-<random>     a segment; with ``-waits`` at the end
+                                                              if it may wait for a compaction
+    <base>/.holdfast-<sink>/.kept-<random>                    the segments that a savepoint names
     <base>/<bucket>/<prefix>-<token>-<subtask>-<n><suffix>    a part file
 
 Segments of a row format become a part by their bytes, when it is published. Segments of a bulk
@@ -15,6 +17,11 @@ so that the part has one segment, of known size.
 Invariant: the first segment of a part exists if and only if the part is not published, and when
 it has the size of the whole part it is the whole part. Consequence: publishing can be interrupted,
 repeated, and done by two processes at a time, and the part file appears once, complete.
+
+Invariant: a segment that a savepoint names is deleted only when it is published. Attempts of one
+program know the last checkpoint and nothing of savepoints, which is why there are notes
+(`holdfast.filesystem.kept_files`). A program that continues from the state of another one does not
+know whether that one still runs, so it leaves alone what is younger than a day.
 """
 
 from __future__ import annotations
@@ -22,13 +29,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, overload
 
 from holdfast.common.plain_names import plain_name
+from holdfast.common.time import wall_clock
 from holdfast.filesystem import (
     FileStatus,
     FileSystem,
@@ -37,10 +44,17 @@ from holdfast.filesystem import (
     file_system_of,
     join,
 )
+from holdfast.filesystem.kept_files import is_note, keep_files, kept_files
 from holdfast.printable import get_logger
 from holdfast.state.errors import StateCorruptionError
 
 _COPY_BYTES = 1024 * 1024
+#: the end of the name of a segment that may be in a checkpoint for long, without being published
+_WAITS: Final = "-waits"
+#: the age of what other programs left behind at which it is deleted, in ms: they may still run
+_OLD: Final = 24 * 3600 * 1000
+#: segments that are open at a time while they are merged
+_MOST_OPEN: Final = 128
 _logger = get_logger(__name__)
 
 
@@ -121,11 +135,16 @@ class FileTransaction:
     Attributes:
         place: where its segments are.
         merged: the names of segments whose records are in a segment of a part as well.
+        held: how many checkpoints contain it already, without publishing it: it waits for its
+            compaction. 0 if it is published with the next one.
+        saved: the names of those segments that an earlier checkpoint contains.
     """
 
     place: Place
     parts: list[Part] = field(default_factory=list)
     merged: list[str] = field(default_factory=list)
+    held: int = 0
+    saved: list[str] = field(default_factory=list)
 
     @cached_property
     def writing(self) -> dict[str, OpenSegment]:
@@ -146,8 +165,9 @@ class FileTransaction:
 class PartFiles:
     """The segments and part files of a sink, for one subtask of one attempt."""
 
-    def __init__(self, place: Place, attempt: int, subtask: int) -> None:
+    def __init__(self, place: Place, attempt: int, subtask: int, compacts: bool = False) -> None:
         self._place = place
+        self._suffix = _WAITS if compacts else ""
         self._system, _, self._directory = place.resolve()
         self._attempt = attempt
         #: the prefix of this subtask's segments
@@ -173,18 +193,21 @@ class PartFiles:
         with self._system.errors("write", segment.path):
             raise error
 
-    def merge(self, part: Part, merge: Callable[[list[BinaryIO], BinaryIO], None]) -> Part:
-        """Return a part of one segment, which is durable, with the records of several.
+    def merge(
+        self, place: Place, part: Part, merge: Callable[[Sequence[BinaryIO], BinaryIO], None]
+    ) -> Part:
+        """Return a part of one segment of this sink, which is durable, with the records of several.
 
         The old segments stay: the epoch may be run again, and needs them then.
 
         Args:
+            place: where the segments are.
             part: the part to merge.
             merge: writes the records of several files as one.
         """
-        with ExitStack() as stack:
-            paths = _paths(self._directory, part)
-            files = [stack.enter_context(self._system.open_input(path)) for path in paths]
+        system, _, directory = place.resolve()
+        with contextlib.closing(_Inputs(system, _paths(directory, part))) as files:
+            files[0]  # if it is gone, the part was published
             segment = self.open_segment(part.segments[0].begun)
             with self._system.errors("write", segment.path), segment.stream:
                 merge(files, segment.stream)
@@ -229,27 +252,59 @@ class PartFiles:
             with contextlib.suppress(Exception):
                 segment.stream.close()
             system.delete(segment.path)
-        for part in transaction.parts:
-            for path in _paths(directory, part):
-                system.delete(path)
-        _delete_merged(system, directory, transaction)
+        for name in [*transaction.names, *transaction.merged]:
+            if name not in transaction.saved:
+                system.delete(path_below(directory, name))
 
-    def sweep_earlier(self, places: Collection[Place], keep: Iterable[str]) -> None:
+    def without_published(self, transaction: FileTransaction) -> FileTransaction | None:
+        """Return a held transaction without the segments that are gone; None if all are.
+
+        They are in a part file that was published after the checkpoint.
+        """
+        system, _, directory = transaction.place.resolve()
+        left = {n for n in transaction.names if system.exists(path_below(directory, n))}
+        parts = [
+            part._replace(segments=segments)
+            for part in transaction.parts
+            if (segments := tuple(each for each in part.segments if each.name in left))
+        ]
+        if len(left) < len(transaction.names):
+            _logger.warning(
+                "the job starts from an older checkpoint: records that it had not published to "
+                "'%s' yet were published since, and are not published again",
+                transaction.place.base,
+            )
+        return replace(transaction, parts=parts) if parts else None
+
+    def keep(self, transactions: Iterable[FileTransaction]) -> None:
+        """Note that no attempt may delete the segments of these transactions of a savepoint."""
+        names: dict[Place, list[str]] = {}
+        for transaction in transactions:
+            names.setdefault(transaction.place, []).extend(transaction.names)
+        for place, segments in names.items():
+            system, _, directory = place.resolve()
+            keep_files(system, directory, segments)
+
+    def sweep_earlier(self, places: Collection[Place], keep: Collection[str]) -> None:
         """Delete the segments that earlier attempts of this sink left behind.
+
+        Except those that a savepoint names. Those of an earlier program are deleted when they are a
+        day old, unless it compacts: any of its checkpoints may contain them.
 
         Args:
             places: where earlier programs wrote, from whose state this one continues.
             keep: the names of segments that are about to be published.
         """
-        kept = frozenset(keep)
-        for place in {*places, self._place}:
-            # NB: in this program's own directory, other subtasks of this attempt are at work
-            end = self._attempt if place == self._place else None
-            _sweep(place, partial(_is_left_over, kept, end))
+        # NB: in this program's own directory, other subtasks of this attempt are at work
+        _sweep(self._place, keep, partial(_is_of_attempt_before, self._attempt))
+        for place in {*places} - {self._place}:
+            _sweep(place, keep, _is_old)
 
-    def sweep_own(self, places: Collection[Place]) -> None:
-        """Delete leftovers of this subtask in this attempt, and empty directories."""
-        _sweep(self._place, lambda name: name.startswith(self._own))
+    def sweep_own(self, places: Collection[Place], keep: Collection[str] = ()) -> None:
+        """Delete leftovers of this subtask in this attempt, old ones, and empty directories."""
+        _sweep(self._place, keep, lambda status: status.name.startswith(self._own))
+        for place in {*places} - {self._place}:
+            _sweep(place, keep, _is_old)
         for place in {*places, self._place}:
             system, _, directory = place.resolve()
             with _warning(place):
@@ -275,7 +330,40 @@ class PartFiles:
         system.sync_files([final])
 
     def _new_name(self) -> str:
-        return f"{self._own}{uuid.uuid4().hex}"
+        return f"{self._own}{uuid.uuid4().hex}{self._suffix}"
+
+
+class _Inputs(Sequence[BinaryIO]):
+    """Files that are opened when they are taken. Of many, only those taken last stay open.
+
+    A bucket may wait for its compaction for thousands of checkpoints.
+    """
+
+    def __init__(self, system: FileSystem, paths: Sequence[str]) -> None:
+        self._system = system
+        self._paths = paths
+        self._open: dict[int, BinaryIO] = {}
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, index: int) -> BinaryIO: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[BinaryIO]: ...
+    def __getitem__(self, index: int | slice) -> BinaryIO | Sequence[BinaryIO]:
+        number = range(len(self))[index]
+        if isinstance(number, range):
+            return [self[each] for each in number]
+        if number not in self._open:
+            if len(self._open) >= _MOST_OPEN:
+                self._open.pop(next(iter(self._open))).close()
+            self._open[number] = self._system.open_input(self._paths[number])
+        return self._open[number]
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
 
 
 def check_bucket(bucket: str) -> None:
@@ -365,17 +453,26 @@ def _check_size(system: FileSystem, part: Part, paths: list[str], whole: FileSta
         )
 
 
-def _is_left_over(kept: Collection[str], end: int | None, name: str) -> bool:
-    """Return whether a segment is a leftover of an attempt before ``end``; None: of any."""
-    attempt = name[1:].split("-")[0]
-    return name not in kept and (end is None or (attempt.isdigit() and int(attempt) < end))
+def _is_of_attempt_before(end: int, status: FileStatus) -> bool:
+    attempt = status.name[1:].split("-")[0]
+    return attempt.isdigit() and int(attempt) < end
 
 
-def _sweep(place: Place, is_left_over: Callable[[str], bool]) -> None:
+def _is_old(status: FileStatus) -> bool:
+    """Return whether a segment of another program is a leftover, as far as that can be known."""
+    if status.name.endswith(_WAITS) or not status.modified:
+        return False
+    return wall_clock() - status.modified > _OLD
+
+
+def _sweep(place: Place, keep: Collection[str], is_left_over: Callable[[FileStatus], bool]) -> None:
+    """Delete leftovers, except those that a savepoint names."""
     system, _, directory = place.resolve()
     with _warning(place):
-        for status in system.list_directory(directory):
-            if is_left_over(status.name):
+        found = system.list_directory(directory)
+        kept = {*keep, *kept_files(system, directory, [status.name for status in found])}
+        for status in found:
+            if status.name not in kept and not is_note(status.name) and is_left_over(status):
                 system.delete(join(directory, status.name))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from holdfast.datastream.connectors.files.compacting import FileCompactor
 from holdfast.datastream.connectors.files.part_files import (
     FileTransaction,
     OpenSegment,
@@ -22,6 +24,7 @@ from holdfast.datastream.functions import (
     SinkFunction,
 )
 from holdfast.datastream.functions.two_phase_commit import TwoPhaseCommitSinkFunction
+from holdfast.filesystem import MissingFileError
 
 if TYPE_CHECKING:
     from holdfast.datastream.connectors.file_system import FileSink, RollingPolicy
@@ -30,9 +33,47 @@ if TYPE_CHECKING:
 _NOT_CARRIED = frozenset(
     [
         *("_sink", "_place", "_encode", "_bucket_of", "_only_bucket", "_limit", "_files"),
-        *("_subtask", "_clock", "_current", "_held"),
+        *("_subtask", "_clock", "_current", "_held", "_at_barrier", "_ended", "_let_go"),
+        "_columns",
     ]
 )
+
+
+@dataclass
+class Waiting:
+    """The segments of one bucket that are not published yet.
+
+    Attributes:
+        place: where they are.
+        held: how many checkpoints contain the oldest of them.
+        saved: the names of those that a checkpoint contains.
+        merged: the names of segments whose records are in others of them.
+    """
+
+    place: Place
+    bucket: str
+    segments: list[Segment] = field(default_factory=list)
+    held: int = 0
+    saved: list[str] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes in all."""
+        return sum(segment.size for segment in self.segments)
+
+    def add(self, transaction: FileTransaction, part: Part) -> None:
+        """Take the segments of a part."""
+        self.segments.extend(part.segments)
+        self.held = max(self.held, transaction.held)
+        if transaction.held:
+            self.saved.extend(segment.name for segment in part.segments)
+        self.merged.extend(name for name in transaction.merged if name not in self.merged)
+
+    def as_held(self) -> FileTransaction:
+        """Return a transaction that the next checkpoint contains and does not publish."""
+        parts = [Part(self.bucket, tuple(self.segments))]
+        return FileTransaction(self.place, parts, held=self.held + 1)
 
 
 class FileSinkFunction(TwoPhaseCommitSinkFunction):
@@ -56,6 +97,12 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
     _clock: Callable[[], int]
     #: the transaction that was begun last
     _current: FileTransaction | None = None
+    #: whether a checkpoint is taken now
+    _at_barrier = False
+    #: whether there will be no more records
+    _ended = False
+    #: segments that were let go of, though a checkpoint contains them
+    _let_go: tuple[str, ...] = ()
 
     def __init__(self, sink: FileSink, sink_id: str = "") -> None:
         """Take the sink's settings, and the id of an earlier object of this sink or a new one."""
@@ -75,7 +122,8 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
     def open(self, runtime_context: RuntimeContext) -> None:
         self._subtask = runtime_context.get_index_of_this_subtask()
         attempt = runtime_context.get_attempt_number()
-        self._files = PartFiles(self._place, attempt, self._subtask)
+        compacts = self._sink.compaction is not None
+        self._files = PartFiles(self._place, attempt, self._subtask, compacts)
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
         """Choose unique names for the part files of this attempt."""
@@ -129,25 +177,106 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         self._files.publish(transaction, may_be_gone=True)
 
     def abort(self, transaction: FileTransaction) -> None:
-        self._files.discard(transaction)
+        """Delete the segments, except those that a checkpoint contains: a job may start there."""
+        if transaction.held or (transaction.parts and transaction.is_named):
+            self._let_go += (*transaction.names, *transaction.merged)
+        else:
+            self._files.discard(transaction)
 
     def merge_transactions(self, transactions: list[Any]) -> list[Any]:
         """Decide on part files: which segments they are made of, and their names."""
-        by_bucket: dict[str, list[Segment]] = {}
-        for transaction in transactions:
-            for part in transaction.parts:
-                by_bucket.setdefault(part.bucket, []).extend(part.segments)
-        parts = [
-            Part(bucket, group, self._next_name())
-            for bucket, segments in sorted(by_bucket.items())
-            for group in _groups(segments, self._sink.rolling)
+        waiting = _by_bucket(transactions)
+        holds = self._at_barrier and not self._ended
+        self._at_barrier = False
+        held = [each for each in waiting if holds and self._holds_back(each)]
+        released = [each for each in waiting if each not in held]
+        places = {each.place: None for each in released}
+        return [
+            *(each for place in places for each in self._release(place, released)),
+            *(each.as_held() for each in held),
         ]
-        return [FileTransaction(self._place, parts)] if parts else []
+
+    def is_held(self, transaction: FileTransaction) -> bool:
+        """Return whether it waits for its compaction."""
+        return transaction.held > 0
+
+    def recover_held(self, transaction: FileTransaction) -> FileTransaction | None:
+        """Leave out what was published after the checkpoint."""
+        return self._files.without_published(transaction)
+
+    def finish(self) -> None:
+        """Let nothing wait any more: there will be no more records."""
+        self._ended = True
+
+    def _holds_back(self, waiting: Waiting) -> bool:
+        """Return whether segments wait for more of their bucket."""
+        compaction = self._sink.compaction
+        if compaction is None or waiting.place != self._place:
+            return False
+        return not compaction.strategy.is_due(waiting.size, waiting.held + 1)
+
+    def _release(self, place: Place, released: list[Waiting]) -> Iterator[FileTransaction]:
+        """Yield the transactions with the part files of what is in one place."""
+        mine = [each for each in released if each.place == place]
+        transaction = FileTransaction(
+            place,
+            [
+                Part(each.bucket, group, self._next_name())
+                for each in mine
+                for group in self._groups(each)
+            ],
+            [name for each in mine for name in each.merged],
+            saved=[name for each in mine for name in each.saved],
+        )
+        if not self._joins(transaction):
+            yield transaction
+            return
+        parts = [self._whole(place, part) for part in transaction.parts]
+        if place == self._place:
+            yield _with_parts(transaction, parts)
+            return
+        # NB: what is merged is in the own directory: segments elsewhere are swept now
+        moved = [part for part in parts if part not in transaction.parts]
+        if moved:
+            yield FileTransaction(self._place, moved)
+        yield _with_parts(transaction, [part for part in parts if part not in moved])
+
+    def _groups(self, waiting: Waiting) -> Iterator[tuple[Segment, ...]]:
+        """Group the segments of one bucket, in order, by their part file."""
+        compaction = self._sink.compaction
+        if compaction is None and not waiting.held:
+            yield from _groups(waiting.segments, self._sink.rolling)
+            return
+        threshold = compaction and compaction.strategy.size_threshold
+        yield from _groups(waiting.segments, _BySize(threshold or self._limit))
+
+    def _joins(self, transaction: FileTransaction) -> bool:
+        """Return whether segments are joined before the checkpoint, not when it is complete."""
+        return self._sink.compaction is not None or bool(transaction.saved)
+
+    def _join(self, files: Sequence[BinaryIO], stream: BinaryIO) -> None:
+        compaction = self._sink.compaction
+        compactor = compaction and compaction.compactor
+        (compactor or FileCompactor.concat_file_compactor()).compact(files, stream)
+
+    def _whole(self, place: Place, part: Part) -> Part:
+        if len(part.segments) == 1:
+            return part
+        try:
+            return self._files.merge(place, part, self._join)
+        except MissingFileError:
+            # The part was published and this run does not count. Otherwise its publication fails.
+            return part
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self._at_barrier = True
         for transaction in self.pending_transactions():
-            if not transaction.is_named:
+            if not transaction.is_named and not transaction.held:
                 self._files.sync(transaction)
+
+    def keep_for_savepoint(self, transactions: list[Any]) -> None:
+        """Note the names of the segments: the next attempt deletes what it does not know."""
+        self._files.keep(transactions)
 
     def initialize_user_context(self) -> Place:
         """Return where the next attempt may clean up."""
@@ -162,7 +291,7 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
 
     def close(self) -> None:
         """Delete everything except part files."""
-        self._files.sweep_own(self._earlier)
+        self._files.sweep_own(self._earlier, self._let_go)
 
     def _open_segment(self, bucket: str, context: SinkFunction.Context) -> OpenSegment:
         check_bucket(bucket)  # or a record could choose any directory
@@ -188,7 +317,36 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         return type(self), (self._sink, self._place.sink)
 
 
-def _groups(segments: list[Segment], rolling: RollingPolicy) -> Iterator[tuple[Segment, ...]]:
+def _with_parts(transaction: FileTransaction, parts: list[Part]) -> FileTransaction:
+    """Return a transaction with parts of one segment each; the other segments are superfluous."""
+    before = [*transaction.merged, *transaction.names]
+    kept = {segment.name for part in parts for segment in part.segments}
+    return replace(transaction, parts=parts, merged=[name for name in before if name not in kept])
+
+
+def _by_bucket(transactions: list[FileTransaction]) -> list[Waiting]:
+    found: dict[tuple[str, Place], Waiting] = {}
+    for transaction in transactions:
+        for part in transaction.parts:
+            waiting = found.setdefault(
+                (part.bucket, transaction.place), Waiting(transaction.place, part.bucket)
+            )
+            waiting.add(transaction, part)
+    return [found[key] for key in sorted(found)]
+
+
+class _BySize(NamedTuple):
+    """Closes a part file that is large enough, however old it is."""
+
+    largest: int
+
+    def rolls(self, size: int, age: int, idle: int) -> bool:
+        return size >= self.largest
+
+
+def _groups(
+    segments: list[Segment], rolling: RollingPolicy | _BySize
+) -> Iterator[tuple[Segment, ...]]:
     """Group the segments of one bucket, in order, by their part file."""
     group = segments[:1]
     for segment in segments[1:]:

@@ -22,6 +22,7 @@ from urllib.parse import urlparse
 from zlib import crc32
 
 from holdfast.common import Duration
+from holdfast.datastream.columns.batch import count_rows, split_rows
 from holdfast.datastream.connectors.base import EpochPlanner, Source, SourceReader
 from holdfast.datastream.formats.bulk import BulkFormat
 from holdfast.filesystem import FileSystem, MissingFileError, check_scheme, file_system_of, join
@@ -86,6 +87,8 @@ class FileSource(Source):
     ) -> None:
         """Use ``for_record_stream_format`` or ``for_bulk_file_format``."""
         self.format = stream_format
+        if isinstance(stream_format, BulkFormat):
+            self.batch_type = stream_format.batch_type
         resolve = _local_path if isinstance(stream_format, StreamFormat) else _checked_path
         self._paths = tuple(map(resolve, paths))
         self._interval = interval
@@ -238,7 +241,7 @@ class _SharingReader(SourceReader, ABC):
         share = self._share or {}
         for file, size in list(share.items()):
             for records in self._read_file(file, size, limit):
-                limit -= len(records)
+                limit -= count_rows(records)
                 yield records
                 if limit <= 0:
                     return
@@ -307,8 +310,8 @@ class _OpenFile:
     def take(self, limit: int) -> Sequence[Any]:
         """Return the next records, at most so many; none at the end."""
         batch = self._rest or next(self._batches, ())
-        taken, self._rest = batch[:limit], batch[limit:]
-        self.next += len(taken)
+        taken, self._rest = split_rows(batch, limit)
+        self.next += count_rows(taken)
         return taken
 
     def close(self) -> None:
@@ -345,7 +348,7 @@ class _BulkFileReader(_SharingReader):
             return
         opened = self._opened(file, start)
         while limit > 0 and (records := opened.take(limit)):
-            limit -= len(records)
+            limit -= count_rows(records)
             self._offsets[file] = opened.next
             yield records
         if limit > 0:

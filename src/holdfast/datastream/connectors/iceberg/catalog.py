@@ -45,6 +45,11 @@ _REMEDIES: Final = {
     "NotInstalledError": "install the extra of pyiceberg that this type of catalog needs",
     "NoSuchNamespaceError": "create the namespace in the catalog, or correct its name",
 }
+#: what reads and writes tables on HDFS, by scheme
+_ON_HDFS: Final = {
+    scheme: ["holdfast.datastream.connectors.iceberg.hdfs_io.HdfsFiles"]
+    for scheme in ("hdfs", "viewfs")
+}
 _NO_WAREHOUSE: Final = "No default path is set"
 _ANY_REMEDY: Final = "check the catalog's properties and the storage settings of the job"
 
@@ -57,11 +62,14 @@ def library() -> ModuleType:
     """
     try:
         import pyiceberg.catalog
+        import pyiceberg.io
     except ImportError as error:
         raise JobDefinitionError(
             "jobs that read or write Iceberg tables need the package pyiceberg, which is not "
             f"installed ({error}): pip install 'holdfast[iceberg]'"
         ) from error
+    # NB: by scheme, because a catalog may name any place as that of a table
+    pyiceberg.io.SCHEMA_TO_FILE_IO.update(_ON_HDFS)
     return pyiceberg.catalog
 
 

@@ -6,7 +6,7 @@ it. That, and the new rows, is one snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -104,20 +104,14 @@ class Upsert(Change):
 
     def _rows_to_keep(self, transaction: Transaction, task: FileScanTask) -> pa.Table | None:
         """Return the rows of a file without those of changed keys; None if it has none of them."""
-        keys = _read(transaction, task, self._key)
+        keys = read_rows(transaction, task, self._key)
         kept = _rows_without(keys, self._keys)
         if len(kept) == len(keys):
             return None
-        return _read(transaction, task, None).take(kept) if len(kept) else keys.slice(0, 0)
+        return read_rows(transaction, task, None).take(kept) if len(kept) else keys.slice(0, 0)
 
     def _write(self, metadata: TableMetadata, rows: pa.Table) -> list[DataFile]:
-        partitioner = Partitioner(metadata.spec(), metadata.schema())
-        schema = file_schema(metadata.schema(), rows.column_names)
-        settings = FileSettings(partitioner.names, self._settings.target_bytes)
-        files = self._new_files(schema, settings)
-        for batch in rows.cast(schema).to_batches():
-            files.add(partitioner.with_partitions(batch))
-        written = files.close()
+        written = write_rows(metadata, [rows], self._new_files, self._settings)
         self.written += written
         return as_data_files(metadata, self._place, written)
 
@@ -147,6 +141,24 @@ def _bounds(name: str, column: pa.ChunkedArray) -> Any:
     return conditions.And(at_least, conditions.LessThanOrEqual(name, high))
 
 
+def write_rows(
+    metadata: TableMetadata,
+    tables: Iterable[pa.Table],
+    new_files: Callable[[pa.Schema, FileSettings], TableFiles],
+    settings: FileSettings,
+) -> list[WrittenFile]:
+    """Write rows to new files of a table."""
+    partitioner = Partitioner(metadata.spec(), metadata.schema())
+    files: TableFiles | None = None
+    for rows in tables:
+        schema = file_schema(metadata.schema(), rows.column_names)
+        if files is None:
+            files = new_files(schema, FileSettings(partitioner.names, settings.target_bytes))
+        for batch in rows.cast(schema).to_batches():
+            files.add(partitioner.with_partitions(batch))
+    return [] if files is None else files.close()
+
+
 def as_data_files(
     metadata: TableMetadata, place: TablePlace, files: Sequence[WrittenFile]
 ) -> list[DataFile]:
@@ -171,7 +183,7 @@ def _append(
             append.append_data_file(file)
 
 
-def _read(transaction: Transaction, task: FileScanTask, columns: list[str] | None) -> pa.Table:
+def read_rows(transaction: Transaction, task: FileScanTask, columns: list[str] | None) -> pa.Table:
     """Return the rows of a file that are not deleted."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan

@@ -73,26 +73,30 @@ def commit(address: TableAddress, table: Table, marked: Marked, change: Change) 
     """
     failure: Exception | None = None
     staged: Transaction | None = None
-    for pause in _pauses():
+    for pause in pauses():
         with address.errors("load the table"):
             table.refresh()
         committed = is_committed(address, table, marked)
         # NB: an answer that was lost may have been a yes, now or later; a later one is refused once
         # somebody has committed
-        if staged is not None and (committed or _is_refused(failure)):
-            _clean_up(table, staged, change)
+        if (
+            staged is not None
+            and (committed or is_refused(failure))
+            and delete_manifests(table, staged)
+        ):
+            change.undo()
         if committed:
             return
         staged = table.transaction()
         with address.errors("prepare a commit"):
             staged.set_properties({marked.last_key: marked.name})
-            change.stage(staged, {TRANSACTION: marked.name})
+            change.stage(staged, {TRANSACTION: marked.name, **marked.origin})
         try:
-            _commit_once(table, staged)
+            commit_once(table, staged)
             return
         except Exception as error:
             failure = error
-            if not _passes(error):
+            if not will_pass(error):
                 break
             _logger.info("%s: trying again in %.2f s: %s", address, pause, error)
             time.sleep(pause)
@@ -104,31 +108,36 @@ def commit(address: TableAddress, table: Table, marked: Marked, change: Change) 
     ) from failure
 
 
-def _commit_once(table: Table, staged: Transaction) -> None:
+def commit_once(table: Table, staged: Transaction) -> None:
+    """Do step 4."""
     from pyiceberg.table.update import AssertTableUUID
 
     same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
     table._do_commit(updates=staged._updates, requirements=(*staged._requirements, same_table))
 
 
-def _clean_up(table: Table, staged: Transaction, change: Change) -> None:
-    """Delete what a try has written, unless the table has it."""
+def delete_manifests(table: Table, staged: Transaction) -> bool:
+    """Delete the metadata that a try has written, unless the table has it; return whether."""
     producers = staged._snapshot_producers
-    if not any(table.snapshot_by_id(producer.snapshot_id) for producer in producers):
-        for producer in producers:
-            producer._clean_all_uncommitted()
-        change.undo()
+    if any(table.snapshot_by_id(producer.snapshot_id) for producer in producers):
+        return False
+    for producer in producers:
+        producer._clean_all_uncommitted()
+    return True
 
 
-def _is_refused(error: Exception | None) -> bool:
+def is_refused(error: Exception | None) -> bool:
+    """Return whether the catalog has said no: the try will never be carried out."""
     return type(error).__name__ == _REFUSED
 
 
-def _passes(error: Exception) -> bool:
+def will_pass(error: Exception) -> bool:
+    """Return whether the next try may succeed."""
     return any(kind.__name__ in _PASSING for kind in type(error).__mro__)
 
 
-def _pauses() -> Iterator[float]:
+def pauses() -> Iterator[float]:
+    """Yield how long to wait after each try, in seconds."""
     pause = _FIRST_PAUSE
     for _ in range(_TRIES):
         yield pause * random.uniform(0.5, 1.5)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from holdfast.datastream.connectors.iceberg.changes import Append, Upsert
 from holdfast.datastream.connectors.iceberg.commit import commit
+from holdfast.datastream.connectors.iceberg.compaction import COMPACTION, IcebergCompaction
 from holdfast.datastream.connectors.iceberg.history import (
     TRANSACTION,
     Marked,
@@ -24,7 +25,7 @@ from holdfast.datastream.connectors.tables.committer import (
 )
 from holdfast.datastream.connectors.tables.files import FileSettings, TableFiles
 from holdfast.datastream.connectors.tables.merging import last_changes
-from holdfast.datastream.connectors.tables.place import TablePlace
+from holdfast.datastream.connectors.tables.place import NO_ATTEMPT, TablePlace
 from holdfast.datastream.functions import RuntimeContext
 from holdfast.filesystem import join
 from holdfast.printable import get_logger
@@ -48,7 +49,7 @@ class IcebergCommitter(TableCommitter):
 
     def __init__(self, settings: SinkSettings) -> None:
         """Connect to nothing yet."""
-        super().__init__(TablePlace("", settings.sink))
+        super().__init__(TablePlace("", settings.sink), settings.compaction)
         self._settings = settings
 
     @property
@@ -88,7 +89,9 @@ class IcebergCommitter(TableCommitter):
         """Commit, and say so if the table has more than the checkpoint."""
         super().recover_and_commit(transaction)
         marked = self._marked(transaction)
-        later, snapshot = later_transactions(self._table.metadata, marked.token, marked.number)
+        later, snapshot = later_transactions(
+            self._table.metadata, marked.token, marked.number + transaction.more
+        )
         if later:
             _logger.warning(
                 "the job starts from an older checkpoint: %s has %d later commits of the same run, "
@@ -99,13 +102,22 @@ class IcebergCommitter(TableCommitter):
                 snapshot,
             )
 
+    def compact(self) -> None:
+        compaction = self._settings.compaction
+        assert compaction is not None
+        IcebergCompaction(
+            self._settings.address, self._place, compaction.target_bytes, self._compacted_files
+        ).run()
+
     def find_referred(self, paths: Collection[str], since: int) -> Collection[str]:
         """Look for the files in the current snapshot, and in those since the files were begun."""
         table = self._settings.address.load()
         with self._settings.address.errors("list the files of the table"):
             found = {file.file_path for file in data_files(table, table.current_snapshot())}
             for snapshot in table.snapshots():
-                ours = snapshot.summary is not None and TRANSACTION in snapshot.summary
+                ours = snapshot.summary is not None and (
+                    TRANSACTION in snapshot.summary or COMPACTION in snapshot.summary
+                )
                 if ours and snapshot.timestamp_ms >= since - _CLOCKS:
                     added = data_files(table, snapshot, added_only=True)
                     found |= {file.file_path for file in added}
@@ -113,6 +125,9 @@ class IcebergCommitter(TableCommitter):
 
     def _new_files(self, schema: pa.Schema, settings: FileSettings) -> TableFiles:
         return TableFiles(self._place, schema, settings, False, self._attempt, 0)
+
+    def _compacted_files(self, schema: pa.Schema, settings: FileSettings) -> TableFiles:
+        return TableFiles(self._place, schema, settings, False, NO_ATTEMPT, 0)
 
     def _marked(self, transaction: TableTransaction) -> Marked:
         """Return what tells whether the table has a transaction, if it is for this table."""
@@ -130,6 +145,7 @@ class IcebergCommitter(TableCommitter):
             transaction.number,
             int(begun_at),
             {join(transaction.place.base, file.path) for file in transaction.files},
+            transaction.origin,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

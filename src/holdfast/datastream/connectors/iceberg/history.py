@@ -9,8 +9,8 @@ the user does.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +41,7 @@ class Marked:
         number: within the token.
         begun_at: the last sequence number of the table before the transaction.
         paths: the data files that it adds.
+        origin: what else the summary of its snapshot says: its job and its checkpoint.
     """
 
     sink: str
@@ -48,6 +49,7 @@ class Marked:
     number: int
     begun_at: int
     paths: Collection[str]
+    origin: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -23,7 +23,7 @@ from holdfast.datastream.connectors.iceberg.steps import (
     expired,
     next_snapshot,
 )
-from holdfast.datastream.formats.records import RecordMaker
+from holdfast.datastream.formats.records import maker_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,7 @@ class IcebergReader(SourceReader):
         """Connect to nothing yet; ``follows``: whether later snapshots are read."""
         self._steps = TableSteps(reading)
         self._address = reading.address
-        self._maker = RecordMaker(row_type)
+        self._maker = maker_of(row_type)
         self._follows = follows
         self._subtask, self._parallelism = subtask, parallelism
         self._plan = IcebergPlan(None, False, None)

@@ -9,12 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.datastream.columns.keys import ColumnKey
+from holdfast.datastream.columns.types import BatchTypeInfo
 from holdfast.datastream.connectors.base import CommittingSink
 from holdfast.datastream.connectors.iceberg.catalog import TableAddress, check_address
 from holdfast.datastream.connectors.iceberg.committer import IcebergCommitter
 from holdfast.datastream.connectors.iceberg.layout import TableLayout, parse_partition
 from holdfast.datastream.connectors.iceberg.settings import SinkSettings
 from holdfast.datastream.connectors.iceberg.writer import IcebergWriter
+from holdfast.datastream.connectors.tables.changes import IsDeletion, KeyOf
+from holdfast.datastream.connectors.tables.compacting import TableCompaction
 from holdfast.datastream.connectors.tables.evolution import SchemaEvolution
 from holdfast.datastream.connectors.tables.files import FileSettings
 from holdfast.datastream.formats.columns import schema_of
@@ -38,7 +42,12 @@ class IcebergSink(CommittingSink):
         """Return a sink with a hidden directory of its own."""
         return IcebergSink(replace(self.settings, sink=uuid.uuid4().hex[:16]))
 
-    def key_selector(self) -> Callable[[Any], Any] | None:
+    def for_batches(self, batch_type: BatchTypeInfo) -> IcebergSink | None:
+        settings = self.settings
+        takes = settings.rows(settings.layout.schema).takes(batch_type)
+        return IcebergSink(replace(settings, batch_type=batch_type)) if takes else None
+
+    def key_selector(self) -> KeyOf | ColumnKey | None:
         """Return what finds the key of a record: all changes of a key go to one writer."""
         return self.settings.rows(self.settings.layout.schema).key_of()
 
@@ -67,9 +76,10 @@ class IcebergSinkBuilder:
         self._creates = False
         self._evolution = SchemaEvolution.REFUSE
         self._key: tuple[str, ...] = ()
-        self._is_deletion: Callable[[Any], bool] | None = None
+        self._is_deletion: IsDeletion = None
         self._misfits: OutputTag | None = None
         self._files = FileSettings()
+        self._compaction: TableCompaction | None = None
 
     def set_catalog(self, name: str, properties: Mapping[str, str]) -> IcebergSinkBuilder:
         """Set the catalog: its name, and pyiceberg's properties (``type``, ``uri``, …).
@@ -114,14 +124,15 @@ class IcebergSinkBuilder:
         return self
 
     def upsert_by(
-        self, *key: str, is_deletion: Callable[[Any], bool] | None = None
+        self, *key: str, is_deletion: Callable[[Any], bool] | str | None = None
     ) -> IcebergSinkBuilder:
         """Set the key: a record replaces the row with its key, or deletes it.
 
         Args:
             key: the names of columns.
-            is_deletion: tells whether a record deletes the row of its key. By default, rows of the
-                kind ``RowKind.DELETE`` do.
+            is_deletion: tells whether a record deletes the row of its key: a function, or the name
+                of a field or column that is true then. By default, rows of the kind
+                ``RowKind.DELETE`` do.
         """
         self._key = key
         self._is_deletion = is_deletion
@@ -141,6 +152,26 @@ class IcebergSinkBuilder:
             message = f"set_target_file_size: expected a positive number of bytes; got {size}"
             raise ValueError(message)
         self._files = replace(self._files, target_bytes=size)
+        return self
+
+    def compact_every(
+        self, commits: int, target_file_size: int | None = None
+    ) -> IcebergSinkBuilder:
+        """Put small files together, beside the commits; not by default.
+
+        It changes no row. If somebody else changes the files at the same time, or it fails, the
+        next one tries again.
+
+        Args:
+            commits: after how many commits of the sink, which are its checkpoints with rows.
+            target_file_size: smaller files are put together, up to this many bytes; by default
+                that of ``set_target_file_size``.
+
+        Raises:
+            ValueError: when there are no commits, or no bytes.
+        """
+        size = self._files.target_bytes if target_file_size is None else target_file_size
+        self._compaction = TableCompaction.every(commits, size)
         return self
 
     def build(self) -> IcebergSink:
@@ -172,6 +203,7 @@ class IcebergSinkBuilder:
             is_deletion=self._is_deletion,
             misfits=self._misfits,
             files=self._files,
+            compaction=self._compaction,
         )
 
     def _check_columns(self, schema: pa.Schema) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common import Duration
+from holdfast.datastream.columns.types import BatchTypeInfo
 from holdfast.datastream.connectors.base import EpochPlanner, Source, SourceReader
 from holdfast.datastream.connectors.iceberg.catalog import TableAddress, check_address
 from holdfast.datastream.connectors.iceberg.history import ancestors_of
@@ -16,7 +17,7 @@ from holdfast.datastream.connectors.iceberg.reader import IcebergPlan, IcebergRe
 from holdfast.datastream.connectors.iceberg.shares import decode, encode, merge
 from holdfast.datastream.connectors.iceberg.steps import ChangedRows, TableReading
 from holdfast.datastream.connectors.tables.committer import TableError
-from holdfast.datastream.formats.records import RecordMaker
+from holdfast.datastream.formats.records import maker_of
 from holdfast.printable import get_logger
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class IcebergSource(Source):
         """Use ``builder``."""
         self._reading = reading
         self._row_type = row_type
+        self.batch_type = row_type if isinstance(row_type, BatchTypeInfo) else None
         self._start = start
         self._interval = interval
 
@@ -198,7 +200,8 @@ class IcebergSourceBuilder:
     def set_row_type(self, row_type: Any) -> IcebergSourceBuilder:
         """Set what the records are: a dataclass, a named row type or ``dict``; by default rows.
 
-        A type with fields also chooses the columns.
+        A type with fields also chooses the columns. A ``BatchTypeInfo`` gives batches with its
+        columns.
         """
         self._row_type = row_type
         return self
@@ -257,7 +260,7 @@ class IcebergSourceBuilder:
                 "an IcebergSource that reads only later rows never ends: call monitor_continuously"
             )
             raise ValueError(message)
-        schema = RecordMaker(self._row_type).schema
+        schema = maker_of(self._row_type).schema
         columns = self._columns
         if columns is None and schema is not None:
             columns = tuple(schema.names)

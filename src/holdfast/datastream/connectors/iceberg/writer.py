@@ -9,6 +9,7 @@ from holdfast.datastream.connectors.iceberg.data_files import Partitioner
 from holdfast.datastream.connectors.iceberg.layout import file_schema
 from holdfast.datastream.connectors.iceberg.settings import SinkSettings, place_of
 from holdfast.datastream.connectors.tables.place import TablePlace
+from holdfast.datastream.connectors.tables.probe import check_writable
 from holdfast.datastream.connectors.tables.writer import TableWriter
 from holdfast.datastream.functions import RuntimeContext
 
@@ -39,6 +40,8 @@ class IcebergWriter(TableWriter):
         partitioner = Partitioner(table.spec(), schema)
         columns = file_schema(schema, settings.layout.schema.names)
         self._place = place_of(table, settings.sink)
+        if runtime_context.get_index_of_this_subtask() == 0:
+            check_writable(self._place.base, str(settings.address))
         self._row_settings = settings.rows(columns, partitioner)
         self._file_settings = replace(settings.files, partition_by=partitioner.names)
         super().open(runtime_context)

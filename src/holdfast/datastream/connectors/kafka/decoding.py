@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from holdfast.metrics import Counter
 
 _SHOWN = 100
+#: a record for a side output, with its timestamp
+Aside = tuple[OutputTag, Any, int | None]
 
 
 class KafkaRecord(NamedTuple):
@@ -119,18 +121,23 @@ class Decoder:
 
     def _one_by_one(self, split: Split, messages: Sequence[Message]) -> SplitRecords:
         records: list[Any] = []
-        aside: list[tuple[OutputTag, Any, int | None]] = []
+        aside: list[Aside] = []
         for message in messages:
             try:
                 records += self._records(message)
             except Exception as error:
-                if self._bad is BadRecords.FAIL:
-                    raise self._undecodable(split, message, error) from error
-                self._errors.inc()
-                if isinstance(self._bad, OutputTag):
-                    letter = as_record(message)._replace(error=f"{type(error).__name__}: {error}")
-                    aside.append((self._bad, letter, letter.timestamp))
+                aside += self._handled(split, message, error)
         return SplitRecords(split, records, aside)
+
+    def _handled(self, split: Split, message: Message, error: Exception) -> list[Aside]:
+        """Return the dead letter of a message that cannot be decoded, if there is to be one."""
+        if self._bad is BadRecords.FAIL:
+            raise self._undecodable(split, message, error) from error
+        self._errors.inc()
+        if not isinstance(self._bad, OutputTag):
+            return []
+        letter = as_record(message)._replace(error=f"{type(error).__name__}: {error}")
+        return [(self._bad, letter, letter.timestamp)]
 
     def _undecodable(self, split: Split, message: Message, error: Exception) -> ValueError:
         value = message.value()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.datastream.connectors.base import SourceReader, SplitRecords
 from holdfast.datastream.connectors.kafka.consuming import Fetched, SplitConsumer
-from holdfast.datastream.connectors.kafka.decoding import Decoder
 from holdfast.datastream.connectors.kafka.fetcher import Fetcher
 from holdfast.datastream.connectors.kafka.free_fetcher import FreeFetcher
 from holdfast.datastream.connectors.kafka.offsets import Split, divide, owner
@@ -51,7 +50,7 @@ class KafkaReader(SourceReader):
         """Register the metric of pending records."""
         metrics.gauge("pendingRecords", self._lag)
         errors = metrics.counter("numRecordsInErrors")
-        self._decoder = Decoder(self._source.schema, self._source.bad_records, errors)
+        self._decoder = self._source.create_decoder(errors)
 
     def run_free(self) -> None:
         """Read records as they arrive, up to the stopping offsets."""

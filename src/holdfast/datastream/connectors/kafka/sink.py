@@ -179,6 +179,8 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
     _committed_before: tuple[KafkaTransaction, ...] = ()
     #: the names of earlier commits, whose markers the next commit removes
     _forgotten: tuple[str, ...] = ()
+    #: the names of transactions that a savepoint contains
+    _kept: tuple[str, ...] = ()
     #: where the programs wrote from whose state this one continues
     _earlier: tuple[Place, ...] = ()
     _context: SinkContext
@@ -261,10 +263,17 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
         self._publish(transaction, recovers=True)
 
     def abort(self, transaction: KafkaTransaction) -> None:
-        """Delete the files; nothing is in Kafka yet."""
+        """Delete the files, unless a savepoint contains them; nothing is in Kafka yet."""
+        if transaction.name in self._kept:
+            return
         self._staged.discard(transaction)
         self._staged.forget(transaction)
         self._holders.pop(transaction.name, None)
+
+    def keep_for_savepoint(self, transactions: list[Any]) -> None:
+        """Note the names of the files: the next attempt deletes what it does not know."""
+        self._kept = tuple(transaction.name for transaction in transactions if transaction.name)
+        self._staged.segments.keep(transaction.staged for transaction in transactions)
 
     def initialize_user_context(self) -> Writers:
         """Return what the next attempt must clean up."""
@@ -288,7 +297,7 @@ class TransactionalSinkFunction(TwoPhaseCommitSinkFunction):
 
     def close(self) -> None:
         """Delete all files."""
-        self._staged.segments.sweep_own(self._earlier)
+        self._staged.segments.sweep_own(self._earlier, self._kept)
         self._producer = None
 
     @property

@@ -6,13 +6,15 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.common.serialization import DeserializationSchema
+from holdfast.datastream.columns.types import BatchTypeInfo
 from holdfast.datastream.connectors.base import EpochPlanner, Source, SourceReader
 from holdfast.datastream.connectors.kafka.client import KafkaMetadata, library
 from holdfast.datastream.connectors.kafka.decoding import (
     BadRecords,
+    Decoder,
     KafkaRecordDeserializationSchema,
 )
 from holdfast.datastream.connectors.kafka.offsets import (
@@ -25,6 +27,9 @@ from holdfast.datastream.connectors.kafka.planner import KafkaPlanner, Subscript
 from holdfast.datastream.connectors.kafka.reader import KafkaReader
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.errors import JobDefinitionError
+
+if TYPE_CHECKING:
+    from holdfast.metrics import Counter
 
 _DISCOVERY = "partition.discovery.interval.ms"
 _DEFAULT_DISCOVERY = 10_000
@@ -46,6 +51,7 @@ class KafkaSource(Source):
     start: KafkaOffsetsInitializer = field(default_factory=KafkaOffsetsInitializer.earliest)
     stop: KafkaOffsetsInitializer | None = None
     bad_records: BadRecords | OutputTag = BadRecords.FAIL
+    batch_type: BatchTypeInfo | None = None
 
     #: for the planner: records have timestamps
     gives_timestamps = True
@@ -87,6 +93,16 @@ class KafkaSource(Source):
         seconds = millis / 1000 if millis > 0 else math.inf
         metadata = KafkaMetadata(self.properties)
         return KafkaPlanner(metadata, self.subscription, self.start, self.stop, seconds, restored)
+
+    def create_decoder(self, errors: Counter) -> Decoder:
+        """Return what makes records or batches of messages; ``errors`` counts those it cannot."""
+        if self.batch_type is None:
+            return Decoder(self.schema, self.bad_records, errors)
+        # NB: pyarrow takes long to load
+        from holdfast.datastream.connectors.kafka.batches import BatchDecoder
+
+        assert isinstance(self.schema, DeserializationSchema)
+        return BatchDecoder(self.schema, self.bad_records, errors, self.batch_type)
 
     def create_reader(self, subtask: int, parallelism: int) -> SourceReader:
         """Return a reader; partitions are divided between the subtasks."""
@@ -130,6 +146,7 @@ class KafkaSourceBuilder:
         self._start = KafkaOffsetsInitializer.earliest()
         self._stop: KafkaOffsetsInitializer | None = None
         self._bad: BadRecords | OutputTag = BadRecords.FAIL
+        self._batch_type: BatchTypeInfo | None = None
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
         """Set the addresses of the brokers: ``host:port``, separated by commas."""
@@ -199,6 +216,18 @@ class KafkaSourceBuilder:
         self._bad = handling
         return self
 
+    def as_batches(self, schema: Any) -> KafkaSourceBuilder:
+        """Give batches with these columns, for functions of batches.
+
+        The messages that have arrived are decoded together, by the deserializer of values. A field
+        that a message does not have is null.
+
+        Args:
+            schema: a ``pyarrow.Schema``, a dataclass, or a named row type.
+        """
+        self._batch_type = BatchTypeInfo(schema)
+        return self
+
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
         """Set the prefix of client ids, which brokers use in their logs."""
         return self.set_property("client.id.prefix", prefix)
@@ -227,6 +256,11 @@ class KafkaSourceBuilder:
             raise _missing("what to read", "set_topics, set_topic_pattern or set_partitions")
         if self._schema is None:
             raise _missing("how messages decode", "set_value_only_deserializer or set_deserializer")
+        if self._batch_type and not isinstance(self._schema, DeserializationSchema):
+            raise JobDefinitionError(
+                "as_batches: only the values of messages can be decoded to batches; call "
+                "set_value_only_deserializer, or call to_batches(schema) behind the source"
+            )
         return KafkaSource(
             self._subscription,
             dict(self._properties),
@@ -234,6 +268,7 @@ class KafkaSourceBuilder:
             self._start,
             self._stop,
             self._bad,
+            self._batch_type,
         )
 
     def _subscribe(self, subscription: Subscription) -> KafkaSourceBuilder:

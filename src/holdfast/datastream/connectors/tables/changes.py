@@ -8,11 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.common.types import Row, RowKind
+from holdfast.datastream.columns.keys import ColumnKey
 from holdfast.datastream.connectors.tables.written import DELETED
 from holdfast.datastream.formats.columns import Columns, RowError
 
 #: records as columns, and the errors of those that do not fit
 Sorted = tuple[pa.RecordBatch, list[RowError]]
+#: tells whether a record deletes the row of its key: a function, or the name of a field
+IsDeletion = Callable[[Any], bool] | str | None
 
 
 class KeyOf:
@@ -102,27 +105,52 @@ class Changes:
         self,
         schema: pa.Schema,
         key: Sequence[str],
-        is_deletion: Callable[[Any], bool] | None = None,
+        is_deletion: IsDeletion = None,
+        sorts_out: bool = False,
     ) -> None:
         """Take the columns of the table, its key, and what tells deletions.
 
-        Without the latter, deletions are rows of the kind ``RowKind.DELETE``.
+        Without the latter, deletions are rows of the kind ``RowKind.DELETE``. ``sorts_out``: a
+        change that does not fit leaves the one before it in force, and is one of the errors.
         """
         fields = [field.with_nullable(field.name not in key) for field in schema]
         self.schema = pa.schema([*fields, pa.field(DELETED, pa.bool_(), nullable=False)])
         own = [field.with_nullable(False) if field.name in key else field for field in schema]
+        #: the columns of a row that replaces another, and of one that is only deleted
+        self.upsert_schema = pa.schema(own)
+        self.deletion_schema = pa.schema([self.upsert_schema.field(name) for name in key])
         self._key_of = KeyOf(schema, key)
-        self._is_deletion = is_deletion or _is_delete
-        self._upserts = Columns(pa.schema(own))
-        self._deletions = Columns(pa.schema([pa.schema(own).field(name) for name in key]))
+        self._is_deletion = _tester(is_deletion)
+        self._upserts = Columns(self.upsert_schema)
+        self._deletions = Columns(self.deletion_schema)
         #: the last change of each key that is not taken yet
         self.waiting: dict[Any, tuple[Any, bool]] = {}
+        self._sorts_out = sorts_out
+        #: errors of changes that are not among the last ones
+        self._misfits: list[RowError] = []
 
     def add(self, record: Any) -> None:
         """Take a record."""
         if isinstance(record, Row) and record._row_kind is RowKind.UPDATE_BEFORE:
             return
-        self.waiting[self._key_of(record)] = (record, self._is_deletion(record))
+        key, change = self._key_of(record), (record, self._is_deletion(record))
+        before = self.waiting.get(key) if self._sorts_out else None
+        if before is None or self._replaces(key, before, change):
+            self.waiting[key] = change
+
+    def _replaces(self, key: Any, before: tuple[Any, bool], change: tuple[Any, bool]) -> bool:
+        """Return whether a change fits, so that the one before it is not needed."""
+        error = self._error_of(key, *change)
+        if error is not None:
+            self._misfits.append(error)
+            return False
+        earlier = self._error_of(key, *before)
+        if earlier is not None:
+            self._misfits.append(earlier)
+        return True
+
+    def _error_of(self, key: Any, record: Any, deleted: bool) -> RowError | None:
+        return self._deletions.error_of(key) if deleted else self._upserts.error_of(record)
 
     def take(self, sorts_out: bool) -> Sorted:
         """Return the changes as columns, and forget them.
@@ -134,15 +162,16 @@ class Changes:
         self.waiting.clear()
         upserts = [record for record, deleted in last.values() if not deleted]
         deletions = [key for key, (_, deleted) in last.items() if deleted]
-        batches, errors = [], []
+        batches, errors = [], self._misfits.copy()
+        self._misfits.clear()
         for columns, rows in ((self._upserts, upserts), (self._deletions, deletions)):
             batch, misfits = columns.sort_out(rows) if sorts_out else (columns.batch(rows), [])
-            batches.append(self._complete(batch, columns is self._deletions))
+            batches.append(self.complete(batch, columns is self._deletions))
             errors += misfits
         table = pa.Table.from_batches(batches).combine_chunks()
         return (table.to_batches() or batches)[0], errors
 
-    def _complete(self, batch: pa.RecordBatch, deleted: bool) -> pa.RecordBatch:
+    def complete(self, batch: pa.RecordBatch, deleted: bool) -> pa.RecordBatch:
         """Return rows with all columns of a file of changes."""
         rows = len(batch)
         arrays = [
@@ -153,6 +182,13 @@ class Changes:
         ]
         arrays.append(pa.array([deleted] * rows, pa.bool_()))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _tester(is_deletion: IsDeletion) -> Callable[[Any], bool]:
+    if isinstance(is_deletion, str):
+        field_of = ColumnKey(is_deletion).get_key
+        return lambda record: bool(field_of(record))
+    return is_deletion or _is_delete
 
 
 def _is_delete(record: Any) -> bool:

@@ -14,20 +14,23 @@ from __future__ import annotations
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from holdfast.common.plain_names import plain_path
+from holdfast.datastream.connectors.tables.compacting import CompactionThread, TableCompaction
 from holdfast.datastream.connectors.tables.place import (
     Sweeper,
     TablePlace,
     delete_files,
     delete_marks,
+    keep_for_savepoint,
 )
-from holdfast.datastream.connectors.tables.written import WrittenFile
+from holdfast.datastream.connectors.tables.written import MOST_CHANGES, WrittenFile
 from holdfast.datastream.functions import (
     FunctionInitializationContext,
+    FunctionSnapshotContext,
     RuntimeContext,
     SinkFunction,
     TwoPhaseCommitSinkFunction,
@@ -36,6 +39,10 @@ from holdfast.errors import JobExecutionError
 from holdfast.filesystem import join
 from holdfast.printable import get_logger
 
+#: what the history of a table says about a commit
+JOB_NAME: Final = "holdfast.job-name"
+JOB_ID: Final = "holdfast.job-id"
+CHECKPOINT: Final = "holdfast.checkpoint-id"
 _logger = get_logger(__name__)
 
 
@@ -53,6 +60,10 @@ class TableTransaction:
             checkpoint.
         number: the number of the transaction within its token.
         table: the id of the table, so that they are not added to another one of the same address.
+        job: the name of the job that wrote the files.
+        job_id: the id of the job that wrote the files.
+        checkpoint: the id of the checkpoint that contains them; -1 without checkpoints.
+        more: how many transactions of the same checkpoint come after it.
     """
 
     place: TablePlace
@@ -60,6 +71,28 @@ class TableTransaction:
     number: int = -1
     table: str = ""
     files: list[WrittenFile] = field(default_factory=list)
+    job: str = ""
+    job_id: str = ""
+    checkpoint: int = -1
+    more: int = 0
+
+    @property
+    def name(self) -> str:
+        """Return its name, which is unique for ever."""
+        return f"{self.token}-{self.number}"
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """Return which job and checkpoint it is from, for people who read the table's history."""
+        if not self.job_id:
+            return {}
+        origin = {JOB_NAME: self.job, JOB_ID: self.job_id}
+        return origin if self.checkpoint < 0 else origin | {CHECKPOINT: str(self.checkpoint)}
+
+    @property
+    def hidden_names(self) -> list[str]:
+        """Return the names of the marks of its data files, and of its files of changes."""
+        return [file.mark or file.path.rpartition("/")[2] for file in self.files]
 
     @property
     def is_named(self) -> bool:
@@ -72,14 +105,15 @@ class TableTransaction:
 
     def __repr__(self) -> str:
         # NB: it is in error messages, and there may be thousands of files
-        name = f"{self.token}-{self.number}" if self.is_named else "without a name"
+        name = self.name if self.is_named else "without a name"
         return f"<{len(self.files)} files for {self.place.base}, transaction {name}>"
 
 
 class TableCommitter(TwoPhaseCommitSinkFunction):
     """Commits what the writers of a sink have written; one subtask does it for all.
 
-    To implement: ``has_committed``, ``commit_files``, ``find_referred`` and ``table_id``.
+    To implement: ``has_committed``, ``commit_files``, ``compact``, ``find_referred`` and
+    ``table_id``.
     """
 
     transaction_type = TableTransaction
@@ -89,11 +123,20 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
     #: transactions that were aborted, though a checkpoint contains them
     _let_go: tuple[TableTransaction, ...] = ()
     _attempt: int
+    _job: tuple[str, str]
+    #: the checkpoint whose barrier is here
+    _checkpoint = -1
+    #: since the last compaction
+    _commits = 0
+    _compacting: CompactionThread | None = None
     #: set by the program and by ``open``; all other fields move with the subtask
-    not_carried: ClassVar[frozenset[str]] = frozenset(["_place", "_attempt"])
+    not_carried: ClassVar[frozenset[str]] = frozenset(
+        ["_place", "_attempt", "_job", "_checkpoint", "_compaction", "_compacting"]
+    )
 
-    def __init__(self, place: TablePlace) -> None:
+    def __init__(self, place: TablePlace, compaction: TableCompaction | None = None) -> None:
         self._place = place
+        self._compaction = compaction
 
     @abstractmethod
     def table_id(self) -> str:
@@ -115,6 +158,10 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
         """
 
     @abstractmethod
+    def compact(self) -> None:
+        """Put small files together; called in a thread of its own. Nothing depends on it."""
+
+    @abstractmethod
     def find_referred(self, paths: Collection[str], since: int) -> Collection[str]:
         """Return which of these data files a version of the table refers to.
 
@@ -125,6 +172,10 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self._attempt = runtime_context.get_attempt_number()
+        self._job = runtime_context.get_job_name(), runtime_context.get_job_id()
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self._checkpoint = context.get_checkpoint_id()
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
         """Make the token of this attempt."""
@@ -149,9 +200,15 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
         files = [file for each in transactions if not each.is_named for file in each.files]
         if not files:
             return named
-        number, self._next_number = self._next_number, self._next_number + 1
-        new = TableTransaction(self._place, self._token, number, self.table_id(), files)
-        return [*named, new]
+        parts = list(_in_bounds(files))
+        first, self._next_number = self._next_number, self._next_number + len(parts)
+        return named + [
+            TableTransaction(
+                *(self._place, self._token, first + at, self.table_id(), part),
+                *(*self._job, self._checkpoint, len(parts) - 1 - at),
+            )
+            for at, part in enumerate(parts)
+        ]
 
     def commit(self, transaction: TableTransaction) -> None:
         """Commit, after those that come before it."""
@@ -159,6 +216,15 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
             if earlier.is_named and earlier.is_before(transaction):
                 self._commit_once(earlier)
         self._commit_once(transaction)
+        self._commits += 1
+        if self._compaction is not None and self._commits >= self._compaction.commits:
+            self._compact_beside()
+
+    def _compact_beside(self) -> None:
+        if self._compacting is None:
+            self._compacting = CompactionThread(self._place.base, self.compact)
+        if self._compacting.start():
+            self._commits = 0
 
     def abort(self, transaction: TableTransaction) -> None:
         """Delete nothing: a process taken for dead must not delete what was committed since.
@@ -198,6 +264,11 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
         system.for_each(check, transaction.files)
         return missing
 
+    def keep_for_savepoint(self, transactions: list[Any]) -> None:
+        """Note the names of the files: the next attempt deletes what it does not know."""
+        for transaction in transactions:
+            keep_for_savepoint(transaction.place, transaction.hidden_names)
+
     def initialize_user_context(self) -> TablePlace:
         """Return where the next program may clean up."""
         return self._place
@@ -208,19 +279,32 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
 
     def close(self) -> None:
         """Delete what runs of this attempt left behind: nothing is to be committed any more."""
+        if self._compacting is not None:
+            self._compacting.wait()
         self._sweep((), self._attempt + 1, self._let_go)
 
     def _sweep(
         self, places: Collection[TablePlace], attempt: int, kept: Collection[TableTransaction]
     ) -> None:
-        keep = {
-            name
-            for transaction in kept
-            for file in transaction.files
-            for name in (file.mark, file.path.rpartition("/")[2])
-        }
+        keep = {name for transaction in kept for name in transaction.hidden_names}
         now = time.time_ns() // 1_000_000
         Sweeper(self._place, now, self.find_referred).sweep(places, attempt, keep)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in self.not_carried}
+
+
+def _in_bounds(files: Sequence[WrittenFile]) -> Iterator[list[WrittenFile]]:
+    """Split files of changes into parts that fit into memory, in their order.
+
+    All changes of a key are in files of one writer, in order, so the last one is applied last.
+    """
+    part: list[WrittenFile] = []
+    size = 0
+    for file in files:
+        if part and file.is_changes and size + file.size > MOST_CHANGES:
+            yield part
+            part, size = [], 0
+        part.append(file)
+        size += file.size
+    yield part

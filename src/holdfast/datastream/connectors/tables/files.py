@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import parquet
 
+from holdfast.datastream.columns.splitting import split_by
 from holdfast.datastream.connectors.tables.place import (
     NewFile,
     TablePlace,
@@ -19,6 +18,7 @@ from holdfast.datastream.connectors.tables.place import (
     new_data_file,
 )
 from holdfast.datastream.connectors.tables.written import (
+    MOST_CHANGES,
     WrittenFile,
     partition_values,
     statistics_of,
@@ -72,13 +72,16 @@ class TableFiles:
         schema: pa.Schema,
         settings: FileSettings,
         is_changes: bool,
-        attempt: int,
+        attempt: int | str,
         subtask: int,
     ) -> None:
         self._place = place
         self._system, self._base, _ = place.resolve()
         self._settings = settings
         self._is_changes = is_changes
+        # NB: a commit reads whole files of changes
+        most = MOST_CHANGES // 2 if is_changes else settings.target_bytes
+        self._most_bytes = min(most, settings.target_bytes)
         self._partition_by = () if is_changes else settings.partition_by
         left_out = () if is_changes or settings.keeps_partition_columns else settings.partition_by
         self._schema = pa.schema([each for each in schema if each.name not in left_out])
@@ -90,7 +93,7 @@ class TableFiles:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows."""
-        for partition, rows in _split(batch, self._partition_by):
+        for partition, rows in split_by(batch, self._partition_by):
             self._waiting.setdefault(partition, []).append(rows.select(self._schema.names))
             self._bytes[partition] = self._bytes.get(partition, 0) + rows.nbytes
             if self._bytes[partition] >= _GROUP_BYTES:
@@ -127,7 +130,7 @@ class TableFiles:
         rows = pa.Table.from_batches([batch.cast(self._schema) for batch in batches], self._schema)
         with self._system.errors("write", join(self._base, file.new.path)):
             file.writer.write_table(rows)
-            is_full = file.stream.tell() >= self._settings.target_bytes
+            is_full = file.stream.tell() >= self._most_bytes
         file.rows += len(rows)
         if is_full:
             self._close(partition)
@@ -165,30 +168,3 @@ class TableFiles:
                 *(file.partition, statistics, self._is_changes),
             )
         )
-
-
-def _split(
-    batch: pa.RecordBatch, columns: Sequence[str]
-) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """Yield the rows of each partition, in their order."""
-    if not columns:
-        if len(batch):
-            yield (), batch
-        return
-    keys = pa.Table.from_batches([batch.select(list(columns))])
-    for values in keys.group_by(list(columns)).aggregate([]).to_pylist():
-        partition = tuple(values[name] for name in columns)
-        yield partition, batch.filter(_is_in(batch, columns, partition))
-
-
-def _is_in(batch: pa.RecordBatch, columns: Sequence[str], partition: Partition) -> Any:
-    """Return which rows have these values."""
-    mask = pa.array([True] * len(batch))
-    for name, value in zip(columns, partition, strict=True):
-        column = batch.column(name)
-        if value is None:
-            same = pc.is_null(column)
-        else:
-            same = pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False)
-        mask = pc.and_(mask, same)
-    return mask

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -25,7 +26,7 @@ def last_changes(transaction: TableTransaction, key: Sequence[str]) -> pa.Table:
     files = sorted(transaction.files, key=lambda file: file.writer)
     return pa.concat_tables(
         [
-            _last_of_each(pa.concat_tables([_read(transaction, file) for file in written]), key)
+            last_of_each(pa.concat_tables([_read(transaction, file) for file in written]), key)
             for _, written in groupby(files, key=lambda file: file.writer)
         ]
     )
@@ -38,7 +39,8 @@ def _read(transaction: TableTransaction, file: WrittenFile) -> pa.Table:
         return parquet.ParquetFile(stream).read()
 
 
-def _last_of_each(changes: pa.Table, key: Sequence[str]) -> pa.Table:
-    numbered = changes.select(list(key)).append_column(_POSITION, pa.array(range(len(changes))))
+def last_of_each(changes: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the last row of each key."""
+    numbered = changes.select(list(key)).append_column(_POSITION, pa.array(np.arange(len(changes))))
     last = numbered.group_by(list(key)).aggregate([(_POSITION, "max")])
     return changes.take(last.column(f"{_POSITION}_max"))

@@ -4,6 +4,8 @@
                                                                      are merged into the table
     <table>/_holdfast/<sink>/<attempt>-<subtask>-<random>.mark       the path of a data file that
                                                                      is not known to be in the table
+    <table>/_holdfast/<sink>/.kept-<random>                          the names, in this directory,
+                                                                     of what a savepoint needs
     <table>/<partition>/part-<attempt>-<subtask>-<random>.parquet    a data file
 
 Delta Lake, Iceberg, Spark and Hive ignore names that begin with an underscore.
@@ -21,8 +23,12 @@ from typing import Final, NamedTuple
 
 from holdfast.common.plain_names import plain_name, plain_path
 from holdfast.filesystem import FileStatus, FileSystem, FileSystemError, file_system_of, join
+from holdfast.filesystem.kept_files import is_note, keep_files, kept_files
 from holdfast.printable import get_logger
 
+#: instead of the attempt, in names of files that are swept by their age: whoever writes them may be
+#: taken for dead and still commit them
+NO_ATTEMPT: Final = "any"
 _HIDDEN: Final = "_holdfast"
 _MARK: Final = ".mark"
 _PARQUET: Final = ".parquet"
@@ -67,7 +73,7 @@ class NewFile(NamedTuple):
     mark: str
 
 
-def new_data_file(place: TablePlace, attempt: int, subtask: int, folder: str) -> NewFile:
+def new_data_file(place: TablePlace, attempt: int | str, subtask: int, folder: str) -> NewFile:
     """Choose a name for a data file, and mark it."""
     system, _, hidden = place.resolve()
     name = f"{attempt}-{subtask}-{uuid.uuid4().hex}"
@@ -77,7 +83,7 @@ def new_data_file(place: TablePlace, attempt: int, subtask: int, folder: str) ->
     return NewFile(path, name + _MARK)
 
 
-def new_changes_file(place: TablePlace, attempt: int, subtask: int) -> NewFile:
+def new_changes_file(place: TablePlace, attempt: int | str, subtask: int) -> NewFile:
     """Choose a name for a file of changes."""
     name = f"{attempt}-{subtask}-{uuid.uuid4().hex}{_PARQUET}"
     return NewFile(f"{_HIDDEN}/{place.sink}/{name}", "")
@@ -116,8 +122,17 @@ def delete_files(place: TablePlace, paths: Iterable[str]) -> None:
         _logger.warning("files that are not in the table stay below '%s': %s", place.base, error)
 
 
+def keep_for_savepoint(place: TablePlace, names: Iterable[str]) -> None:
+    """Note that no attempt may delete these marks, their data files, and files of changes."""
+    system, _, hidden = place.resolve()
+    keep_files(system, hidden, names)
+
+
 class Sweeper:
-    """Deletes what attempts left behind that will never be in the table."""
+    """Deletes what attempts left behind that will never be in the table.
+
+    Except what a savepoint contains: a job may start from it.
+    """
 
     def __init__(self, place: TablePlace, now: int, referred: FindReferred) -> None:
         self._place = place
@@ -143,10 +158,12 @@ class Sweeper:
 
     def _sweep(self, place: TablePlace, attempt: int | None, keep: Collection[str]) -> None:
         system, _, hidden = place.resolve()
+        found = system.list_directory(hidden)
+        kept = {*keep, *kept_files(system, hidden, [status.name for status in found])}
         left = [
             status
-            for status in system.list_directory(hidden)
-            if status.name not in keep and self._is_left_over(status, attempt)
+            for status in found
+            if status.name not in kept and self._is_left_over(status, attempt)
         ]
         marks = [status for status in left if status.name.endswith(_MARK)]
         self._sweep_marked(place, marks)
@@ -156,9 +173,11 @@ class Sweeper:
         system.delete_if_empty(hidden)
 
     def _is_left_over(self, status: FileStatus, attempt: int | None) -> bool:
-        if attempt is None:
-            return self._now - status.modified > _OLD
+        if is_note(status.name):
+            return False
         number = status.name.split("-")[0]
+        if attempt is None or number == NO_ATTEMPT:
+            return 0 < status.modified < self._now - _OLD
         return number.isdigit() and int(number) < attempt
 
     def _sweep_marked(self, place: TablePlace, marks: Collection[FileStatus]) -> None:

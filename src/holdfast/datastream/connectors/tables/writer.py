@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from holdfast.datastream.connectors.tables.changes import Appended, Changes, KeyOf
+from holdfast.datastream.columns.fitting import fits
+from holdfast.datastream.columns.keys import ColumnKey
+from holdfast.datastream.columns.types import BatchTypeInfo
+from holdfast.datastream.connectors.tables.batches import AppendedBatches, BatchChanges
+from holdfast.datastream.connectors.tables.changes import (
+    Appended,
+    Changes,
+    IsDeletion,
+    KeyOf,
+    Sorted,
+)
 from holdfast.datastream.connectors.tables.files import FileSettings, TableFiles
 from holdfast.datastream.connectors.tables.place import TablePlace, delete_files, delete_marks
 from holdfast.datastream.formats.columns import RowError
@@ -28,31 +38,77 @@ class RowSettings:
     Attributes:
         schema: the columns of the table.
         key: the names of the key columns; records are changes then.
-        is_deletion: tells whether a record deletes the row of its key; by default, whether it is
-            a row of the kind ``RowKind.DELETE``.
+        is_deletion: tells whether a record deletes the row of its key, or names the field that
+            does; by default, whether it is a row of the kind ``RowKind.DELETE``.
         misfits: the side output for records that do not fit; without one they fail the job.
+        batch_type: the type of the batches that are written; None if records are.
     """
 
     schema: pa.Schema
     key: tuple[str, ...] = ()
-    is_deletion: Callable[[Any], bool] | None = None
+    is_deletion: IsDeletion = None
     misfits: OutputTag | None = None
+    batch_type: BatchTypeInfo | None = None
 
-    def key_of(self) -> KeyOf | None:
+    def takes(self, batch_type: BatchTypeInfo) -> bool:
+        """Return whether batches of a type can be written without making records of them."""
+        deleted = self.is_deletion
+        if not fits(batch_type, self.schema):
+            return False
+        if not self.key or deleted is None:
+            return True
+        columns = batch_type.schema
+        return (
+            isinstance(deleted, str)
+            and deleted in columns.names
+            and pa.types.is_boolean(columns.field(deleted).type)
+        )
+
+    def key_of(self) -> KeyOf | ColumnKey | None:
         """Return the function that finds the key of a record; None without a key."""
-        return KeyOf(self.schema, self.key) if self.key else None
+        if not self.key:
+            return None
+        return KeyOf(self.schema, self.key) if self.batch_type is None else ColumnKey(self.key)
 
-    def new_rows(self) -> Appended | Changes:
+    def new_rows(self) -> TableRows:
         """Return what collects records."""
-        if self.key:
-            return Changes(self.schema, self.key, self.is_deletion)
-        return Appended(self.schema)
+        deleted, kind = self.is_deletion, self.batch_type
+        if kind is None:
+            if not self.key:
+                return Appended(self.schema)
+            return Changes(self.schema, self.key, deleted, self.misfits is not None)
+        if not self.key:
+            return AppendedBatches(self.schema, kind)
+        assert not callable(deleted)
+        return BatchChanges(self.schema, self.key, deleted, kind)
+
+
+class TableRows(Protocol):
+    """Collects records, or batches, until they are written.
+
+    Attributes:
+        is_changes: whether they are changes by key.
+        schema: the columns of what ``take`` returns.
+        waiting: what was added and not taken yet.
+    """
+
+    is_changes: bool
+    schema: pa.Schema
+
+    @property
+    def waiting(self) -> Collection[Any]: ...
+
+    @property
+    def add(self) -> Callable[[Any], None]: ...
+
+    def take(self, sorts_out: bool) -> Sorted:
+        """Return the rows as columns, and the errors of those that do not fit."""
 
 
 class TableWriter(SinkWriter):
     """Collects rows, writes them to Parquet files, and tells the committer which files."""
 
-    _rows: Appended | Changes
+    _rows: TableRows
     #: None before ``open`` has come to its end
     _files: TableFiles | None = None
 
@@ -61,6 +117,13 @@ class TableWriter(SinkWriter):
         self._row_settings = rows
         self._file_settings = files
         self._most = _CHANGES if rows.key else _BATCH
+        if self.takes_batches:
+            self._most = 1
+
+    @property
+    def takes_batches(self) -> bool:
+        """Return whether it is called with batches, and not with records."""
+        return self._row_settings.batch_type is not None
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self._begin_rows()

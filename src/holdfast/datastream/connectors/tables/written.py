@@ -13,6 +13,8 @@ from pyarrow import parquet
 
 #: the column of a file of changes that says whether a row is a deletion
 DELETED: Final = "_holdfast_deleted"
+#: the bytes of files of changes that are read into memory at a time, and applied in one commit
+MOST_CHANGES: Final = 64 * 1024 * 1024
 #: bounds are kept for the first columns only, as Delta and Iceberg do
 _MOST_COLUMNS: Final = 32
 #: a longer text is no bound: it would be in every checkpoint and in the table's metadata

@@ -166,6 +166,11 @@ class SourceInstance:
         return self._reader is None
 
     @property
+    def gives_batches(self) -> bool:
+        """Return whether it gives batches, of which many rows can be read at once."""
+        return self._source.batch_type is not None
+
+    @property
     def gives_time(self) -> bool:
         """Return whether it is a source function that emits its own watermarks."""
         return isinstance(self._source, FunctionSource) and self._source.gives_timestamps

@@ -9,7 +9,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import reduce, wraps
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from holdfast.common import Types
 from holdfast.datastream.functions import (
@@ -32,6 +32,8 @@ from holdfast.state.live.views import new_accumulators
 CONTENTS: Final = "\0window-contents"
 _FLAT: Final = (bool, int, float, complex, str, bytes)
 
+#: adds a record with its timestamp; returns whether the window may have been empty before
+Add = Callable[[Any, int | None], bool]
 #: the user's function, called with a key, a window and its values
 Call = Callable[[Any, Any, list[Any]], Iterable[Any] | None]
 
@@ -47,6 +49,10 @@ class Contents(ABC):
     @abstractmethod
     def add(self, record: Any, timestamp: int | None) -> bool:
         """Add a record; return whether the window may have been empty before."""
+
+    def adder(self) -> Add:
+        """Return a function that does what `add` does, for operators that keep it."""
+        return self.add
 
     @abstractmethod
     def fire(self, window: Any, last: bool) -> list[Any]:
@@ -118,7 +124,7 @@ class Reduced(Folded):
         so_far = self._value()
         reduced = record if so_far is None else self._reduce(so_far, record)
         if reduced is None:
-            raise _nothing_to_keep(self._reduce)
+            raise nothing_to_keep(self._reduce)
         self._update(reduced)
         return so_far is None
 
@@ -129,7 +135,7 @@ class Reduced(Folded):
         return self._reduce(first, second)
 
 
-class Aggregated(Folded):
+class Accumulated(Folded):
     """The accumulator of a window."""
 
     def __init__(self, around: Surroundings, call: Call, operation: WindowOperation) -> None:
@@ -144,9 +150,19 @@ class Aggregated(Folded):
         so_far = self._value()
         accumulator = self._add(record, self._create() if so_far is None else so_far)
         if accumulator is None:
-            raise _nothing_to_keep(self._add)
+            self._refuse()
         self._update(accumulator)
         return so_far is None
+
+    def adder(self) -> Add:
+        # NB: it builds the pair of key and window once, and looks nothing up in this object
+        folding = getattr(self._state, "folding", None)
+        if folding is None:
+            return self.add
+        return folding(self._create, self._add, self._refuse)  # type: ignore[no-any-return]
+
+    def _refuse(self) -> NoReturn:
+        raise nothing_to_keep(self._add)
 
     def fire(self, window: Any, last: bool) -> list[Any]:
         accumulator = self._value()
@@ -236,7 +252,7 @@ def make_contents(
     elif operation.reducer is not None:
         kind = Reduced
     else:
-        kind = Listed if operation.aggregator is None else Aggregated
+        kind = Listed if operation.aggregator is None else Accumulated
     return kind(around, _call_of(operation, context), operation)
 
 
@@ -291,7 +307,8 @@ def _is_flat(value: Any) -> bool:
     return value.__class__ in _FLAT
 
 
-def _nothing_to_keep(function: Any) -> TypeError:
+def nothing_to_keep(function: Any) -> TypeError:
+    """Return the error for a function that returned None instead of a value to keep."""
     return TypeError(
         f"a window cannot contain None: {function!r} returned None, or a record that is to be "
         "reduced is None; return the accumulator, and filter out records that are None"

@@ -27,7 +27,7 @@ from holdfast.datastream.windows.sessions import (
 from holdfast.datastream.windows.windows import TimeWindow
 from holdfast.runtime.operators.windows.contexts import Surroundings
 from holdfast.runtime.operators.windows.merging import WINDOWS, is_marked, marked
-from holdfast.runtime.operators.windows.operator import Pair, WindowOperator
+from holdfast.runtime.operators.windows.operator import Pair, Process, WindowOperator
 from holdfast.runtime.timer_queue import Timer
 
 #: start and end of a window
@@ -41,7 +41,6 @@ class EventTimeWindows(WindowOperator):
         """Cache what is needed for each record."""
         super().__init__(operation, around)
         self._timers = around.events
-        self._add = self._contents.add
         #: a window is over when the watermark has reached its end plus this
         self._grace = self._lateness - 1
 
@@ -86,19 +85,27 @@ class TumblingWindows(EventTimeWindows):
         assert isinstance(operation.assigner, TumblingEventTimeWindows)
         self._size, self._offset = operation.assigner.size, operation.assigner.offset
 
-    def process(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
-        """Put a record into its window; a window whose end has passed fires again."""
-        if timestamp is None:
-            raise no_timestamp(self._operation.assigner)
-        start = timestamp - (timestamp - self._offset) % self._size
-        end = start + self._size
-        now = self._time.watermark.time
-        if end + self._grace <= now:
-            return self._late(record, timestamp)
-        self._keys.namespace = span = (start, end)
-        if self._add(record, timestamp):
-            self._await(end, now, span)
-        return self._fire(TimeWindow(start, end)) if end <= now + 1 else None
+    def processing(self) -> Process:
+        size, offset, grace = self._size, self._offset, self._grace
+        time, keys, add = self._time, self._keys, self._contents.adder()
+        await_end, fire, late = self._await, self._fire, self._late
+        assigner = self._operation.assigner
+
+        def process(record: Any, timestamp: int | None) -> Iterable[Pair] | None:
+            """Put a record into its window; a window whose end has passed fires again."""
+            if timestamp is None:
+                raise no_timestamp(assigner)
+            start = timestamp - (timestamp - offset) % size
+            end = start + size
+            now = time.watermark.time
+            if end + grace <= now:
+                return late(record, timestamp)
+            keys.namespace = span = (start, end)
+            if add(record, timestamp):
+                await_end(end, now, span)
+            return fire(TimeWindow(start, end)) if end <= now + 1 else None
+
+        return process
 
 
 class SlidingWindows(EventTimeWindows):
@@ -111,24 +118,32 @@ class SlidingWindows(EventTimeWindows):
         assert isinstance(assigner, SlidingEventTimeWindows)
         self._size, self._slide, self._offset = assigner.size, assigner.slide, assigner.offset
 
-    def process(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
-        """Put a record into those of its windows that are not over."""
-        if timestamp is None:
-            raise no_timestamp(self._operation.assigner)
-        latest = timestamp - (timestamp - self._offset) % self._slide
-        now = self._time.watermark.time
-        starts = range(latest, max(timestamp, now - self._grace) - self._size, -self._slide)
-        if not starts:
-            return self._late(record, timestamp) if timestamp + self._grace < now else None
-        results: list[Pair] = []
-        for start in starts:
-            end = start + self._size
-            self._keys.namespace = span = (start, end)
-            if self._add(record, timestamp):
-                self._await(end, now, span)
-            if end <= now + 1:
-                results += self._fire(TimeWindow(start, end))
-        return results or None
+    def processing(self) -> Process:
+        size, slide, offset, grace = self._size, self._slide, self._offset, self._grace
+        time, keys, add = self._time, self._keys, self._contents.adder()
+        await_end, fire, late = self._await, self._fire, self._late
+        assigner = self._operation.assigner
+
+        def process(record: Any, timestamp: int | None) -> Iterable[Pair] | None:
+            """Put a record into those of its windows that are not over."""
+            if timestamp is None:
+                raise no_timestamp(assigner)
+            latest = timestamp - (timestamp - offset) % slide
+            now = time.watermark.time
+            starts = range(latest, max(timestamp, now - grace) - size, -slide)
+            if not starts:
+                return late(record, timestamp) if timestamp + grace < now else None
+            results: list[Pair] = []
+            for start in starts:
+                end = start + size
+                keys.namespace = span = (start, end)
+                if add(record, timestamp):
+                    await_end(end, now, span)
+                if end <= now + 1:
+                    results += fire(TimeWindow(start, end))
+            return results or None
+
+        return process
 
 
 class Sessions(EventTimeWindows):
@@ -147,31 +162,42 @@ class Sessions(EventTimeWindows):
         self._windows_at = assigner.windows_at
         self._gap = getattr(assigner, "session_gap", None)
         self._windows: MapState[Span, tuple[Any, ...]] = around.key_state(WINDOWS)
-        # without a copy, unless changes in place are detected
-        self._items = getattr(self._windows, "live_items", self._windows.items)
 
-    def process(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
-        """Put a record into the session that it belongs to, merges, or starts."""
-        if timestamp is None:
-            raise no_timestamp(self._operation.assigner)
-        if self._gap is not None:
-            end = timestamp + self._gap
-        else:
-            end = self._windows_at(timestamp, record)[0].end
-        now = self._time.watermark.time
-        touched = [item for item in self._items() if item[1][0] <= end and item[1][1] >= timestamp]
-        span = (timestamp, end)
-        if touched:
-            contents, span = self._grow(touched, span, now)
-        elif end + self._grace <= now:
-            return self._late(record, timestamp)
-        else:
-            contents = span
-            self._windows.put(contents, marked(span))
-            self._await(end, now, marked(contents))
-        self._keys.namespace = contents
-        self._add(record, timestamp)
-        return self._fire(TimeWindow(*span)) if span[1] <= now + 1 else None
+    def processing(self) -> Process:
+        gap, windows_at, grace = self._gap, self._windows_at, self._grace
+        time, keys, add = self._time, self._keys, self._contents.adder()
+        fire, late, begin, grow = self._fire, self._late, self._begin, self._grow
+        assigner = self._operation.assigner
+        # without a copy, unless changes in place are detected
+        items = getattr(self._windows, "live_items", self._windows.items)
+
+        def process(record: Any, timestamp: int | None) -> Iterable[Pair] | None:
+            """Put a record into the session that it belongs to, merges, or starts."""
+            if timestamp is None:
+                raise no_timestamp(assigner)
+            end = timestamp + gap if gap is not None else windows_at(timestamp, record)[0].end
+            now = time.watermark.time
+            span = (timestamp, end)
+            touched = []
+            for item in items():  # NB: in a comprehension this would take twice as long
+                if item[1][0] <= end and item[1][1] >= timestamp:
+                    touched.append(item)
+            if touched:
+                keys.namespace, span = grow(touched, span, now)
+            elif end + grace <= now:
+                return late(record, timestamp)
+            else:
+                begin(span, now)
+                keys.namespace = span
+            add(record, timestamp)
+            return fire(TimeWindow(*span)) if span[1] <= now + 1 else None
+
+        return process
+
+    def _begin(self, span: Span, now: int) -> None:
+        """Begin a session."""
+        self._windows.put(span, marked(span))
+        self._await(span[1], now, marked(span))
 
     def _grow(
         self, touched: list[tuple[Span, tuple[Any, ...]]], span: Span, now: int
@@ -183,7 +209,7 @@ class Sessions(EventTimeWindows):
         start = before[0] if before[0] < span[0] else span[0]
         end = before[1] if before[1] > span[1] else span[1]
         if start < before[0] or end > before[1] or not is_marked(before):
-            self._windows.put(contents, marked((start, end)))
+            self._windows.put(contents, (start, end, True))  # as `marked` does
             self._await_grown(contents, before, end, now)
         return contents, (start, end)
 

@@ -31,6 +31,8 @@ from holdfast.runtime.timer_queue import Timer
 
 #: a result, and its timestamp
 Pair = tuple[Any, int | None]
+#: takes a record and its timestamp, and returns the results of windows that fire
+Process = Callable[[Any, int | None], Iterable[Pair] | None]
 
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
 
@@ -52,8 +54,13 @@ class WindowOperator(ABC):
         self._dropped = around.context.get_metrics_group().counter(LATE_RECORDS_DROPPED)
 
     @abstractmethod
-    def process(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
-        """Process a record of the current key; return the results of windows that fire."""
+    def processing(self) -> Process:
+        """Return the function that processes the records of the current key.
+
+        It is called for each record, so the usual windows return one that refers to what it needs
+        as variables of the function around it: calling a function that is stored in an attribute
+        takes half as long again.
+        """
 
     @abstractmethod
     def on_timer(self, timer: Timer, domain: TimeDomain) -> Iterable[Pair]:
@@ -116,7 +123,10 @@ class TriggeredWindows(WindowOperator):
         self._domain = TimeDomain.EVENT_TIME if self._by_events else TimeDomain.PROCESSING_TIME
         self._timers = around.time.queues[self._domain]
 
-    def process(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
+    def processing(self) -> Process:
+        return self._process
+
+    def _process(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
         """Put a record into its windows, and call the trigger for each."""
         stamp = MIN_LONG_VALUE if timestamp is None else timestamp
         assigner = self._operation.assigner

@@ -14,7 +14,7 @@ from holdfast.datastream.time_domain import TimeDomain
 from holdfast.datastream.windows.assigners import TumblingProcessingTimeWindows
 from holdfast.datastream.windows.windows import TimeWindow
 from holdfast.runtime.operators.windows.contexts import Surroundings
-from holdfast.runtime.operators.windows.operator import Pair, WindowOperator
+from holdfast.runtime.operators.windows.operator import Pair, Process, WindowOperator
 from holdfast.runtime.timer_queue import Timer
 
 
@@ -28,17 +28,22 @@ class TumblingClockWindows(WindowOperator):
         self._size, self._offset = operation.assigner.size, operation.assigner.offset
         self._timers = around.clock_times
         self._clock = around.time.clock
-        self._add = self._contents.add
 
-    def process(self, record: Any, timestamp: int | None) -> Iterable[Pair] | None:
-        """Put a record into the current window."""
-        now = self._clock()
-        start = now - (now - self._offset) % self._size
-        end = start + self._size
-        self._keys.namespace = span = (start, end)
-        if self._add(record, timestamp):
-            self._timers.register(end - 1, span)
-        return None
+    def processing(self) -> Process:
+        size, offset = self._size, self._offset
+        clock, register = self._clock, self._timers.register
+        keys, add = self._keys, self._contents.adder()
+
+        def process(record: Any, timestamp: int | None) -> None:
+            """Put a record into the current window."""
+            now = clock()
+            start = now - (now - offset) % size
+            end = start + size
+            keys.namespace = span = (start, end)
+            if add(record, timestamp):
+                register(end - 1, span)
+
+        return process
 
     def on_timer(self, timer: Timer, domain: TimeDomain) -> Iterable[Pair]:
         """Fire a window at its end, and remove it."""

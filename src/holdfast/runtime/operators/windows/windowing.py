@@ -40,4 +40,4 @@ class WindowingOperator(FunctionOperator):
         return self._windows.on_timer(timer, domain)
 
     def _methods(self) -> tuple[Method, ...]:
-        return ((Calling.STAMPED, self._windows.process),)
+        return ((Calling.STAMPED, self._windows.processing()),)

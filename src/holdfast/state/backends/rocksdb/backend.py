@@ -17,25 +17,26 @@ links to the tables and applying the deltas, and a new base copies only new tabl
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.state.backends.base import KeyedStateBackend
 from holdfast.state.backends.capture import Capture, FileCapture, Picture, Placement
 from holdfast.state.backends.change_log import BaseFacts, SpanChanges
 from holdfast.state.backends.declared import table_for
-from holdfast.state.backends.rocksdb.capture import BaseCapture, TakenRows
-from holdfast.state.backends.rocksdb.database import Changes, RowSnapshot
+from holdfast.state.backends.rocksdb.bound_states import BoundStates
+from holdfast.state.backends.rocksdb.capture import BaseCapture
 from holdfast.state.backends.rocksdb.home import LocalHome
 from holdfast.state.backends.rocksdb.host import HostDatabase
-from holdfast.state.backends.rocksdb.local import LocalState, Standing
+from holdfast.state.backends.rocksdb.loading import FileLoader
+from holdfast.state.backends.rocksdb.local import LocalState
 from holdfast.state.backends.rocksdb.states import DeclaredState
-from holdfast.state.descriptors import StateDescriptor
-from holdfast.state.format.files import Section, StateFile
+from holdfast.state.descriptors import ColumnStateDescriptor, StateDescriptor
+from holdfast.state.errors import StateRegistrationError
+from holdfast.state.format.files import Section
 from holdfast.state.format.head import Head
 from holdfast.state.format.stored_files import read_file
 from holdfast.state.format.table_files import index_of
-from holdfast.state.live.sections import as_section, check_kind, load_section
+from holdfast.state.live.sections import as_section
 from holdfast.state.live.tables import Table
 from holdfast.state.names import StateId
 from holdfast.state.storage.directory import StateStorage
@@ -78,7 +79,8 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         """
         super().__init__(key_groups, max_parallelism)
         self._host = HostDatabase(home, memory, threads)
-        self._declared: dict[StateId, DeclaredState] = {}
+        self._states = BoundStates(self._host, self._log, self.shares)
+        self._loader = FileLoader(self._states, self._tables, self._log, self.shares)
 
     def keep_files(self, names: Container[str]) -> None:
         """Delete the tables that no file of these names needs; the database keeps its own."""
@@ -86,9 +88,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     def read_ahead(self, operator: str, keys: list[Any]) -> None:
         """Read the entries of keys from the database together."""
-        for state, declared in self._declared.items():
-            if state.operator == operator and not state.namespaced:
-                declared.read_ahead(keys)
+        self._states.read_ahead(operator, keys)
 
     def processed(self, operator: str, records: int) -> None:
         """Count records of an operator; if there are many changes, write them."""
@@ -113,8 +113,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._ttl.forget()
         self._tables.forget()
         self._log.clear()
-        for declared in self._declared.values():
-            declared.rows = None
+        self._states.unbind()
         self._host.shut()
 
     def _scan(
@@ -130,7 +129,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         states = [] if self._host.local is None else self._host.local.states
         with_rows = {rows.section.id: rows.section for rows in states if not rows.is_empty()}
         changed = {
-            state: as_section(table, self.share(table.operator).max_parallelism)
+            state: as_section(table, self.shares.of(table.operator).max_parallelism)
             for state, table in self._tables.items()
             if table.dirty
         }
@@ -139,69 +138,38 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     # Declaring.
 
     def _declare(self, state: StateId, descriptor: StateDescriptor) -> Table[Any]:
+        if isinstance(descriptor, ColumnStateDescriptor):
+            message = (
+                f"{state} is state in columns, which is held in memory, and the state backend is "
+                "RocksDB; set state.backend.type to hashmap, or use ValueState"
+            )
+            raise StateRegistrationError(message)
         declared = DeclaredState(table_for(state, descriptor), self._host.budget)
         if self._host.local is not None:
-            self._bind(declared, self._host.local)
-        self._declared[state] = declared
+            self._states.bind(declared, self._host.local)
+        self._states[state] = declared
         unread = self._log.unread.pop(state, [])
         try:
             for until, section in unread:
                 self._load_section(section, until)
         except BaseException:
-            del self._declared[state]
+            del self._states[state]
             self._log.unread[state] = unread
             raise
         if unread:
-            self._opened().write({}, self._standing())
+            self._states.opened().write({}, self._states.standing())
         return declared.table
 
-    def _bind(self, declared: DeclaredState, local: LocalState) -> None:
-        """Find the rows of a declared state, and convert them to its declared types."""
-        share = self.share(declared.table.operator)
-        section = as_section(declared.table, share.max_parallelism)
-        rows = local.rows(section)
-        if rows.section != section:
-            saved = self._log.own_part(rows.section, share)
-            kinds = (saved.kind, saved.expires), (section.kind, section.expires)
-            check_kind(section.id, *kinds)
-            for changes in declared.migrated(rows):
-                local.write(changes)
-            rows.section = section
-            self._log.needs_base = True
-            local.write({}, self._standing())
-        declared.rows = rows
-        declared.entries.rows_written()
-
-    # The database.
-
-    def _opened(self) -> LocalState:
-        """Return the open database; if none is open, make an empty one."""
-        if self._host.local is None:
-            self._use(self._host.make())
-        assert self._host.local is not None
-        return self._host.local
-
-    def _use(self, local: LocalState) -> None:
-        for declared in self._declared.values():
-            self._bind(declared, local)
+    # Restoring.
 
     def _attach(self, local: LocalState) -> None:
         """Continue with the contents of a database."""
         log, standing = self._log, local.standing
         log.head, log.base = standing.head, BaseFacts(tables=standing.tables)
         log.pickled = set(standing.pickled)
-        self._use(local)
+        self._states.bind_all(local)
         log.blobs.live = local.blobs()
         self._tables.tell_of_all()
-
-    def _standing(self) -> Standing:
-        """Return the head that the database represents; none, if it differs from every head."""
-        log = self._log
-        if log.unread or log.needs_base or log.changed or not log.is_settled:
-            return Standing()
-        return Standing(log.head, log.base.tables, tuple(sorted(log.pickled)))
-
-    # Restoring.
 
     def restore(self, storage: StateStorage, head: Head) -> int:
         """Restore this instance to the head, from files of the host where possible."""
@@ -235,9 +203,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         if log.needs_base or log.changed or not stands:
             self.discard()
             return
-        for declared in self._declared.values():
-            declared.entries.forget()
-            declared.table.dirty.clear()
+        self._states.forget_entries()
         log.blobs.clear()
         log.blobs.live = {} if local is None else local.blobs()
         self._tables.tell_of_all()
@@ -253,111 +219,54 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         if head.tables:
             index, _, file = index_of(file, head)
             read += self._host.lay_out(storage, head, index)
-            local = self._opened()
+            local = self._states.opened()
             self._attach(local)
             self._log.base = BaseFacts(tables=index.tables)
             self._log.pickled.update(local.states[n].section.id for n in index.pickled)
-        self._load(file, base.until)
+        self._loader.load(file, base.until)
         return read + self._apply(storage, head, 1)
 
     def _apply(self, storage: StateStorage, head: Head, start: int) -> int:
         """Apply the files of a head, from a given one on."""
-        local = self._opened()
+        local = self._states.opened()
         if local.standing.head.files:
             local.write({})
         for ref in head.files[start:]:
-            self._load(read_file(storage, ref.name, ref.size), ref.until)
+            self._loader.load(read_file(storage, ref.name, ref.size), ref.until)
         self._log.head = head
-        local.write(self._changes(), self._standing())
+        local.write(self._states.changes(), self._states.standing())
         self._log.blobs.dirty.clear()
         return head.size_from(start)
 
-    def _load(self, file: StateFile, until: int) -> None:
-        for section in file.sections:
-            self._load_section(section, until)
-        self._log.blobs.load(file.blobs)
-        self._log.blobs.dirty.update(file.blobs)
-
     def _load_section(self, section: Section, until: int) -> None:
-        log, own = self._log, self._log.own_part(section, self.share(section.operator))
-        if own.id in log.unread:
-            log.unread.add(until, own)
-            return
-        concerned: list[Any] = []
-        for place, chunk in enumerate(own.chunks):
-            keys = self._load_chunk(replace(own, chunks=(chunk,)))
-            if keys is None:
-                log.unread.add(until, replace(own, chunks=own.chunks[place:]))
-                break
-            concerned += keys
-        self._tables.tell(own.id, concerned)
-
-    def _load_chunk(self, section: Section) -> list[Any] | None:
-        """Write a section of one chunk to the database; None if its types are needed for that."""
-        local, changes = self._opened(), Changes()
-        rows = local.rows(replace(section, chunks=()))
-        declared = self._declared.get(section.id)
-        as_it_is = rows.section == replace(section, chunks=())
-        keys = rows.put_chunk(section.chunks[0], changes) if as_it_is else None
-        if keys is not None:
-            if declared is not None:
-                declared.entries.forget(keys)
-        elif declared is not None:
-            self._log.needs_base |= section.types != declared.table.types
-            declared.entries.limit_to(None)
-            keys = load_section(declared.table, section, None)
-            declared.save(keys, changes)
-        local.write(changes)
-        if declared is not None:
-            declared.limit_memory()
-        return keys
+        self._loader.load_section(section, until)
 
     # Writing into the database.
-
-    def _changes(self) -> Changes:
-        """Return the rows of all changes."""
-        log, local, changes = self._log, self._opened(), Changes()
-        for state, declared in self._declared.items():
-            if declared.table.dirty and declared.save(declared.table.dirty, changes):
-                log.pickled.add(state)
-        for blob_id, data in log.blobs.of(log.blobs.dirty).items():
-            local.put_blob(blob_id, data, changes)
-        return changes
 
     def _save(self) -> SpanChanges:
         """Write the changes to the database, and keep only marks for the next delta.
 
         Return the changes.
         """
-        changes = self._changes()
+        changes = self._states.changes()
         if changes:
-            self._opened().write(changes)
+            self._states.opened().write(changes)
         newest = self._log.collect()
         self._limit_marks()
         return newest
 
     def _limit_changes(self) -> None:
-        if any(declared.has_changed_much for declared in self._declared.values()):
+        if self._states.have_changed_much:
             self._save()
-            self._limit_memory()
+            self._states.limit_memory()
 
     def _limit_marks(self) -> None:
         """Drop the marks if the next file will be, or should be, a base."""
         log = self._log
-        if log.changed and (not log.head.files or self._changed_bytes() > _DELTA_BYTES):
+        if log.changed and (not log.head.files or self._states.changed_bytes() > _DELTA_BYTES):
             log.needs_base = True
         if log.needs_base:
             log.changed = SpanChanges()
-
-    def _changed_bytes(self) -> int:
-        """Estimate the size of a delta of the changes that are in the database."""
-        each, states = self._log.bytes_per_change, self._declared
-        tables = self._log.changed.tables.items()
-        return round(sum(len(marks) * states[s].change_bytes(each) for s, marks in tables))
-
-    def _limit_memory(self) -> None:
-        for declared in self._declared.values():
-            declared.limit_memory()
 
     # Capturing.
 
@@ -365,9 +274,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         """Record which captures were written, and in the database which head it represents."""
         if self._log.settle():
             self._limit_marks()
-            standing = self._standing()
+            standing = self._states.standing()
             if standing.head.files:
-                self._opened().write({}, standing)
+                self._states.opened().write({}, standing)
 
     def _capture(self, stamp: str, epoch: int, durable: bool, beside: bool) -> Capture:
         """Capture a delta or a new base; its changes are also written to the database."""
@@ -391,25 +300,27 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             compacts = full or (sweeps and bool(head.tables) and self._ttl.stale)
             capture = self._base(Placement(stamp, -1, epoch, 0, swept), sweeps, compacts, durable)
         else:
-            picture = self._picture(newest, self._opened().snapshot() if reads else None, beside)
+            picture = self._states.picture(
+                newest, self._states.opened().snapshot() if reads else None, beside
+            )
             capture = self._delta(Placement(stamp, head.until, epoch, 0, swept), picture, durable)
-        self._limit_memory()
+        self._states.limit_memory()
         return capture
 
     def _delta(self, place: Placement, picture: Picture, durable: bool) -> Capture:
         log = self._log
         capture = FileCapture(place, picture, durable, log.head, log.last)
         # NB: the size is an estimate until it is written.
-        log.take(capture, place.extend(log.head, max(self._changed_bytes(), 1)))
+        log.take(capture, place.extend(log.head, max(self._states.changed_bytes(), 1)))
         return capture
 
     def _base(self, place: Placement, sweeps: bool, compacts: bool, durable: bool) -> Capture:
-        log, host, local = self._log, self._host, self._opened()
+        log, host, local = self._log, self._host, self._states.opened()
         if compacts:
             local.compact()
         draft = local.draft_tables(host.home.tables / f".{place.stamp}", log.pickled)
         sections = [*(rows.section for rows in local.states), *log.unread.after(None)]
-        owned = [(section, self.share(section.operator)) for section in sections]
+        owned = [(section, self.shares.of(section.operator)) for section in sections]
         picture = Picture((), owned, log.blobs.of(log.blobs.live))
         before = log.head, log.base.tables
         capture = BaseCapture(
@@ -419,20 +330,3 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         if compacts:
             self._ttl.compacted()
         return capture
-
-    def _picture(self, newest: SpanChanges, at: RowSnapshot | None, beside: bool) -> Picture:
-        """Return the changes since the last capture.
-
-        The newest changes are taken from memory. Older ones may be many, so they are read from rows
-        when the capture is written. ``at``: these rows, if there are any.
-        """
-        log, tables = self._log, []
-        for state, marks in log.changed.tables.items():
-            declared = self._declared[state]
-            entries = declared.taken(newest.tables.get(state, ()))
-            if beside:
-                declared.table.share(entries)
-            picture = declared.table.having(entries)
-            read = None if at is None else declared.reader(at)
-            tables.append(TakenRows(picture, marks, self.share(declared.table.operator), read))
-        return Picture(tables, (), log.blobs.of(log.changed.blobs))

@@ -18,7 +18,7 @@ from holdfast.state.backends.capture import (
     TakenTable,
 )
 from holdfast.state.errors import StateStorageError
-from holdfast.state.format.files import Chunk, Section
+from holdfast.state.format.files import Section, SectionChunk
 from holdfast.state.format.head import FileRef, Head
 from holdfast.state.format.table_files import TABLE, TableIndex, with_index, write_table
 from holdfast.state.live.sections import as_section, by_key_group, export_section
@@ -43,7 +43,7 @@ class TakenRows(TakenTable):
         if self.read is None:
             return export_section(self.table, self.marks, groups, shaped=True)
         assert self.marks is not None
-        chunks: list[Chunk] = []
+        chunks: list[SectionChunk] = []
         for _, _, keys in by_key_group(list(self.marks), self.table.namespaced, groups):
             part = copy.copy(self.table)
             part.entries = self._entries(keys, self.read)

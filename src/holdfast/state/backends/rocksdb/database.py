@@ -55,8 +55,10 @@ class BudgetUser(Protocol):
 class Budget:
     """The memory that the states of a process may take, in bytes.
 
-    Half of it is RocksDB's: blocks, filters and write buffers, counted together. The other half is
-    for entries as Python objects, shared equally by the states that have more than a few.
+    Half of it is RocksDB's: blocks, filters and write buffers, counted together. What is in use at
+    a moment, such as a buffer that is being written to a table, is never thrown out: it may be on
+    top of that half for that moment. The other half is for entries as Python objects, shared
+    equally by the states that have more than a few.
     """
 
     def __init__(self, size: int) -> None:

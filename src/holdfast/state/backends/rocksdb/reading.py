@@ -25,11 +25,11 @@ from holdfast.state.backends.rocksdb.rows import (
 )
 from holdfast.state.errors import StateCorruptionError, StateStorageError, decoding
 from holdfast.state.format.file_header import Op
-from holdfast.state.format.files import Chunk, Section
+from holdfast.state.format.files import Section, SectionChunk
 from holdfast.state.format.head import Head
 from holdfast.state.format.table_files import TableIndex, fetch_tables
 from holdfast.state.storage.directory import ReadableStorage
-from holdfast.state.types.serializers import Codec, Column, Loads, Serializer
+from holdfast.state.types.serializers import Codec, EncodedColumn, Loads, Serializer
 from holdfast.state.types.unpickling import unpickle
 
 #: maximum number of rows in memory at a time
@@ -175,7 +175,7 @@ def _entries(
             yield group, KeyCodec.decode(row_key), row
 
 
-def _chunks(entries: list[_Entry], state: Section) -> Iterator[Chunk]:
+def _chunks(entries: list[_Entry], state: Section) -> Iterator[SectionChunk]:
     """Yield chunks; all columns of a chunk have the same codec."""
     for codecs, found in groupby(entries, lambda entry: _codecs(entry[2], state)):
         same = list(found)
@@ -185,15 +185,15 @@ def _chunks(entries: list[_Entry], state: Section) -> Iterator[Chunk]:
             yield _chunk(part, state)
 
 
-def _chunk(entries: list[_Entry], state: Section) -> Chunk:
+def _chunk(entries: list[_Entry], state: Section) -> SectionChunk:
     groups, keys, rows = zip(*entries, strict=True)
     op, columns = _columns(state.kind, rows)
     key_columns = [list(c) for c in zip(*keys, strict=True)] if state.namespaced else [list(keys)]
     encoded = (*map(_PLAIN.encode, key_columns), *columns)
-    return Chunk(op, groups[0], groups[-1], False, len(entries), encoded)
+    return SectionChunk(op, groups[0], groups[-1], False, len(entries), encoded)
 
 
-def _columns(kind: str, rows: tuple[bytes, ...]) -> tuple[Op, list[Column]]:
+def _columns(kind: str, rows: tuple[bytes, ...]) -> tuple[Op, list[EncodedColumn]]:
     """Return the operation that writes these rows, and its columns."""
     if kind == "map":
         lengths, keys, values = zip(*map(map_columns, rows), strict=True)

@@ -33,7 +33,7 @@ import msgspec
 
 from holdfast.state.key_groups import key_group, key_groups_of, key_hash
 from holdfast.state.live.tables import ListTable, MapTable, Table
-from holdfast.state.types.serializers import Codec, Column, Loads, Serializer, decode_untyped
+from holdfast.state.types.serializers import Codec, EncodedColumn, Loads, Serializer, decode_untyped
 from holdfast.state.types.unpickling import unpickle
 
 _PREFIX: Final = Struct(">HH")
@@ -135,7 +135,7 @@ class RowCodec:
         if codec == Codec.PICKLE or one != _ONE[0]:
             return list(map(self.decode, rows))
         data = _ARRAY.pack(_ARRAY_32, len(rows)) + b"".join(row[2:] for row in rows)
-        return self._table.serializers[0].decode(Column(Codec(codec), data))
+        return self._table.serializers[0].decode(EncodedColumn(Codec(codec), data))
 
     def _decode_value(self, row: bytes) -> Any:
         return self._table.serializers[0].decode(value_column(row))[0]
@@ -149,22 +149,26 @@ class RowCodec:
         return dict(zip(*decoded, strict=True))
 
 
-def value_column(row: bytes) -> Column:
+def value_column(row: bytes) -> EncodedColumn:
     """Return the column of a value's row."""
-    return Column(Codec(row[0]), memoryview(row)[1:])
+    return EncodedColumn(Codec(row[0]), memoryview(row)[1:])
 
 
-def list_column(row: bytes) -> tuple[int, Column]:
+def list_column(row: bytes) -> tuple[int, EncodedColumn]:
     """Return the length of a list, and its elements."""
     codec, count = _LIST.unpack_from(row)
-    return count, Column(Codec(codec), memoryview(row)[_LIST.size :])
+    return count, EncodedColumn(Codec(codec), memoryview(row)[_LIST.size :])
 
 
-def map_columns(row: bytes) -> tuple[int, Column, Column]:
+def map_columns(row: bytes) -> tuple[int, EncodedColumn, EncodedColumn]:
     """Return the length of a map, its keys and its values."""
     keys, values, count, length = _MAP.unpack_from(row)
     data = memoryview(row)[_MAP.size :]
-    return count, Column(Codec(keys), data[:length]), Column(Codec(values), data[length:])
+    return (
+        count,
+        EncodedColumn(Codec(keys), data[:length]),
+        EncodedColumn(Codec(values), data[length:]),
+    )
 
 
 def need_buckets(keys: list[Any], row_keys: list[bytes]) -> bool:
@@ -224,10 +228,10 @@ def bucket_items(
     return [(_key_of(columns, namespaced, loads), inner) for columns, inner in bucket_columns(row)]
 
 
-def bucket_columns(row: bytes) -> list[tuple[list[Column], bytes]]:
+def bucket_columns(row: bytes) -> list[tuple[list[EncodedColumn], bytes]]:
     """Return the encoded columns of each key of a bucket, with its row."""
     return [
-        ([Column(Codec(codec), data) for codec, data in columns], inner)
+        ([EncodedColumn(Codec(codec), data) for codec, data in columns], inner)
         for columns, inner in _decode(memoryview(row)[1:])
     ]
 
@@ -238,22 +242,22 @@ def encode_bucket(items: Iterable[tuple[Any, bytes]], namespaced: bool) -> bytes
     return bytes([_BUCKET]) + _encode(kept)
 
 
-def _columns_of(key: Any, namespaced: bool) -> list[Column]:
+def _columns_of(key: Any, namespaced: bool) -> list[EncodedColumn]:
     return [_PLAIN.encode([part]) for part in (key if namespaced else (key,))]
 
 
-def _key_of(columns: list[Column], namespaced: bool, loads: Loads) -> Any:
+def _key_of(columns: list[EncodedColumn], namespaced: bool, loads: Loads) -> Any:
     parts = [decode_untyped(column, loads)[0] for column in columns]
     return tuple(parts) if namespaced else parts[0]
 
 
-def split_column(column: Column) -> Iterator[bytes]:
+def split_column(column: EncodedColumn) -> Iterator[bytes]:
     """Yield each item of a column as the row of a value; the column must not be pickled."""
     prefix = bytes([column.codec]) + _ONE
     return map(prefix.__add__, _split(column.data))
 
 
-def list_rows(elements: Column, parts: list[slice]) -> list[bytes]:
+def list_rows(elements: EncodedColumn, parts: list[slice]) -> list[bytes]:
     """Return the rows of lists, from an unpickled column of their elements."""
     items = _split(elements.data)
     _check_end(parts, items)
@@ -262,7 +266,7 @@ def list_rows(elements: Column, parts: list[slice]) -> list[bytes]:
     ]
 
 
-def map_rows(keys: Column, values: Column, parts: list[slice]) -> list[bytes]:
+def map_rows(keys: EncodedColumn, values: EncodedColumn, parts: list[slice]) -> list[bytes]:
     """Return the rows of maps, from unpickled columns of their keys and values."""
     names, items = _split(keys.data), _split(values.data)
     _check_end(parts, names)
@@ -282,12 +286,14 @@ def _check_end(parts: list[slice], items: list[Any]) -> None:
         raise ValueError(message)
 
 
-def join_columns(columns: Iterable[Column]) -> Column:
+def join_columns(columns: Iterable[EncodedColumn]) -> EncodedColumn:
     """Join columns of the same codec into one; pickled columns become one pickled column."""
     first, *more = columns
     if not more:
         return first
-    return Column(first.codec, _encode([item for c in (first, *more) for item in _split(c.data)]))
+    return EncodedColumn(
+        first.codec, _encode([item for c in (first, *more) for item in _split(c.data)])
+    )
 
 
 def _value_rows(serializer: Serializer, values: list[Any]) -> list[bytes]:

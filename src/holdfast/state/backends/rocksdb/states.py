@@ -26,7 +26,7 @@ from holdfast.state.backends.rocksdb.rows import (
 )
 from holdfast.state.errors import decoding, undecodable
 from holdfast.state.format.file_header import Op
-from holdfast.state.format.files import Chunk, Section
+from holdfast.state.format.files import Section, SectionChunk
 from holdfast.state.live.sections import encode_entries, load_section
 from holdfast.state.live.tables import Table
 from holdfast.state.types.serializers import Codec, Serializer
@@ -102,7 +102,7 @@ class StateRows:
         """Add the deletion of the rows of some keys to the changes."""
         self._delete(keys, self._keys.encode_all(keys), changes)
 
-    def put_chunk(self, chunk: Chunk, changes: Changes) -> list[Any] | None:
+    def put_chunk(self, chunk: SectionChunk, changes: Changes) -> list[Any] | None:
         """Add the rows of a chunk of a file to the changes, without decoding; return its keys.
 
         Return None if that is not possible: the result depends on existing rows, or whole columns
@@ -300,7 +300,7 @@ class DeclaredState:
                 yield key, self._decode(row)
 
 
-def _rows_of(chunk: Chunk) -> list[bytes]:
+def _rows_of(chunk: SectionChunk) -> list[bytes]:
     if chunk.op is Op.PUT:
         return list(split_column(chunk.columns[-1]))
     lengths = _PLAIN.decode(chunk.columns[-2 if chunk.op is Op.LIST_REPLACE else -3])

@@ -20,11 +20,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
-from holdfast.state.descriptors import State, StateDescriptor
+from holdfast.state.columns.column import Column
+from holdfast.state.descriptors import State, StateDescriptor, ValueStateDescriptor
 from holdfast.state.live.key_context import KeyContext
-from holdfast.state.live.tables import Table
+from holdfast.state.live.tables import Table, ValueTable
 from holdfast.state.live.ttl.lifetime import Clock, Lifetime, stamped
 from holdfast.state.live.ttl.views import make_ttl_view
 from holdfast.state.live.views import make_view
@@ -33,6 +34,10 @@ from holdfast.state.ttl_config import StateTtlConfig
 
 #: starts an iteration over (key, namespace, entry) of a state; see `KeyedStateBackend._scan`
 Scan = Callable[[], Iterator[tuple[Any, Any, Any]]]
+
+
+#: rows of a column that are checked at once
+_ROWS_AT_ONCE: Final = 1 << 16
 
 
 class _Aside:
@@ -211,6 +216,33 @@ class _TtlState:
         return self._incremental.get_cleanup_size() * (accesses + records * every_record)
 
 
+class _ColumnTtlState(_TtlState):
+    """A state in columns with a time-to-live: as many rows are checked at once as are due."""
+
+    def __init__(self, config: StateTtlConfig, clock: Clock, column: Column) -> None:
+        pairs = ValueStateDescriptor("pairs")
+        aside = _Aside(pairs, ValueTable("", "pairs", "value", (None,)))
+        super().__init__("value", config, clock, lambda: iter(()), aside)
+        self._column = column
+
+    def _begin(self) -> Iterator[Any]:
+        super()._begin()
+        return iter(range(0, len(self._column.present), _ROWS_AT_ONCE))
+
+    def _step(self, walk: Iterator[Any], entries: int) -> bool:
+        """Check rows in large steps, since a step costs more than the rows in it."""
+        steps = max(entries // _ROWS_AT_ONCE, 1)
+        done = list(islice(walk, steps))
+        for start in done:
+            gone, oldest = self._column.expired(start, start + _ROWS_AT_ONCE)
+            self._column.drop(gone)
+            self._sweeper.oldest = min(self._sweeper.oldest, oldest)
+        if len(done) == steps:
+            return True
+        self._oldest = self._sweeper.oldest
+        return False
+
+
 class TtlStates:
     """The states of a backend that have a time-to-live."""
 
@@ -240,6 +272,13 @@ class TtlStates:
             known = _TtlState(descriptor.kind, config, self.clock, scan, aside)
             self._states[state] = known
         return make_ttl_view(descriptor, table, context, known.life)
+
+    def watch_column(self, state: StateId, config: StateTtlConfig, column: Column) -> None:
+        """Let the values of a column expire."""
+        known = self._states.get(state)
+        if known is None or known.config != config:
+            known = self._states[state] = _ColumnTtlState(config, self.clock, column)
+        column.life = known.life
 
     def processed(self, operator: str, records: int) -> None:
         """Count the records that an operator has processed."""

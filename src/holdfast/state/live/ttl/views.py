@@ -26,24 +26,28 @@ class LivingValues:
 
     Attributes:
         shared: never empty, so that a view takes what it is going to change by `own`.
+        lent: always empty: `get` itself hands out copies.
     """
 
-    __slots__ = ("_life", "_own", "_pairs", "dirty", "entries", "namespaced", "shared")
+    __slots__ = ("_life", "_pairs", "_table", "dirty", "entries", "lent", "namespaced", "shared")
 
     def __init__(self, table: Table[Any], life: Lifetime) -> None:
         self.dirty = table.dirty
         self.entries = self
         self.namespaced = table.namespaced
         self.shared = True
+        self.lent = False
         self._life = life
-        self._own = table.own
+        self._table = table
         self._pairs = table.entries
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value that a read sees."""
         life = self._life
         life.accesses += 1
-        pair = self._pairs.get(key)
+        table = self._table
+        is_taken = table.lent or table.shared
+        pair = table.own_values(key) if is_taken else self._pairs.get(key)
         if pair is None:
             return default
         held, stamp = pair
@@ -58,8 +62,11 @@ class LivingValues:
 
     def own(self, key: Any) -> Any:
         """Return the value that a change builds on, to be changed in place."""
-        pair = self._own(key)
+        pair = self._table.own(key)
         return None if pair is None or pair[1] <= self._life.deadline() else pair[0]
+
+    def own_values(self, key: Any) -> None:
+        """Do nothing, because `get` hands out copies."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._life.accesses += 1

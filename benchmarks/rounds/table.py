@@ -1,4 +1,4 @@
-"""What the runs of both engines come to: medians, ratios of neighbours, and the bars beside them.
+"""What the rounds come to: medians, ratios of neighbours, and the bars beside them.
 
 As in `benchmarks.ratios`: a ratio is one of two runs of the same round, so that what the machine
 does meanwhile is in both, and what counts is the median of the rounds' ratios.
@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 
-from benchmarks.engines.parts import WORKS, Row
+from benchmarks.measure import Measurement
 from benchmarks.ratios import Ratio, ratio
 from benchmarks.report import figure_of
+from benchmarks.rounds.suite import Row, Work
 from benchmarks.runner import Result
 
 __all__ = ["Line", "Rounds", "lines_of", "render"]
@@ -37,7 +38,25 @@ class Line:
 
 def lines_of(rows: Sequence[Row], rounds: Rounds) -> list[Line]:
     """Return the lines of the works that were run."""
-    return [_line(row, rounds[row.work]) for row in rows if rounds.get(row.work)]
+    return [
+        _line(row, [_together(each) for each in zip(*works, strict=False)])
+        for row in rows
+        if all(works := [rounds.get(work, ()) for work in (row.work, *row.more)])
+    ]
+
+
+def _together(works: Sequence[Mapping[str, Result]]) -> Mapping[str, Result]:
+    """Return the results of a round, by side: of several works with the figures of all."""
+    first, *others = works
+    if not others:
+        return first
+    return {side: _with_figures([work.get(side) for work in works]) for side in first}
+
+
+def _with_figures(results: Sequence[Result | None]) -> Result:
+    measured = [each.measurement for each in results if each and each.measurement]
+    figures = {name: value for each in measured for name, value in each.figures.items()}
+    return Result("", "", 0, Measurement(figures=figures))
 
 
 def _line(row: Row, rounds: Sequence[Mapping[str, Result]]) -> Line:
@@ -79,10 +98,10 @@ def _reached(value: float | None, at_least: float | None, at_most: float | None)
     return "pass" if low and high else "FAIL"
 
 
-def render(lines: Sequence[Line]) -> str:
+def render(lines: Sequence[Line], works: Mapping[str, Work]) -> str:
     """Return the table in Markdown, aligned in a terminal, too."""
     head = ("part", "figure", "", "measured", "to", "measured", "ratio", "lowest to highest")
-    rows = [(*head, "bar", ""), *map(_cells, lines)]
+    rows = [(*head, "bar", ""), *(_cells(line, works) for line in lines)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     text = [
         " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -92,10 +111,10 @@ def render(lines: Sequence[Line]) -> str:
     return "\n".join(f"| {line} |" for line in text)
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: Line, works: Mapping[str, Work]) -> tuple[str, ...]:
     row, times = line.row, line.ratio
     return (
-        WORKS[row.work].part,
+        works[row.work].part,
         row.text,
         row.of,
         _shown(line.value, row.unit),

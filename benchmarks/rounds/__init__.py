@@ -1,0 +1,1 @@
+"""Commands that run several programs in turns, round by round, and print their ratios."""

@@ -1,0 +1,1 @@
+"""A Kubernetes of one node, for scripts/try_kubernetes.py."""

@@ -1,0 +1,1 @@
+"""Streams whose records are rows of Arrow batches."""
