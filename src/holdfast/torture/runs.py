@@ -165,6 +165,8 @@ class DisturbedRun:
             if code:
                 self._find("failed", "", f"the program ended with exit code {code}\n{run.log}")
                 return
+        # NB: what a fault breaks may be written only when the job reads the rest of its input
+        self._look()
         self._compare()
 
     def _strike_all(self, run: ProgramRun, plan: Iterator[PlannedFault], count: int) -> None:
