@@ -62,6 +62,12 @@ COMPARED = {
             for name in ("keyed_count", "word_count", "branches")
         ),
         Compared("orders", WORKLOADS["orders"], PROGRAMS["orders"]),
+        *(
+            Compared(
+                f"rocksdb_{keys}", WORKLOADS["growth_rocksdb"], PROGRAMS[f"keys-{keys}-rocksdb"]
+            )
+            for keys in ("1m", "20m")
+        ),
         *map(_query, NEXMARK_QUERIES),
     )
 }
