@@ -19,7 +19,7 @@ EVERYDAY = """
 abandon accept access acknowledge advance aggregate async await bad began bound broadcast broken
 builder cache call came cancel cause client collect collection commit compact completable config
 configuration count current custom declare delay deserialization direct directory discard empty
-encode encrypt end enumeration equal evict exponential extract fact fail fallback fetch filter
+encode encrypt end enumeration equal error evict exponential extract fact fail fallback fetch filter
 final finish fix flat fold forward free fs give global hash hosted id idleness in incompatible
 incremental index initialization inject input instance is kind leave like list live load
 local manual map memory merge miss mode no of one only open orderness out output own parallel pass
