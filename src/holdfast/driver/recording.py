@@ -28,7 +28,7 @@ from holdfast.datastream.engines import needed_slots
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.engine import EngineChoice
-from holdfast.driver.epoch_book import Barrier, EpochBook, EpochReport
+from holdfast.driver.epoch_book import Barrier, EpochBook
 from holdfast.driver.job_events import Cause
 from holdfast.errors import UserFunctionError, first_line
 from holdfast.history import events
@@ -242,13 +242,18 @@ class Recorder:
         _logger.info("job '%s' %s %d task slots%s", self.history.name, what, seen.slots_after, why)
 
     def epoch(
-        self, report: EpochReport, acks: list[Acknowledgement], book: EpochBook, barrier: Barrier
+        self,
+        started: float,
+        seconds: float,
+        acks: list[Acknowledgement],
+        book: EpochBook,
+        barrier: Barrier,
     ) -> None:
         """Record an accepted epoch; `epoch_ended` follows when its last steps are done."""
         history = self.history
         if any(ack.loaded is not None for ack in acks):
             self._note_loaded(acks)
-        epoch = Epoch(report.started, report.seconds, acks, self._pause(report))
+        epoch = Epoch(started, seconds, acks, self._pause(started))
         figures = figures_after(history.graph, history.subtasks.figures, epoch)
         seen = events.SubtasksSeen(_now(), figures, metrics_by_operator(book.metrics))
         history.tell(seen)
@@ -283,9 +288,11 @@ class Recorder:
             place = state.level, state.subtask
             self._accepted[state.checkpoint].stored[place] = Stored(state, written)
 
-    def epoch_ended(self, report: EpochReport, barrier: Barrier) -> None:
+    def epoch_ended(self, ended: events.EpochEnded) -> None:
         """Record that all steps of an epoch are done."""
-        self._tell(_epoch(report, barrier.checkpoint))
+        steps = {step: round(took, 6) for step, took in ended.steps.items()}
+        rounded = msgspec.structs.replace(ended, seconds=round(ended.seconds, 6), steps=steps)
+        self._tell(rounded)
         if self._measuring is not None and _now() - self._measuring.since >= _POINTS:
             self.measure()
 
@@ -313,13 +320,13 @@ class Recorder:
                 time = times.get((vertex.level, subtask), 0)
                 yield SubtaskAcknowledged(vertex.level, subtask, name, time)
 
-    def _pause(self, report: EpochReport) -> float:
+    def _pause(self, started: float) -> float:
         """Return how long nothing ran before an epoch; 0 before the first epoch of an attempt."""
         last = self.history.epochs[-1] if self.history.epochs else None
         begun = self.history.attempts[-1].time if self.history.attempts else 0
         if last is None or last.started < begun:
             return 0.0
-        return max(0.0, report.started - (last.started / 1000 + last.seconds))
+        return max(0.0, started - (last.started / 1000 + last.seconds))
 
     def checkpoint(self, told: ReportCheckpoint, retained: tuple[int, ...]) -> None:
         """Record that a checkpoint began or ended; ``retained`` are the ids of those kept now."""
@@ -420,22 +427,6 @@ def _vertex_rescales(
 
 def _parallelism(plan: Plan) -> dict[str, int]:
     return {op.uid: op.parallelism for op in plan.operators.values()}
-
-
-def _epoch(report: EpochReport, checkpoint: int | None) -> events.EpochEnded:
-    return events.EpochEnded(
-        epoch=report.epoch,
-        started=round(report.started * 1000),
-        seconds=round(report.seconds, 6),
-        read=report.read,
-        records=report.records,
-        quota=report.quota,
-        steps={step: round(took, 6) for step, took in report.steps.items()},
-        memory=sum(report.memory.values()),
-        state=report.state_bytes,
-        checkpoint=checkpoint,
-        processes=report.memory,
-    )
 
 
 def _checkpoint(

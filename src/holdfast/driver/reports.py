@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from holdfast.checkpoint.events import CheckpointRecord, CheckpointStatus
-from holdfast.driver.epoch_book import EpochReport
 from holdfast.history import events
 from holdfast.history.job import JobHistory
 
@@ -47,12 +46,36 @@ def _attempt(began: events.AttemptBegan, failed: events.AttemptFailed | None) ->
     return replace(report, failure=failed.trace, failed=failed.time / 1000)
 
 
+@dataclass(frozen=True)
+class EpochReport:
+    """What one epoch did, for users and benchmarks.
+
+    Attributes:
+        started: when its Spark job started, in seconds.
+        seconds: how long that job took: steps 2 to 7 of the protocol.
+        read: number of records read from sources.
+        steps: duration of each step: on the driver, or the maximum over all subtasks.
+        memory: resident bytes of each worker process.
+    """
+
+    epoch: int
+    started: float
+    seconds: float
+    read: int
+    records: int
+    quota: int
+    steps: dict[str, float]
+    memory: dict[int, int]
+    state_bytes: int
+
+
 def epochs_of(history: JobHistory) -> list[EpochReport]:
     """Return the last epochs, oldest first."""
-    return [_epoch(ended) for ended in history.look(lambda told: list(told.epochs))]
+    return [report_of(ended) for ended in history.look(lambda told: list(told.epochs))]
 
 
-def _epoch(ended: events.EpochEnded) -> EpochReport:
+def report_of(ended: events.EpochEnded) -> EpochReport:
+    """Return what an epoch did, for users."""
     return EpochReport(
         epoch=ended.epoch,
         started=ended.started / 1000,
