@@ -8,7 +8,7 @@ Each try does the following:
 4. Commit, if the current snapshot is still the one of step 1. The catalog checks that.
 
 Invariant: between step 2 and step 4 nobody else has committed. Consequence: the transaction is in
-the table at most once, whoever commits it, and how often.
+the table at most once, even if several processes commit it, or one does so repeatedly.
 
 pyiceberg's own commit repeats steps 3 and 4 without step 2. So the sink does not use it.
 """

@@ -1,9 +1,9 @@
 """`TableCommitter`: adds the files of a checkpoint to a table, once.
 
 A transaction has a name that is unique for ever: a token, which is random and made once per
-attempt, and a number within it. Both are saved in the checkpoint. So whoever commits it, the same
-subtask, the next attempt, a process that was taken for dead or another driver, uses the same name,
-and the table says whether it has it.
+attempt, and a number within it. Both are saved in the checkpoint. So all that may
+commit it (the same subtask, the next attempt, a process that was taken for dead, another driver)
+use the same name, and the table says whether it has it.
 
 Invariant: transactions of one token are committed in the order of their numbers. Consequence: a
 table needs to keep only the last number of a token to know all that it has.

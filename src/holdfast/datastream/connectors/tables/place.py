@@ -11,7 +11,7 @@
 Delta Lake, Iceberg, Spark and Hive ignore names that begin with an underscore.
 
 Invariant: a data file that is not in the table has a mark. A mark is written before its file, and
-deleted after the commit. Consequence: whoever lists the marks knows all files that may be orphans.
+deleted after the commit. Consequence: the marks name all files that may be orphans.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.filesystem import FileStatus, FileSystem, FileSystemError, file_sy
 from holdfast.filesystem.kept_files import is_note, keep_files, kept_files
 from holdfast.printable import get_logger
 
-#: instead of the attempt, in names of files that are swept by their age: whoever writes them may be
+#: instead of the attempt, in names of files that are swept by their age: their writer may be
 #: taken for dead and still commit them
 NO_ATTEMPT: Final = "any"
 _HIDDEN: Final = "_holdfast"
