@@ -439,7 +439,7 @@ def test_a_token_is_asked_for(open_page: OpenPage, job: LocalJob, runtime_direct
         page.get_by_role("button", name="Go on").click()
         page.get_by_role("link", name=NAME).click()
         page.get_by_role("button", name="Checkpoint", exact=True).click()
-        expect(page, "this token is for read access only", "#notes")
+        expect(page, "this client may only read", "#notes")
 
 
 @pytest.fixture
