@@ -146,8 +146,32 @@ def test_changes_of_parallelism_are_rows_with_the_names_of_flink(ask: Client) ->
     assert slots["preRescaleSlots"] == slots["desiredSlots"] == 2
     vertices = {one["jobVertexName"]: one for one in fewer["vertices"].values()}
     assert all(one["postRescaleParallelism"] == 1 for one in vertices.values())
+    assert slots["minimalRequiredSlots"] == 1
+    assert {one["sufficientParallelism"] for one in vertices.values()} == {1}
     overview = ask.job("/rescales/overview").json
     counts = {"ignored": 0, "inProgress": 0, "completed": 1, "failed": 1}
     assert overview["rescalesCounts"] == counts
     assert overview["latest"]["failed"] == back
     assert overview["latest"]["ignored"] is None
+
+
+@pytest.mark.parametrize(("least", "reported"), [(2, 2), (7, 3)])
+def test_a_change_of_parallelism_says_how_many_slots_the_job_must_have(
+    serve: Serve, least: int, reported: int
+) -> None:
+    """No more than it wants: with those it runs, whatever the setting is."""
+    job = LocalJob(counting({"holdfast.slots.min": str(least)}))
+    with job.run:
+        wanted = rescaled(job.run.plan, {"counts": 3})
+        job.recorder.plan(wanted)
+        fewer = rescaled(wanted, {"counts": 2})
+        job.recorder.rescale(1, Cause.RECOVERABLE_FAILOVER, wanted, fewer, wanted)
+        (change,) = serve(job).job("/rescales/history").json
+    (slots,) = change["slots"].values()
+    assert (slots["minimalRequiredSlots"], slots["desiredSlots"]) == (reported, 3)
+    needed = {
+        one["desiredParallelism"]: one["sufficientParallelism"]
+        for one in change["vertices"].values()
+    }
+    assert needed[3] == reported
+    assert max(needed.values()) == reported
