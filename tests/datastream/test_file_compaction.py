@@ -173,7 +173,7 @@ def test_more_segments_than_files_may_be_open(
     local: str, monkeypatch: pytest.MonkeyPatch, bulk: bool
 ) -> None:
     """With a size alone, a bucket with few records waits for as long as it takes."""
-    monkeypatch.setattr("holdfast.datastream.connectors.files.part_files._MOST_OPEN", 2)
+    monkeypatch.setattr("holdfast.datastream.connectors.files.inputs._MOST_OPEN", 2)
     opened: list[Any] = []
     counts = []
     open_input = LocalFileSystem.open_input

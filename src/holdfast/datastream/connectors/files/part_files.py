@@ -32,30 +32,32 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import BinaryIO, Final, NamedTuple, overload
+from typing import BinaryIO, Final, NamedTuple
 
 from holdfast.common.plain_names import plain_name
 from holdfast.common.time import wall_clock
-from holdfast.datastream.connectors.files.shared import check_all_gone, gone, unpublished
+from holdfast.datastream.connectors.files.inputs import Inputs
+from holdfast.datastream.connectors.files.shared import Waited, unpublished
 from holdfast.filesystem import (
     FileStatus,
     FileSystem,
     FileSystemError,
     MissingFileError,
+    cause_of,
     file_system_of,
     join,
 )
 from holdfast.filesystem.kept_files import is_note, keep_files, kept_files
+from holdfast.filesystem.probe import probe
 from holdfast.printable import get_logger
 from holdfast.state.errors import StateCorruptionError
 
 _COPY_BYTES = 1024 * 1024
+_DELTA_LOG: Final = "_delta_log"
 #: the end of the name of a segment that may be in a checkpoint for long, without being published
 _WAITS: Final = "-waits"
 #: the age of what other programs left behind at which it is deleted, in ms: they may still run
 _OLD: Final = 24 * 3600 * 1000
-#: segments that are open at a time while they are merged
-_MOST_OPEN: Final = 128
 _logger = get_logger(__name__)
 
 
@@ -179,6 +181,31 @@ class PartFiles:
         #: the prefix of this subtask's segments
         self._own = f".{attempt}-{subtask}-"
 
+    def check_place(self) -> None:
+        """Check that part files can be written, and belong there.
+
+        Raises:
+            FileSystemError: when not.
+        """
+        system, base, directory = self._place.resolve()
+        try:
+            was_there = system.exists(base)
+            # NB: named like a segment, so that it is swept if this process dies
+            probe(system, join(directory, f"{self._own}{uuid.uuid4().hex}"))
+            for path in [directory] if was_there else [directory, base]:
+                system.delete_if_empty(path)
+            is_table = system.exists(join(base, _DELTA_LOG))
+        except FileSystemError as error:
+            raise FileSystemError(
+                f"cannot write part files to '{self._place.base}': {cause_of(error)}; let the "
+                "job's user write there, and check its fs.* settings"
+            ) from error
+        if is_table:
+            raise FileSystemError(
+                f"'{self._place.base}' is a Delta table: its readers would not see part files, and "
+                "a VACUUM would delete them; use DeltaSink, or name another directory"
+            )
+
     def open_segment(self, begun: int) -> OpenSegment:
         """Start a segment."""
         return self._open_segment(self._system, self._directory, begun)
@@ -214,7 +241,7 @@ class PartFiles:
             merge: writes the records of several files as one.
         """
         system, _, directory = place.resolve()
-        with contextlib.closing(_Inputs(system, _paths(directory, part))) as files:
+        with contextlib.closing(Inputs(system, _paths(directory, part))) as files:
             files[-1]  # it is deleted first: if it is gone, the part was published
             _, _, target = self.own_place(place).resolve()
             segment = self._open_segment(system, target, part.segments[0].begun)
@@ -229,8 +256,7 @@ class PartFiles:
     def check_whole(self, place: Place, part: Part) -> None:
         """Raise if another job has published some segments of a part, and not all."""
         system, _, directory = place.resolve()
-        names = [segment.name for segment in part.segments]
-        check_all_gone(system, directory, names, gone(system, directory, names))
+        Waited(system, directory, [segment.name for segment in part.segments]).check_all_gone()
 
     def sync(self, transaction: FileTransaction) -> None:
         """Make the segments durable."""
@@ -246,7 +272,7 @@ class PartFiles:
                 been moved away since.
         """
         system, _, directory = transaction.place.resolve()
-        waited = _Waited(transaction)
+        waited = _waited(transaction)
         for part in transaction.parts:
             paths, final = _paths(directory, part), _final_path(transaction.place, part)
             try:
@@ -346,7 +372,7 @@ class PartFiles:
     def _publish(
         self,
         transaction: FileTransaction,
-        waited: _Waited,
+        waited: Waited,
         part: Part,
         paths: list[str],
         final: str,
@@ -374,62 +400,6 @@ class PartFiles:
 
     def _new_name(self) -> str:
         return f"{self._own}{uuid.uuid4().hex}{self._suffix}"
-
-
-class _Waited:
-    """The segments of a transaction that were merged, if an earlier checkpoint contains some.
-
-    They are deleted when all its part files are there. If they are gone before that, another job
-    has published their records.
-    """
-
-    def __init__(self, transaction: FileTransaction) -> None:
-        self._names = transaction.merged if transaction.saved else []
-        self._place = transaction.merged_in or transaction.place
-
-    @cached_property
-    def gone(self) -> list[str]:
-        """Return the names of those that are gone."""
-        system, _, directory = self._place.resolve()
-        return gone(system, directory, self._names)
-
-    def check_all_gone(self) -> None:
-        """Raise if only some are gone."""
-        system, _, directory = self._place.resolve()
-        check_all_gone(system, directory, self._names, self.gone)
-
-
-class _Inputs(Sequence[BinaryIO]):
-    """Files that are opened when they are taken. Of many, only those taken last stay open.
-
-    A bucket may wait for its compaction for thousands of checkpoints.
-    """
-
-    def __init__(self, system: FileSystem, paths: Sequence[str]) -> None:
-        self._system = system
-        self._paths = paths
-        self._open: dict[int, BinaryIO] = {}
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    @overload
-    def __getitem__(self, index: int) -> BinaryIO: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[BinaryIO]: ...
-    def __getitem__(self, index: int | slice) -> BinaryIO | Sequence[BinaryIO]:
-        number = range(len(self))[index]
-        if isinstance(number, range):
-            return [self[each] for each in number]
-        if number not in self._open:
-            if len(self._open) >= _MOST_OPEN:
-                self._open.pop(next(iter(self._open))).close()
-            self._open[number] = self._system.open_input(self._paths[number])
-        return self._open[number]
-
-    def close(self) -> None:
-        for file in self._open.values():
-            file.close()
 
 
 def check_bucket(bucket: str) -> None:
@@ -483,6 +453,12 @@ def _final_path(place: Place, part: Part) -> str:
     """Return the path of a part file."""
     _, base, _ = place.resolve()
     return path_below(base, *_names(f"{part.bucket}/{part.name}"))
+
+
+def _waited(transaction: FileTransaction) -> Waited:
+    """Return the segments that were merged, if an earlier checkpoint contains some."""
+    system, _, directory = (transaction.merged_in or transaction.place).resolve()
+    return Waited(system, directory, transaction.merged if transaction.saved else [])
 
 
 def _delete_merged(transaction: FileTransaction) -> None:

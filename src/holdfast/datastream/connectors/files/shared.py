@@ -12,7 +12,8 @@ job has published those, which has started from an older checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from hashlib import blake2b
 
 from holdfast.filesystem import FileSystem, MissingFileError, join
@@ -38,25 +39,37 @@ def unpublished(system: FileSystem, paths: Sequence[str], final: str) -> list[st
     return there if paths[-1] in there else []
 
 
-def gone(system: FileSystem, directory: str, names: Collection[str]) -> list[str]:
-    """Return those segments that are not in their directory any more."""
-    there = {status.name for status in system.list_directory(directory)} if names else ()
-    return [name for name in names if name not in there]
+class Waited:
+    """Segments that are deleted when the part files with their records are there.
 
-
-def check_all_gone(
-    system: FileSystem, directory: str, names: Collection[str], gone: Sequence[str]
-) -> None:
-    """Refuse segments of which another job has published some, but not all.
-
-    Raises:
-        MissingFileError: when some of them are gone.
+    If they are gone before that, another job has published their records, under other names.
     """
-    left = [name for name in names if name not in gone]
-    if gone and left:
-        raise MissingFileError(
-            f"records that waited in '{system.uri(join(directory, gone[0]))}' were published by "
-            "another job, which has started from a checkpoint of this one, and those in "
-            f"'{left[0]}' were not; start this job from an earlier checkpoint, and other jobs from "
-            "its savepoints"
-        )
+
+    def __init__(self, system: FileSystem, directory: str, names: Sequence[str]) -> None:
+        """Look when it is asked for."""
+        self._system = system
+        self._directory = directory
+        self._names = names
+
+    @cached_property
+    def gone(self) -> list[str]:
+        """Return the names of those that are gone."""
+        if not self._names:
+            return []
+        there = {status.name for status in self._system.list_directory(self._directory)}
+        return [name for name in self._names if name not in there]
+
+    def check_all_gone(self) -> None:
+        """Check that all are gone, or none.
+
+        Raises:
+            MissingFileError: when another job has published some of them only.
+        """
+        left = [name for name in self._names if name not in self.gone]
+        if self.gone and left:
+            gone = self._system.uri(join(self._directory, self.gone[0]))
+            raise MissingFileError(
+                f"records that waited in '{gone}' were published by another job, which has started "
+                f"from a checkpoint of this one, and those in '{left[0]}' were not; start this job "
+                "from an earlier checkpoint, and other jobs from its savepoints"
+            )

@@ -35,7 +35,7 @@ _NOT_CARRIED = frozenset(
     [
         *("_sink", "_place", "_encode", "_bucket_of", "_only_bucket", "_limit", "_files"),
         *("_subtask", "_clock", "_current", "_held", "_at_barrier", "_ended", "_let_go"),
-        "_columns",
+        *("_columns", "_begins"),
     ]
 )
 
@@ -83,6 +83,8 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
     #: names the part files of this subtask in this attempt
     _token = ""
     _next_part = 0
+    #: whether the attempt has just begun
+    _begins = False
     #: where the programs wrote from whose state this one continues
     _earlier: tuple[Place, ...] = ()
     _files: PartFiles
@@ -118,11 +120,15 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         attempt = runtime_context.get_attempt_number()
         compacts = self._sink.compaction is not None
         self._files = PartFiles(self._place, attempt, self._subtask, compacts)
+        if self._begins and self._subtask == 0:
+            self._files.check_place()
+        self._begins = False
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
         """Choose unique names for the part files of this attempt."""
         self._token = uuid.uuid4().hex[:16]
         self._next_part = 0
+        self._begins = True
 
     def begin_transaction(self) -> FileTransaction:
         self._current = FileTransaction(self._place)
