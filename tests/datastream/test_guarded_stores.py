@@ -14,13 +14,15 @@ import pyarrow as pa
 import pytest
 
 from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.connectors.delta import DeltaSink
 from holdfast.datastream.connectors.file_system import FileSink
 from holdfast.datastream.connectors.iceberg import IcebergSink
 from holdfast.datastream.connectors.iceberg.catalog import TableAddress
 from holdfast.datastream.formats.parquet import ParquetBulkWriters
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, JobDefinitionError
 from holdfast.filesystem import configure
+from holdfast.spark.writer_places import at_least_once
 from holdfast.testing import LocalExecutor
 from services.process import free_port
 from tests.guarded_store import BUCKET
@@ -138,6 +140,19 @@ def test_a_table_that_may_not_be_written(
     assert "table'" in first
     assert "check" in first
     assert others[0].strip() == "in open()"
+
+
+@refused
+def test_files_that_spark_writes_and_nobody_may_move(
+    store: Store, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """Rows are not silently written at least once."""
+    monkeypatch.setattr("holdfast.spark.writer_places.qualified", lambda *args: args[2].path)
+    configure(store.settings(who))
+    sink = DataFrameSink("parquet", f"s3a://{BUCKET}/{uuid.uuid4().hex}")
+    told = rf"operator 'lake': cannot write to 's3a://.*(Denied|DENIED|{REFUSALS[who]}).*; let the"
+    with pytest.raises(JobDefinitionError, match=told):
+        at_least_once(None, "lake", sink)  # type: ignore[arg-type]
 
 
 @refused
