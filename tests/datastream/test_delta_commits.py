@@ -262,7 +262,7 @@ def test_an_older_savepoint_repeats_what_was_committed_after_it(
     job.restart()
     with caplog.at_level(logging.WARNING):
         job.epoch(2, checkpoint=True)
-    assert "has 1 later commits of the same run, which stay" in caplog.text
+    assert "has 1 later commits of this sink, which stay" in caplog.text
     assert "call DeltaTable(...).restore(1), and start it from the same" in caplog.text
     # what the message says
     DeltaTable(table).restore(1)

@@ -6,6 +6,7 @@ import uuid
 
 from holdfast.datastream.connectors.tables.committer import TableError
 from holdfast.filesystem import FileSystemError, cause_of, file_system_of, join
+from holdfast.filesystem.probe import probe
 
 
 def check_writable(base: str, table: str) -> None:
@@ -19,11 +20,8 @@ def check_writable(base: str, table: str) -> None:
         TableError: when that is not possible.
     """
     system, path = file_system_of(base)
-    probe = join(path, "_holdfast", f"probe-{uuid.uuid4().hex}")
     try:
-        with system.errors("write", probe), system.open_output(probe) as stream:
-            stream.write(b"-")
-        system.delete(probe)
+        probe(system, join(path, "_holdfast", f"probe-{uuid.uuid4().hex}"))
     except FileSystemError as error:
         raise TableError(
             f"cannot write to the {table}: {cause_of(error)}; let the job's user write there, and "
