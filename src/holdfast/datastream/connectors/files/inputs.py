@@ -10,7 +10,7 @@ from holdfast.filesystem import FileSystem
 _MOST_OPEN: Final = 128
 
 
-class Inputs(Sequence[BinaryIO]):
+class CompactorInputs(Sequence[BinaryIO]):
     """Files that are opened when they are taken. Of many, only those taken last stay open.
 
     A bucket may wait for its compaction for thousands of checkpoints.

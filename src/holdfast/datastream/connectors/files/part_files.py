@@ -36,7 +36,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from holdfast.common.plain_names import plain_name
 from holdfast.common.time import wall_clock
-from holdfast.datastream.connectors.files.inputs import Inputs
+from holdfast.datastream.connectors.files.inputs import CompactorInputs
 from holdfast.datastream.connectors.files.shared import Waited, unpublished
 from holdfast.filesystem import (
     FileStatus,
@@ -241,7 +241,7 @@ class PartFiles:
             merge: writes the records of several files as one.
         """
         system, _, directory = place.resolve()
-        with contextlib.closing(Inputs(system, _paths(directory, part))) as files:
+        with contextlib.closing(CompactorInputs(system, _paths(directory, part))) as files:
             files[-1]  # it is deleted first: if it is gone, the part was published
             _, _, target = self.own_place(place).resolve()
             segment = self._open_segment(system, target, part.segments[0].begun)
