@@ -29,9 +29,9 @@ from holdfast.datastream.connectors.tables.place import TablePlace
 from holdfast.datastream.connectors.tables.written import WrittenFile
 from holdfast.datastream.functions import SinkFunction
 from holdfast.errors import HoldfastError
-from holdfast.filesystem import configure
 from holdfast.runtime.failures import OperatorFailed
-from tests.datastream.delta_tables import column, data_files, hidden, referred, rows, s3_options
+from tests.datastream.delta_tables import column, data_files, hidden, load, referred, rows
+from tests.datastream.places import everywhere
 from tests.datastream.sink_engine import Failed, Killed, Lost, SinkEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
@@ -68,11 +68,9 @@ class Numbers(DeltaCommitter):
             raise Crash
 
 
-@pytest.fixture(params=["local"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "hdfs":
-        return f"{request.getfixturevalue('hdfs')}{tmp_path}/table"
-    return str(tmp_path / "table")
+@pytest.fixture
+def table(place: str) -> str:
+    return f"{place}/table"
 
 
 @pytest.fixture(autouse=True)
@@ -125,11 +123,8 @@ def test_runs_that_do_not_count_leave_nothing(table: str, fate: Any) -> None:
 
 
 @pytest.mark.parametrize("crash", ["before", "after"])
-@pytest.mark.parametrize(
-    ("table", "upserts"),
-    [("local", False), ("local", True), pytest.param("hdfs", True, marks=pytest.mark.spark)],
-    indirect=["table"],
-)
+@pytest.mark.parametrize("upserts", [False, True])
+@everywhere
 def test_a_crash_around_the_commit(table: str, crash: str, upserts: bool) -> None:
     job = SinkEngine(committer(table, upserts), stays=True)
     job.epoch(4, checkpoint=True)
@@ -143,34 +138,13 @@ def test_a_crash_around_the_commit(table: str, crash: str, upserts: bool) -> Non
             job.epoch(1)
         job.restart()
     job.epoch(1)
-    assert DeltaTable(table).version() == 1
+    assert load(table).version() == 1
     CRASHES.clear()
     job.finish()
     if upserts:
         assert {row["key"]: row["number"] for row in rows(table)} == upserted(job.position)
     else:
         assert numbers(table) == list(range(job.position))
-
-
-@pytest.mark.parametrize("crash", ["before", "after"])
-def test_a_crash_around_a_commit_to_an_object_store(
-    s3: Any, crash: str, request: pytest.FixtureRequest
-) -> None:
-    configure(s3.options)
-    request.addfinalizer(lambda: configure({}))
-    uri = f"{s3.uri}/table"
-    job = SinkEngine(committer(uri, upserts=True), stays=True)
-    job.epoch(4, checkpoint=True)
-    CRASHES.append(crash)
-    with pytest.raises(OperatorFailed):
-        job.epoch(1)
-    job.restart()
-    job.epoch(1, checkpoint=True)
-    job.finish()
-    address, options = uri.replace("s3a", "s3"), s3_options(s3.options)
-    found = {row["key"]: row["number"] for row in rows(address, storage_options=options)}
-    assert found == upserted(job.position)
-    assert DeltaTable(address, storage_options=options).version() == 2
 
 
 @pytest.mark.parametrize("stays", [False, True])

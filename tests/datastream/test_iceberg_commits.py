@@ -39,6 +39,7 @@ from tests.datastream.iceberg_tables import (
     NAMESPACE,
     TABLE,
     catalog,
+    catalog_for,
     column,
     data_files,
     hidden,
@@ -48,6 +49,7 @@ from tests.datastream.iceberg_tables import (
     rows,
     transactions,
 )
+from tests.datastream.places import everywhere
 from tests.datastream.sink_engine import Failed, Killed, Lost, SinkEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
@@ -88,14 +90,10 @@ class Numbers(IcebergCommitter):
             raise Crash
 
 
-@pytest.fixture(params=["local"])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+@pytest.fixture
+def where(place: str, tmp_path: Path) -> dict[str, str]:
     """The properties of a catalog with a namespace."""
-    found = properties(tmp_path)
-    if request.param == "hdfs":
-        found["warehouse"] = f"{request.getfixturevalue('hdfs')}{tmp_path}/warehouse"
-    catalog(found).create_namespace(NAMESPACE)
-    return found
+    return catalog_for(place, tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -167,11 +165,8 @@ def test_runs_that_do_not_count_leave_nothing(where: dict[str, str], fate: Any) 
 
 
 @pytest.mark.parametrize("crash", ["before", "after"])
-@pytest.mark.parametrize(
-    ("where", "upserts"),
-    [("local", False), ("local", True), pytest.param("hdfs", True, marks=pytest.mark.spark)],
-    indirect=["where"],
-)
+@pytest.mark.parametrize("upserts", [False, True])
+@everywhere
 def test_a_crash_around_the_commit(where: dict[str, str], crash: str, upserts: bool) -> None:
     job = SinkEngine(committer(where, upserts), stays=True)
     job.epoch(4, checkpoint=True)
