@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
-
 from holdfast.datastream.connectors.tables.committer import TableError
-from holdfast.filesystem import FileSystemError, cause_of, file_system_of, join
+from holdfast.datastream.connectors.tables.place import new_probe
+from holdfast.filesystem import FileSystemError, cause_of
 
 
 def check_writable(base: str, table: str) -> None:
@@ -18,8 +17,7 @@ def check_writable(base: str, table: str) -> None:
     Raises:
         TableError: when that is not possible.
     """
-    system, path = file_system_of(base)
-    probe = join(path, "_holdfast", f"probe-{uuid.uuid4().hex}")
+    system, probe = new_probe(base)
     try:
         with system.errors("write", probe), system.open_output(probe) as stream:
             stream.write(b"-")
