@@ -9,6 +9,7 @@ import contextlib
 import logging
 import shutil
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,25 @@ def test_two_processes_at_the_same_time_commit_once(table: str, upserts: bool) -
         assert {row["key"]: row["number"] for row in rows(table)} == upserted(24)
     else:
         assert numbers(table) == list(range(24))
+
+
+@everywhere
+def test_subtasks_create_the_table_at_the_same_time(place: str) -> None:
+    for number in range(4):
+        uri = f"{place}/{number}"
+        settings, ready = committer(uri).settings, threading.Barrier(4)
+
+        def create(settings: TableSettings = settings, ready: threading.Barrier = ready) -> str:
+            ready.wait()
+            settings.ensure()
+            found = settings.address.load()
+            assert found is not None
+            return str(found.metadata().id)
+
+        with ThreadPoolExecutor(4) as pool:
+            ids = {done.result() for done in [pool.submit(create) for _ in range(4)]}
+        assert len(ids) == 1
+        assert load(uri).version() == 0
 
 
 def test_an_older_savepoint_repeats_what_was_committed_after_it(

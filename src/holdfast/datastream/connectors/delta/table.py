@@ -143,6 +143,9 @@ class DeltaAddress:
                 mode="ignore",
                 partition_by=list(partition_by),
                 storage_options=self.options(),
+                # NB: or one who finds the first version taken makes the second one, with another
+                # id of the table, and what was begun on the first one is refused
+                commit_properties=delta.CommitProperties(max_commit_retries=0),
                 **given,
             )
         except Exception as error:
