@@ -203,6 +203,7 @@ def test_later_commits_wait_for_earlier_ones(where: dict[str, str]) -> None:
     assert len(load(where).snapshots()) == 2  # a snapshot for each of them, in order
 
 
+@everywhere
 def test_those_taken_for_dead_change_nothing(where: dict[str, str]) -> None:
     job = SinkEngine(committer(where))
     job.epoch(3, checkpoint=True)
@@ -217,6 +218,7 @@ def test_those_taken_for_dead_change_nothing(where: dict[str, str]) -> None:
     assert numbers(where) == list(range(8))
 
 
+@everywhere
 def test_two_drivers_from_one_checkpoint_commit_it_once(where: dict[str, str]) -> None:
     job = SinkEngine(committer(where), stays=True)
     job.epoch(3, checkpoint=True)
@@ -230,6 +232,7 @@ def test_two_drivers_from_one_checkpoint_commit_it_once(where: dict[str, str]) -
     assert numbers(where) == [0, 1, 2, 3, 3, 4, 4]
 
 
+@everywhere
 def test_an_older_savepoint_repeats_what_was_committed_after_it(
     where: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -341,6 +344,7 @@ class Doubled(Numbers):
 
 
 @pytest.mark.parametrize("upserts", [False, True])
+@everywhere
 def test_one_taken_for_dead_at_the_worst_moment(where: dict[str, str], upserts: bool) -> None:
     """pyiceberg would repeat the commit by itself without a look, and commit twice."""
     job = SinkEngine(Doubled(settings_of(where, upserts)), stays=True)
@@ -610,7 +614,7 @@ def replay(job: SinkEngine, event: Any, where: Mapping[str, str]) -> None:
             job.restart()
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(history=HISTORIES, upserts=st.booleans())
 def test_any_history_shows_each_record_once(history: list[Any], upserts: bool) -> None:
     CRASHES.clear()
