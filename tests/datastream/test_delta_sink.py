@@ -457,6 +457,34 @@ def test_stop_with_a_savepoint_start_with_another_parallelism(table: str, tmp_pa
     assert hidden(table) == []
 
 
+def test_changes_by_key_go_on_with_another_parallelism(table: str, tmp_path: Path) -> None:
+    given = changes(60)
+    sink = DeltaSink.for_table(table, ROW).upsert_by("id").build()
+
+    def program(parallelism: int, savepoint: str = "") -> StreamExecutionEnvironment:
+        restored = {"execution.state-recovery.path": savepoint} if savepoint else {}
+        env = environment(parallelism, **restored)
+        env.from_collection(given).uid("changes").sink_to(sink).uid("table")
+        return env
+
+    savepoint, seen = "", 0
+    for parallelism in (2, 4, 1):
+        with LocalExecutor(program(parallelism, savepoint), quota=5) as run:
+            run.epoch(checkpoint=True)
+            run.epoch()
+            run.recover()
+            run.epoch()
+            savepoint = run.savepoint(str(tmp_path / f"saved by {parallelism}"), stop=True)
+        states = [applied(given[:count]) for count in range(seen, len(given))]
+        seen += states.index(by_id(table))
+        assert hidden(table) == []
+    assert seen > 30
+    with LocalExecutor(program(3, savepoint)) as run:
+        run.run_to_end()
+    assert by_id(table) == applied(given)
+    assert hidden(table) == []
+
+
 # An object store
 
 
