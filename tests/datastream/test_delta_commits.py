@@ -20,7 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.datastream.connectors.delta import DeltaSink
+from holdfast.datastream.connectors.delta import DeltaSink, SchemaEvolution
 from holdfast.datastream.connectors.delta.committer import DeltaCommitter
 from holdfast.datastream.connectors.delta.table import TableSettings
 from holdfast.datastream.connectors.tables.changes import Appended, Changes
@@ -245,6 +245,23 @@ def test_subtasks_create_the_table_at_the_same_time(place: str) -> None:
             ids = {done.result() for done in [pool.submit(create) for _ in range(4)]}
         assert len(ids) == 1
         assert load(uri).version() == 0
+
+
+def test_subtasks_add_a_column_at_the_same_time(table: str) -> None:
+    narrow = pa.schema([SCHEMA.field("key")])
+    DeltaTable.create(table, narrow)
+    sink = DeltaSink.for_table(table, SCHEMA).set_schema_evolution(SchemaEvolution.ADD_COLUMNS)
+    settings, ready = sink.build().for_stream().create_function().settings, threading.Barrier(4)
+
+    def add() -> None:
+        ready.wait()
+        settings.ensure()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(add) for _ in range(4)]:
+            done.result()
+    assert pa.schema(load(table).schema().to_arrow()).names == ["key", "number"]
+    assert load(table).version() == 1
 
 
 @everywhere

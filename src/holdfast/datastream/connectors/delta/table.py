@@ -302,7 +302,11 @@ class TableSettings:
         try:
             table.alter.add_columns(fields)
         except Exception as error:
-            raise TableError(self.address.failed("add columns to", error)) from error
+            found = self.address.load()
+            there = pa.schema([]) if found is None else pa.schema(found.schema().to_arrow())
+            if any(each.name not in there.names for each in missing):
+                raise TableError(self.address.failed("add columns to", error)) from error
+            self._check_types(there)  # another process has just added them
 
     def _check_empty(self) -> None:
         """Raise if there is something else than a Delta table."""
