@@ -323,6 +323,39 @@ def test_a_job_that_is_stopped_and_started_with_another_parallelism(
     assert sorted_rows(where) == as_rows(orders)
 
 
+def test_changes_by_key_go_on_with_another_parallelism(
+    where: dict[str, str], tmp_path: Path
+) -> None:
+    orders = [order(number * 7 % 10, f"change {number}") for number in range(60)]
+    sink = builder(where).create_if_absent().partition_by("country").upsert_by("id").build()
+
+    def program(parallelism: int, savepoint: str = "") -> StreamExecutionEnvironment:
+        restored = {"execution.state-recovery.path": savepoint} if savepoint else {}
+        env = environment(parallelism, restored)
+        env.from_collection(orders).uid("orders").sink_to(sink).uid("table")
+        return env
+
+    def newest(count: int) -> list[dict[str, Any]]:
+        return as_rows(list({each.id: each for each in orders[:count]}.values()))
+
+    savepoint, seen = "", 0
+    for parallelism in (2, 4, 1):
+        with LocalExecutor(program(parallelism, savepoint), quota=5) as run:
+            run.epoch(checkpoint=True)
+            run.epoch()
+            run.recover()
+            run.epoch()
+            savepoint = run.savepoint(tmp_path / f"saved by {parallelism}", stop=True)
+        states = [newest(count) for count in range(seen, len(orders))]
+        seen += states.index(sorted_rows(where))
+        assert hidden(load(where)) == []
+    assert seen > 30
+    with LocalExecutor(program(3, savepoint)) as run:
+        run.run_to_end()
+    assert sorted_rows(where) == newest(len(orders))
+    assert hidden(load(where)) == []
+
+
 def test_tables_on_s3_use_the_settings_of_the_job(s3: S3, tmp_path: Path) -> None:
     warehouse = s3.uri.replace("s3a://", "s3://") + "/warehouse"
     where = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": warehouse}
