@@ -17,6 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyiceberg.types import LongType, StringType
 
 from holdfast.common import Configuration, Types
@@ -483,6 +484,16 @@ class TestWhatIsRefusedBeforeTheFirstRecord:
     def test_an_old_format(self, where: dict[str, str]) -> None:
         sink = builder(where).create_if_absent({"format-version": "1"})
         self.fails(sink, "has the format version 1, and the sink needs 2; upgrade an older")
+
+    def test_a_table_of_another_format(self, where: dict[str, str]) -> None:
+        location = Path(where["warehouse"].removeprefix("file://"), NAMESPACE, "orders")
+        DeltaTable.create(location, pa.schema([("id", pa.int64())]))
+        self.fails(
+            builder(where).create_if_absent(),
+            "there is a Delta table in '.*/shop/orders', where the table would be; choose another",
+        )
+        assert catalog(where).list_tables(NAMESPACE) == []
+        assert sorted(path.name for path in location.iterdir()) == ["_delta_log"]
 
     def test_a_bucket_that_is_not_there(self, s3: S3, tmp_path: Path) -> None:
         found = f"sqlite:///{tmp_path}/catalog.db"
