@@ -188,6 +188,14 @@ def test_a_paced_function_is_of_the_same_kind(run: Path) -> None:
     assert type(made).__name__ == "Parallel"
 
 
+def test_attributes_of_a_function_do_not_collide_with_those_of_the_torture(run: Path) -> None:
+    function = Numbers(1)
+    function.place = "of the user"  # type: ignore[attr-defined]
+    context = Context()
+    paced_function(function, str(run), "s").run(context)
+    assert context.records == [1]
+
+
 def test_sources_are_released_when_the_torture_was_killed(run: Path) -> None:
     over = subprocess.Popen(["true"])
     over.wait()

@@ -161,7 +161,7 @@ def paced_function(function: SourceFunction, run: str, name: str) -> SourceFunct
     """Return a source function that does the same at the pace of a run."""
     kind = type(function)
     result = copy.copy(function)
-    result.__class__ = type(kind.__name__, (PacedLoop, kind), {"place": (run, name)})
+    result.__class__ = type(kind.__name__, (PacedLoop, kind), {"_torture_place": (run, name)})
     return result
 
 
@@ -169,22 +169,22 @@ class PacedLoop(SourceFunction):
     """Comes before the class of a source function: its loop is the same, at a pace.
 
     Attributes:
-        place: the directory of the run, and the name of the source in the names of files.
+        _torture_place: the directory of the run, and the name of the source in the names of files.
     """
 
-    place: ClassVar[tuple[str, str]]
+    _torture_place: ClassVar[tuple[str, str]]
     #: the index of the subtask; None once the loop is to end
     _torture_subtask: int | None = 0
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Find out the number of the subtask."""
-        ensure_agent(self.place[0])
+        ensure_agent(self._torture_place[0])
         self._torture_subtask = runtime_context.get_index_of_this_subtask()
         super().open(runtime_context)
 
     def run(self, ctx: SourceContext) -> None:
         """Run the loop with a context that waits; afterwards, wait until the run may end."""
-        run, name = self.place
+        run, name = self._torture_place
         pace = Pace(run, f"{name}-{self._torture_subtask}")
         super().run(_PacedContext(ctx, pace, self._torture_stopped))  # type: ignore[safe-super]
         pace.note(at_once=True)
