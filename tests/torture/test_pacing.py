@@ -17,7 +17,8 @@ from holdfast.datastream.connectors.collection import CollectionSource
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.functions import SourceContext
 from holdfast.driver.start import is_fixed
-from holdfast.torture.paced_sources import paced, paced_function
+from holdfast.torture.paced_functions import paced_function
+from holdfast.torture.paced_sources import paced
 from holdfast.torture.pacing import Pace, records_read, set_pace
 from tests.spark.witness import until
 from tests.torture.agents import agents_ended
