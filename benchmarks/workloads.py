@@ -51,6 +51,9 @@
     seconds, against the five seconds before and after; with the standard error of that.
 `half_open`
     The same with a stranger that tries to hold 2,000 connections open, half a request sent on each.
+`first_result`
+    How long a user waits for the first line of ``examples/word_count.py``, on each engine, beside
+    bare PySpark in turns.
 `kafka_source`
     A topic of four partitions, read into nothing, beside bare consumers of ``confluent-kafka`` in
     as many processes. Each has a broker of its own.
@@ -140,6 +143,7 @@ PROGRAMS = {
         Program("one-window", "benchmarks.own.window_job"),
         Program("rest-cost", "benchmarks.own.rest_job"),
         Program("half-open", "benchmarks.own.rest_job", variant="half-open"),
+        Program("first-result", "benchmarks.own.first_result_job"),
         Program("kafka-source", "benchmarks.kafka.source_job"),
         Program("kafka-bare", "benchmarks.kafka.source_job", variant="bare"),
         Program("kafka-pipeline", "benchmarks.kafka.pipeline_job"),
@@ -261,6 +265,7 @@ WORKLOADS = {
         Workload("one_window", 10_000_000, 2_000_000, programs=("one-window",)),
         Workload("rest_cost", 80_000_000, 1_000_000, programs=("rest-cost",), timeout=900.0),
         Workload("half_open", 80_000_000, 1_000_000, programs=("half-open",), timeout=900.0),
+        Workload("first_result", 6, 1, programs=("first-result",), unit="rounds", timeout=1200.0),
         Workload("kafka_source", 8_000_000, 200_000, programs=("kafka-source", "kafka-bare")),
         Workload(
             "kafka_pipeline", 2_000_000, 100_000, programs=("kafka-pipeline", "kafka-pyspark")
@@ -447,6 +452,15 @@ BARS = (
         "watched_to_alone",
         0.95,
     ),
+    Bar("first_result", "--local, in seconds", "first-result", "local", at_most=2.0),
+    Bar(
+        "first_result",
+        "'starting Spark ...', in seconds",
+        "first-result",
+        "starting_spark",
+        at_most=1.0,
+    ),
+    Bar("first_result", "to bare PySpark", "first-result", "resident_to_bare", at_most=1.3),
     Bar(
         "kafka_source",
         "to bare consumers in as many processes",

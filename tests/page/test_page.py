@@ -134,6 +134,32 @@ def test_the_engine_and_why_it_is_that_one(open_page: OpenPage, url: str) -> Non
     assert engine.get_attribute("title") == "holdfast.testing runs it"
 
 
+@pytest.mark.parametrize(
+    ("engine", "address", "shown"),
+    [
+        ("resident", "http://127.0.0.1:4040", "127.0.0.1:4040"),
+        ("epochs", "", "off set spark.ui.enabled=true"),
+        ("local", "", None),
+    ],
+)
+def test_where_the_page_of_spark_is(
+    open_page: OpenPage, url: str, job: LocalJob, engine: str, address: str, shown: str | None
+) -> None:
+    began = job.history.began
+    assert began is not None
+    job.history.tell(msgspec.structs.replace(began, engine=engine, spark_page=address))
+    try:
+        page = open_page(tab(url, "plan"))
+        page.locator(".fact", has_text="Engine").get_by_text(engine).wait_for()
+        spark = page.locator(".fact", has_text="Spark's page")
+        told = spark.locator("dd").all_inner_texts()
+        links = [link.get_attribute("href") for link in spark.get_by_role("link").all()]
+    finally:
+        job.history.tell(began)
+    assert told == ([] if shown is None else [shown])
+    assert links == ([address] if address else [])
+
+
 def test_epochs_over_time(open_page: OpenPage, url: str, job: LocalJob) -> None:
     page = open_page(tab(url, "epochs"), viewport={"width": 1400, "height": 900})
     last = job.history.epochs[-1].epoch

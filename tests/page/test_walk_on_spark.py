@@ -66,6 +66,7 @@ def test_from_the_list_to_the_history(
     counts = page.get_by_role("button", name=re.compile("^Counts"))
     counts.get_by_text(re.compile(r"^in [1-9]")).wait_for()
     assert "×2" in counts.inner_text()
+    expect(page, "set spark.ui.enabled=true", ".fact")
     keep(page, "spark-plan")
 
     # a checkpoint fails, and the next one does not

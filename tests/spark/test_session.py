@@ -45,22 +45,26 @@ def test_it_has_the_master_and_the_settings_of_spark_submit(tmp_path: Path) -> N
     assert done.stdout == "[2, 3, 4]\nlocal[3] Asia/Tokyo\n", done.stderr
 
 
-def test_options_of_the_user_for_java_leave_the_log_quiet(tmp_path: Path) -> None:
+def test_settings_of_the_user_come_before_those_of_holdfast(tmp_path: Path) -> None:
     program = tmp_path / "options.py"
     program.write_text(f"""{JOB}
 system = session._jvm.java.lang.System
+print(session.sparkContext.uiWebUrl)
 print(system.getProperty("mine"), system.getProperty("log4j2.configurationFile"))
 """)
-    settings = ("-D", "spark.driver.extraJavaOptions=-Dmine=7", "--master", "local[1]")
+    options = ("-D", "spark.driver.extraJavaOptions=-Dmine=7")
+    page = ("-D", "spark.ui.enabled=true", "-D", "spark.ui.port=0")
+    settings = (*options, *page, "--master", "local[1]")
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "run", *settings, str(program)],
         capture_output=True,
         text=True,
         timeout=800,
     )
-    last = done.stdout.splitlines()[-1]
+    address, last = done.stdout.splitlines()[-2:]
+    assert address.startswith("http://127.0.0.1:"), done.stderr
     assert last.startswith("7 file:///"), done.stderr
-    assert last.endswith("/holdfast/spark/log4j2.properties"), last
+    assert last.endswith("/holdfast/spark/log4j2.properties"), "the log is quiet nevertheless"
 
 
 def test_a_driver_with_little_memory_has_room_for_new_objects(tmp_path: Path) -> None:

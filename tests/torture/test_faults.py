@@ -34,6 +34,31 @@ def test_only_some_kinds_can_be_chosen() -> None:
         kinds_named(["kil-worker"])
 
 
+def test_a_list_of_kinds_draws_what_it_drew_before_there_were_more_kinds() -> None:
+    first = drawn(1, "kill-worker", "fail-task")[:5]
+    assert [(fault.kind, fault.step) for fault in first] == [
+        ("kill-worker", 4),
+        ("kill-worker", 7),
+        ("kill-worker", None),
+        ("kill-worker", None),
+        ("fail-task", 5),
+    ]
+    assert [round(fault.delay, 3) for fault in first] == [0.228, 0.13, 0.27, 0.218, 0.066]
+
+
+def test_whatever_is_stopped_is_woken() -> None:
+    stops = [fault for fault in drawn(1) if fault.kind.startswith("stop-")]
+    assert {fault.kind for fault in stops} == {
+        "stop-worker",
+        "stop-executor",
+        "stop-source",
+        "stop-driver",
+    }
+    assert all(0.2 <= fault.lasts <= 4.0 for fault in stops)
+    # the job gives a process up after two seconds of silence
+    assert {fault.lasts > 2 for fault in stops} == {True, False}
+
+
 def test_a_moment_names_its_step() -> None:
     moments = {fault.moment for fault in drawn(1, "fail-task")}
     assert moments <= {f"at step {number} ({name})" for number, name in STEPS.items()}

@@ -17,7 +17,8 @@ from holdfast.datastream.connectors.collection import CollectionSource
 from holdfast.datastream.connectors.number_seq import NumberSequenceSource
 from holdfast.datastream.functions import SourceContext
 from holdfast.driver.start import is_fixed
-from holdfast.torture.paced_sources import paced, paced_function
+from holdfast.torture.paced_functions import paced_function
+from holdfast.torture.paced_sources import paced
 from holdfast.torture.pacing import Pace, records_read, set_pace
 from tests.spark.witness import until
 from tests.torture.agents import agents_ended
@@ -186,6 +187,14 @@ def test_a_paced_function_is_of_the_same_kind(run: Path) -> None:
     assert isinstance(made, ParallelSourceFunction)
     assert made.gives_timestamps
     assert type(made).__name__ == "Parallel"
+
+
+def test_attributes_of_a_function_do_not_collide_with_those_of_the_torture(run: Path) -> None:
+    function = Numbers(1)
+    function.place = "of the user"  # type: ignore[attr-defined]
+    context = Context()
+    paced_function(function, str(run), "s").run(context)
+    assert context.records == [1]
 
 
 def test_sources_are_released_when_the_torture_was_killed(run: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from holdfast.datastream.connectors._sequence import SequenceSource
 from holdfast.datastream.connectors.base import Source
 from holdfast.datastream.connectors.kafka.offsets import (
     KafkaOffsetResetStrategy,
@@ -16,13 +19,56 @@ from holdfast.datastream.connectors.kafka.offsets import (
 )
 from holdfast.datastream.connectors.kafka.source import KafkaSource
 from holdfast.torture.order import Order
+from holdfast.torture.shares import FirstRecords
 
 
-def bounded(source: Source, order: Order, name: str) -> Source:
-    """Return a source that ends where it ends in the other runs, if it is known how to do that."""
+def bounded(source: Source, order: Order, name: str) -> tuple[Source, FirstRecords | None]:
+    """Return a source that ends where it ends in the other runs.
+
+    If it does not know by itself where that is, its subtasks count: they read the first records.
+    """
     if isinstance(source, KafkaSource):
-        return _bounded_topics(source, order, name)
-    return source
+        return _bounded_topics(source, order, name), None
+    if order.records and isinstance(source, SequenceSource):
+        return _Beginning(source, order.records), None
+    return source, first_records(order, name)
+
+
+def first_records(order: Order, name: str) -> FirstRecords | None:
+    """Return which records are read of a source without an end; None: all."""
+    return FirstRecords(order.shared, name, order.records) if order.records else None
+
+
+class _Beginning(SequenceSource):
+    """The first records of a sequence, whichever subtask reads them."""
+
+    def __init__(self, source: SequenceSource, records: int) -> None:
+        self._source = source
+        self._records = records
+        self.batch_type = source.batch_type
+
+    @property
+    def parallelism_limit(self) -> int | None:
+        return self._source.parallelism_limit
+
+    def sequence(self) -> Sequence[Any]:
+        return _First(self._source.sequence(), self._records)
+
+
+class _First(Sequence[Any]):
+    """The beginning of a sequence; slices are those of the sequence."""
+
+    def __init__(self, records: Sequence[Any], count: int) -> None:
+        self._records = records
+        self._count = min(len(records), count)
+        if hasattr(records, "at_once"):
+            self.at_once = records.at_once
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._records[place]
 
 
 class _Bounds(msgspec.Struct):

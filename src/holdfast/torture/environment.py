@@ -9,13 +9,15 @@ from holdfast.common import Configuration, RestartStrategies
 from holdfast.common.options.engine import DIRECTORY, FAULTS, HEARTBEAT
 from holdfast.common.options.recovery import RESTORE_PATH
 from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.connectors.base import Source
 from holdfast.datastream.connectors.function import FunctionSource
 from holdfast.graph.nodes import Node
 from holdfast.graph.operations import ResultKind, ResultOperation, SourceOperation
 from holdfast.plan.model import Plan
-from holdfast.torture.bounding import bounded
+from holdfast.torture.bounding import bounded, first_records
 from holdfast.torture.order import JobNote, Order, SinkPlace, write_note
-from holdfast.torture.paced_sources import paced, paced_function
+from holdfast.torture.paced_functions import paced_function
+from holdfast.torture.paced_sources import paced
 from holdfast.torture.redirecting import redirected
 
 __all__ = ["TorturedEnvironment", "environment_for"]
@@ -106,11 +108,16 @@ class TorturedEnvironment(StreamExecutionEnvironment):
         if source.reads_rows:
             return False
         if isinstance(source, FunctionSource):
-            changed = FunctionSource(paced_function(source.function, run, name))
-            self._graph.update(node.id, operation=SourceOperation(changed, operation.strategy))
+            first = first_records(self.order, name)
+            held: Source = FunctionSource(paced_function(source.function, run, name, first))
+            if first is not None and source.parallelism_limit is None:
+                # NB: with another number of subtasks, the first records of each would be others
+                fixed = node.parallelism or self.get_parallelism()
+                self._graph.update(node.id, parallelism=fixed)
         else:
-            held = paced(bounded(source, self.order, name), run, name)
-            self._graph.update(node.id, operation=SourceOperation(held, operation.strategy))
+            ending, first = bounded(source, self.order, name)
+            held = paced(ending, run, name, first)
+        self._graph.update(node.id, operation=SourceOperation(held, operation.strategy))
         return True
 
     def _redirect(self, node: Node, name: str) -> list[SinkPlace]:

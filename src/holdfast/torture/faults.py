@@ -23,6 +23,9 @@ STEPS: Final = {
     10: "commit",
 }
 
+_EXECUTORS: Final = "only with executors on this machine, as with local-cluster[2,1,1024]"
+_SOURCES: Final = "only on the epochs engine, with a SourceFunction"
+
 
 @dataclass(frozen=True)
 class FaultKind:
@@ -56,18 +59,32 @@ KINDS: Final = (
     FaultKind(
         "kill-executor",
         "kill -9 of a Spark executor",
-        limit="only with executors on this machine, as with local-cluster[2,1,1024]",
+        limit=_EXECUTORS,
     ),
     FaultKind(
-        "kill-source",
-        "kill -9 of the process of a SourceFunction",
-        limit="only on the epochs engine, with a SourceFunction",
+        "stop-executor",
+        "a Spark executor and its Python workers are stopped (SIGSTOP) and woken",
+        lasts=(0.2, 4.0),
+        limit=_EXECUTORS,
+    ),
+    FaultKind("kill-source", "kill -9 of the process of a SourceFunction", limit=_SOURCES),
+    FaultKind(
+        "stop-source",
+        "the process of a SourceFunction is stopped (SIGSTOP) and woken",
+        lasts=(0.2, 4.0),
+        limit=_SOURCES,
     ),
     FaultKind(
         "kill-driver",
         "kill -9 of the program; it is started again",
         steps=(1, 8, 9, 10),
         weight=2,
+    ),
+    FaultKind(
+        "stop-driver",
+        "the program is stopped (SIGSTOP) and woken, sometimes with the JVM of its Spark",
+        weight=2,
+        lasts=(0.2, 4.0),
     ),
     FaultKind("cut", "a network connection of a worker is cut"),
     FaultKind(

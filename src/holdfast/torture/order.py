@@ -41,7 +41,7 @@ class Order(msgspec.Struct, frozen=True):
         disturbed: whether faults are going to strike.
         interval_ms: the longest interval of checkpoints in a disturbed run.
         heartbeat_ms: after which a silent process is lost, in a disturbed run.
-        records: how many records are read of a source that has no end; 0: it must have one.
+        records: how many records are read of each source; 0: all, so it must have an end.
     """
 
     directory: str

@@ -1,44 +1,43 @@
-"""Sources that read at the pace of a run: readers, and loops of source functions."""
+"""Sources that read at the pace of a run."""
 
 from __future__ import annotations
 
-import copy
-import threading
-import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, ClassVar, Final
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from typing import Any
 
 from holdfast.datastream.columns.batch import count_rows
 from holdfast.datastream.connectors.base import EpochPlanner, Source, SourceReader
-from holdfast.datastream.functions import RuntimeContext, SourceContext, SourceFunction
 from holdfast.metrics import MetricGroup
 from holdfast.torture.agent import ensure_agent
 from holdfast.torture.pacing import Pace
+from holdfast.torture.shares import FirstRecords, Share
 
-__all__ = ["paced", "paced_function"]
-
-#: interval of looking whether a loop may go on, in seconds
-_LOOK: Final = 0.01
+__all__ = ["paced"]
 
 
-# Sources with readers
+def paced(source: Source, run: str, name: str, first: FirstRecords | None = None) -> Source:
+    """Return a source that reads the same at the pace of a run.
 
-
-def paced(source: Source, run: str, name: str) -> Source:
-    """Return a source that reads the same at the pace of a run."""
-    movable = type(source).redistribute is not Source.redistribute
-    return (PacedSource if movable else FixedPacedSource)(source, run, name)
+    Args:
+        source: of the user's program.
+        run: the directory of the run.
+        name: of the source, in the names of files.
+        first: which records are read; None: all.
+    """
+    # NB: with another number of subtasks, the first records of each would be others
+    movable = type(source).redistribute is not Source.redistribute and first is None
+    return (PacedSource if movable else FixedPacedSource)(source, run, name, first)
 
 
 class FixedPacedSource(Source):
     """A source at a pace, whose parallelism is fixed."""
 
-    def __init__(self, source: Source, run: str, name: str) -> None:
-        """Read another source; ``name`` is part of the names of files."""
+    def __init__(self, source: Source, run: str, name: str, first: FirstRecords | None) -> None:
+        """Take what `paced` is given."""
         self._source = source
         self._run = run
         self._name = name
+        self._first = first
         # NB: the planner of the job asks for it
         self.gives_timestamps = bool(getattr(source, "gives_timestamps", False))
         self.batch_type = source.batch_type
@@ -66,7 +65,8 @@ class FixedPacedSource(Source):
         """Return a reader of the source, at the pace of the run."""
         ensure_agent(self._run)
         pace = Pace(self._run, f"{self._name}-{subtask}")
-        return PacedReader(self._source.create_reader(subtask, parallelism), pace)
+        share = None if self._first is None else self._first.share(subtask, parallelism)
+        return PacedReader(self._source.create_reader(subtask, parallelism), pace, share)
 
 
 class PacedSource(FixedPacedSource):
@@ -83,10 +83,11 @@ class PacedSource(FixedPacedSource):
 class PacedReader(SourceReader):
     """Reads as another reader does, at a pace."""
 
-    def __init__(self, reader: SourceReader, pace: Pace) -> None:
-        """Read from another reader."""
+    def __init__(self, reader: SourceReader, pace: Pace, share: Share | None) -> None:
+        """Read from another reader: all records, or a share of them."""
         self._reader = reader
         self._pace = pace
+        self._share = share
 
     @property
     def splits(self) -> Collection[Hashable] | None:  # type: ignore[override]
@@ -131,14 +132,23 @@ class PacedReader(SourceReader):
         self._reader.restore(inner)
 
     def read(self, limit: int) -> Iterator[Sequence[Any]]:
-        """Yield as much as the pace allows now."""
-        room = self._pace.room()
-        limit = limit if room is None else min(limit, room)
+        """Yield as much as the pace and the share allow now."""
+        for bound in (self._pace.room(), self._left()):
+            limit = limit if bound is None else min(limit, bound)
         if limit > 0:
             for batch in self._reader.read(limit):
                 self._pace.take(count_rows(batch))
                 yield batch
-        self._pace.note(at_once=self._reader.finished)
+                if self._left() == 0:  # the reader might give more than it was asked for
+                    break
+        self._pace.note(at_once=self._is_read())
+
+    def _left(self) -> int | None:
+        return None if self._share is None else self._share.left(self._pace.count)
+
+    def _is_read(self) -> bool:
+        ended = self._reader.finished
+        return ended if self._share is None else self._share.is_read(self._pace.count, ended)
 
     def position(self) -> Any:
         """Return the position, with what was read before it."""
@@ -147,122 +157,8 @@ class PacedReader(SourceReader):
     @property
     def finished(self) -> bool:
         """Return whether there will never be another record, and the run may end."""
-        return self._reader.finished and not self._pace.held
+        return self._is_read() and not self._pace.held
 
     def close(self) -> None:
         """Pass it on."""
         self._reader.close()
-
-
-# Source functions
-
-
-def paced_function(function: SourceFunction, run: str, name: str) -> SourceFunction:
-    """Return a source function that does the same at the pace of a run."""
-    kind = type(function)
-    result = copy.copy(function)
-    result.__class__ = type(kind.__name__, (PacedLoop, kind), {"place": (run, name)})
-    return result
-
-
-class PacedLoop(SourceFunction):
-    """Comes before the class of a source function: its loop is the same, at a pace.
-
-    Attributes:
-        place: the directory of the run, and the name of the source in the names of files.
-    """
-
-    place: ClassVar[tuple[str, str]]
-    #: the index of the subtask; None once the loop is to end
-    _torture_subtask: int | None = 0
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        """Find out the number of the subtask."""
-        ensure_agent(self.place[0])
-        self._torture_subtask = runtime_context.get_index_of_this_subtask()
-        super().open(runtime_context)
-
-    def run(self, ctx: SourceContext) -> None:
-        """Run the loop with a context that waits; afterwards, wait until the run may end."""
-        run, name = self.place
-        pace = Pace(run, f"{name}-{self._torture_subtask}")
-        super().run(_PacedContext(ctx, pace, self._torture_stopped))  # type: ignore[safe-super]
-        pace.note(at_once=True)
-        while pace.held and not self._torture_stopped():
-            time.sleep(_LOOK)
-
-    def cancel(self) -> None:
-        """Stop waiting, and cancel the loop."""
-        self._torture_subtask = None
-        super().cancel()
-
-    def _torture_stopped(self) -> bool:
-        return self._torture_subtask is None
-
-
-class _PacedContext(SourceContext):
-    """Waits before a record is emitted, or before the checkpoint lock is taken for it.
-
-    NB: it never waits with the lock, because no checkpoint could be taken meanwhile.
-    """
-
-    def __init__(self, ctx: SourceContext, pace: Pace, stopped: Callable[[], bool]) -> None:
-        self._ctx = ctx
-        self._pace = pace
-        self._stopped = stopped
-        self._lock = _PacedLock(ctx.get_checkpoint_lock(), self.wait)
-
-    def wait(self) -> None:
-        while (room := self._pace.room()) is not None and room < 1 and not self._stopped():
-            time.sleep(_LOOK)
-
-    def collect(self, value: Any) -> None:
-        with self._lock:
-            self._ctx.collect(value)
-            self._pace.take(1)
-
-    def collect_with_timestamp(self, value: Any, timestamp: int) -> None:
-        with self._lock:
-            self._ctx.collect_with_timestamp(value, timestamp)
-            self._pace.take(1)
-
-    def emit_watermark(self, timestamp: int) -> None:
-        self._ctx.emit_watermark(timestamp)
-
-    def mark_as_temporarily_idle(self) -> None:
-        self._ctx.mark_as_temporarily_idle()
-
-    def get_checkpoint_lock(self) -> Any:
-        return self._lock
-
-
-class _PacedLock:
-    """The checkpoint lock; whoever takes it waits for the pace before."""
-
-    def __init__(self, lock: Any, wait: Callable[[], None]) -> None:
-        self._lock = lock
-        self._wait = wait
-        self._held = threading.local()
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        depth = getattr(self._held, "depth", 0)
-        if not depth:
-            self._wait()
-        taken = bool(self._lock.acquire(blocking, timeout))
-        self._held.depth = depth + taken
-        return taken
-
-    def release(self) -> None:
-        self._held.depth -= 1
-        self._lock.release()
-
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()

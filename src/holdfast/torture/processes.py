@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 #: the modules that Spark forks workers from: PySpark's own, and that of Holdfast's sessions
 #: NB: with the option, because the name alone is also in the settings of a JVM
 _DAEMONS: Final = ("-m pyspark.daemon", "-m holdfast.spark.resident.daemon")
+_SUBMIT: Final = "org.apache.spark.deploy.SparkSubmit"
 _LOOP: Final = "holdfast.runtime.operators.sources.loop_process"
 
 
@@ -45,6 +46,17 @@ def executors_of(driver: int, alive: Mapping[int, Process]) -> list[int]:
     """Return the executors that a driver has started on this machine."""
     executors = (p for p in alive.values() if " --executor-id " in p.command)
     return sorted(p.pid for p in executors if _belongs(p, driver, alive))
+
+
+def jvms_of(driver: int, alive: Mapping[int, Process]) -> list[int]:
+    """Return the JVM in which a driver runs Spark; none if Spark runs elsewhere."""
+    return sorted(p.pid for p in alive.values() if p.parent == driver and _SUBMIT in p.command)
+
+
+def family_of(ancestor: int, alive: Mapping[int, Process]) -> list[int]:
+    """Return a process and all that descend from it; the process first."""
+    descendants = (p for p in alive.values() if p.pid != ancestor)
+    return [ancestor, *sorted(p.pid for p in descendants if _belongs(p, ancestor, alive))]
 
 
 def loops_of(mark: str, alive: Mapping[int, Process]) -> list[int]:

@@ -16,7 +16,14 @@ from holdfast.rest.registry import registered
 from holdfast.runtime.worker.injected_faults import Fault, has_happened, write_plan
 from holdfast.torture.faults import STEPS, PlannedFault
 from holdfast.torture.order import read_notes
-from holdfast.torture.processes import executors_of, loops_of, processes, workers_of
+from holdfast.torture.processes import (
+    executors_of,
+    family_of,
+    jvms_of,
+    loops_of,
+    processes,
+    workers_of,
+)
 from holdfast.torture.program import ProgramRun, ProgramStuckError
 
 __all__ = ["NotPossibleError", "Striker"]
@@ -80,31 +87,14 @@ class Striker:
         os.kill(pid, signal.SIGKILL)
         return f"killed worker {pid}"
 
-    def _stop_worker(self, fault: PlannedFault) -> str:
-        pid = self._victim(fault, self._workers, "a worker")
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            self._pass_time(fault.lasts)
-        finally:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-        return f"stopped worker {pid}, and woke it after {fault.lasts:.1f} s"
-
     def _kill_executor(self, fault: PlannedFault) -> str:
-        find = partial(executors_of, self._run.process.pid)
-        if not find(processes()):
-            raise NotPossibleError("there is no executor on this machine besides the driver")
-        pid = self._victim(fault, lambda: find(processes()), "an executor")
+        pid = self._executor(fault)
         os.kill(pid, signal.SIGKILL)
         return f"killed executor {pid}"
 
     def _kill_source(self, fault: PlannedFault) -> str:
-        loops = loops_of(self._run.order.directory, processes())
-        if not loops:
-            raise NotPossibleError("no source function has a process of its own")
-        pid = _chosen(loops, fault.choice)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        pid = self._source(fault)
+        os.kill(pid, signal.SIGKILL)
         return f"killed the process of a source, {pid}"
 
     def _kill_driver(self, fault: PlannedFault) -> str:
@@ -116,8 +106,52 @@ class Striker:
         self._run.restart()
         return f"{done}, and started it again"
 
+    def _stop_worker(self, fault: PlannedFault) -> str:
+        pid = self._victim(fault, self._workers, "a worker")
+        return self._stop(fault, f"worker {pid}", [pid])
+
+    def _stop_executor(self, fault: PlannedFault) -> str:
+        pid = self._executor(fault)
+        return self._stop(fault, f"executor {pid} with its workers", family_of(pid, processes()))
+
+    def _stop_source(self, fault: PlannedFault) -> str:
+        pid = self._source(fault)
+        return self._stop(fault, f"source process {pid}", [pid])
+
+    def _stop_driver(self, fault: PlannedFault) -> str:
+        pid = self._run.process.pid
+        jvms = jvms_of(pid, processes()) if fault.choice < 0.5 else []
+        also = " with the JVM of its Spark" if jvms else ""
+        return self._stop(fault, f"program {pid}{also}", [pid, *jvms])
+
+    def _stop(self, fault: PlannedFault, what: str, pids: Sequence[int]) -> str:
+        """Stop processes, the first of which must be there, and wake them after a while."""
+        try:
+            os.kill(pids[0], signal.SIGSTOP)
+            for pid in pids[1:]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            self._pass_time(fault.lasts)
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+        return f"stopped {what}, and woke it after {fault.lasts:.1f} s"
+
     def _workers(self) -> list[int]:
         return workers_of(self._run.process.pid, processes())
+
+    def _executor(self, fault: PlannedFault) -> int:
+        find = partial(executors_of, self._run.process.pid)
+        if not find(processes()):
+            raise NotPossibleError("there is no executor on this machine besides the driver")
+        return self._victim(fault, lambda: find(processes()), "an executor")
+
+    def _source(self, fault: PlannedFault) -> int:
+        loops = loops_of(self._run.order.directory, processes())
+        if not loops:
+            raise NotPossibleError("no source function has a process of its own")
+        return _chosen(loops, fault.choice)
 
     def _victim(self, fault: PlannedFault, find: Callable[[], Sequence[int]], what: str) -> int:
         found: list[int] = []
@@ -291,8 +325,11 @@ _STRIKES: Final[Mapping[str, Callable[[Striker, PlannedFault], str]]] = {
     "kill-worker": Striker._kill_worker,
     "stop-worker": Striker._stop_worker,
     "kill-executor": Striker._kill_executor,
+    "stop-executor": Striker._stop_executor,
     "kill-source": Striker._kill_source,
+    "stop-source": Striker._stop_source,
     "kill-driver": Striker._kill_driver,
+    "stop-driver": Striker._stop_driver,
     "cut": Striker._cut,
     "fail-task": Striker._fail_task,
     "fail-store": Striker._fail_store,

@@ -103,7 +103,7 @@ def _list_kinds(context: click.Context, _: click.Parameter, wanted: bool) -> Non
     "--records",
     type=click.IntRange(min=0),
     default=0,
-    help="Read this many records of a Kafka source.",
+    help="Read only the first records of each source, so many; for sources without an end.",
 )
 @click.option(
     "--calm",

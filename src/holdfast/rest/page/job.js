@@ -23,6 +23,7 @@ const NAMES = {
 const KEPT_EPOCHS = 1000;
 const RATE_OVER_MS = 5000;
 const ENDED = ["FINISHED", "CANCELED", "FAILED", "SUSPENDED"];
+const ON_SPARK = ["resident", "epochs"];
 
 /** All that is known of a job; the views read it. */
 class Job {
@@ -212,7 +213,7 @@ function header(job) {
     actions(job),
     facts(
       details.engine ? fact("Engine", details.engine, undefined, details["engine-reason"]) : null,
-      details["spark-ui"] ? fact("Spark", h("a", { href: details["spark-ui"], rel: "noreferrer" }, "its own page")) : null,
+      sparkPage(details, job.ended),
       fact("Started", time(details["start-time"])),
       fact(job.ended ? "Ran for" : "Running for", duration(details.duration)),
       fact("Sources read", rate(job.rate)),
@@ -222,6 +223,15 @@ function header(job) {
       fact("Worker memory", bytes(last?.["memory-bytes"] ?? 0)),
       restarts ? fact("Failures", count(restarts)) : null,
       reduced(job)));
+}
+
+/** Where the web UI of Spark is, while the job runs on Spark. */
+function sparkPage(details, ended) {
+  const url = details["spark-ui"];
+  if (url) return fact("Spark's page", h("a", { href: url, rel: "noreferrer" }, url.replace(/^https?:\/\//, "")));
+  if (ended || !ON_SPARK.includes(details.engine)) return null;
+  return fact("Spark's page", "off", "set spark.ui.enabled=true",
+    "Spark's own web UI is off. To turn it on, start the job with -D spark.ui.enabled=true, or set this in the program before it executes.");
 }
 
 /** The task slots of a job that has fewer than it wants. */
