@@ -43,6 +43,7 @@ from holdfast.history.job import JobHistory
 from holdfast.history.journal import Journal
 from holdfast.history.logs import LogBook
 from holdfast.history.points import PointStart, point_since
+from holdfast.history.starts import StartClock
 from holdfast.history.watchers import tell_watchers
 from holdfast.plan.model import Plan
 from holdfast.plan.vertices import JobGraph, job_graph
@@ -96,12 +97,14 @@ class Recorder:
     Attributes:
         history: what is known about the job; any thread may read it.
         logs: what its functions logged last; it does not outlive the process.
+        starts: measures the starts of attempts.
     """
 
     def __init__(self) -> None:
         """Start with an empty history; without `keep_in` it does not outlive the process."""
         self.history = JobHistory()
         self.logs = LogBook()
+        self.starts = StartClock()
         self._journal: Journal | None = None
         #: the checkpoints in flight whose epoch was accepted, by id
         self._accepted: dict[int, _AcceptedCheckpoint] = {}
@@ -248,6 +251,7 @@ class Recorder:
         history = self.history
         if any(ack.loaded is not None for ack in acks):
             self._note_loaded(acks)
+        self._note_start(report, acks)
         epoch = Epoch(report.started, report.seconds, acks, self._pause(report))
         figures = figures_after(history.graph, history.subtasks.figures, epoch)
         seen = events.SubtasksSeen(_now(), figures, metrics_by_operator(book.metrics))
@@ -273,6 +277,28 @@ class Recorder:
                 begun.origin,
                 loaded.stored,
                 loaded.local,
+            )
+
+    def _note_start(self, report: EpochReport, acks: list[Acknowledgement]) -> None:
+        """Record how long the start of the attempt took, once that is known."""
+        has_sinks = any(op.sink for v in self.history.graph.vertices for op in v.operators)
+        gave = any(any(ack.written.values()) for ack in acks) if has_sinks else report.records > 0
+        start = self.starts.epoch(report.started, report.steps.get("load", 0.0), gave)
+        if start is None:
+            return
+        self._tell(start)
+        if start.number > 0 and start.first_result is not None:
+            _logger.info(
+                "job '%s' restarted in %.2f s: %.2f s until its previous attempt had stopped, "
+                "%.2f s delay, %.2f s until it had its task slots, %.2f s until its state was "
+                "loaded, %.2f s until its first result",
+                self.history.name,
+                start.seconds,
+                start.stop,
+                start.delay,
+                start.slots,
+                start.load,
+                start.first_result,
             )
 
     def stored(self, state: StoredState, head: Head) -> None:
