@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ from holdfast.history.figures import (
     Stored,
     checkpoint_parts,
     figures_after,
+    figures_during,
     metrics_by_operator,
 )
 from holdfast.history.job import JobHistory
@@ -48,7 +49,7 @@ from holdfast.history.watchers import tell_watchers
 from holdfast.plan.model import Plan
 from holdfast.plan.vertices import JobGraph, job_graph
 from holdfast.printable import get_logger
-from holdfast.runtime.wire.protocol import Acknowledgement, Loaded, StoredState
+from holdfast.runtime.wire.protocol import Acknowledgement, Loaded, Progress, StoredState
 from holdfast.state.format.head import Head
 
 _logger = get_logger(__name__)
@@ -255,15 +256,25 @@ class Recorder:
         epoch = Epoch(report.started, report.seconds, acks, self._pause(report))
         figures = figures_after(history.graph, history.subtasks.figures, epoch)
         seen = events.SubtasksSeen(_now(), figures, metrics_by_operator(book.metrics))
-        history.tell(seen)
-        if time.monotonic() - self._written > _FIGURES:
-            self._write(seen)
+        self._tell_figures(seen)
         if barrier.checkpoint is not None:
             accepted = _AcceptedCheckpoint(history.graph, epoch, barrier.timestamp, self._files)
             self._accepted[barrier.checkpoint] = accepted
             self._files = {
                 file.name for heads in book.heads for head in heads for file in head.all_files
             }
+
+    def progress(self, progress: Sequence[Progress]) -> None:
+        """Record what subtasks do while an epoch takes long: their rates and loads."""
+        history = self.history
+        figures = figures_during(history.graph, history.subtasks.figures, progress)
+        seen = msgspec.structs.replace(history.subtasks, time=_now(), figures=figures)
+        self._tell_figures(seen)
+
+    def _tell_figures(self, seen: events.SubtasksSeen) -> None:
+        self.history.tell(seen)
+        if time.monotonic() - self._written > _FIGURES:
+            self._write(seen)
 
     def _note_loaded(self, acks: list[Acknowledgement]) -> None:
         begun = self.history.attempts[-1]

@@ -83,6 +83,7 @@ class AttemptRunner:
                 epochs.deliver,
                 partial(store.check_lock, ask=False),
                 self._recorder.logs,
+                self._recorder.progress,
             )
         )
         self._checkpoints.plan = plan
