@@ -99,6 +99,9 @@ def test_what_a_job_says_is_text(open_page: OpenPage, url: str) -> None:
         "from the start: no checkpoint had completed",
         "from the start",
     ]
+    *took, never = (row.split("\t")[3].strip() for row in starts)
+    assert all(re.match(r"[\d.]+ m?s\s+.*first result [\d.]+ m?s", text) for text in took)
+    assert never == "", "it failed in its first epoch"
     keep(page, "exceptions")
 
 

@@ -94,6 +94,14 @@ def test_it_says_where_each_attempt_began(ask: Client) -> None:
     ]
 
 
+def test_it_says_how_long_each_start_took(ask: Client) -> None:
+    found = [attempt["start-seconds"] for attempt in ask.job("/attempts").json["attempts"]]
+    before, start, after = found
+    assert (before, after) == (None, None), "no epoch of theirs was accepted"
+    assert list(start) == ["stop", "delay", "slots", "load", "first-result"]
+    assert all(seconds >= 0.0 for seconds in start.values())
+
+
 def test_its_figures_are_its_last_ones(ask: Client, lived: Client) -> None:
     ours, theirs = ask.job().json["vertices"], lived.job().json["vertices"]
     assert [vertex["metrics"] for vertex in ours] == [vertex["metrics"] for vertex in theirs]

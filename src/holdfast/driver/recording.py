@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,17 +37,19 @@ from holdfast.history.figures import (
     Stored,
     checkpoint_parts,
     figures_after,
+    figures_during,
     metrics_by_operator,
 )
 from holdfast.history.job import JobHistory
 from holdfast.history.journal import Journal
 from holdfast.history.logs import LogBook
 from holdfast.history.points import PointStart, point_since
+from holdfast.history.starts import StartClock
 from holdfast.history.watchers import tell_watchers
 from holdfast.plan.model import Plan
 from holdfast.plan.vertices import JobGraph, job_graph
 from holdfast.printable import get_logger
-from holdfast.runtime.wire.protocol import Acknowledgement, Loaded, StoredState
+from holdfast.runtime.wire.protocol import Acknowledgement, Loaded, Progress, StoredState
 from holdfast.state.format.head import Head
 
 _logger = get_logger(__name__)
@@ -96,12 +98,14 @@ class Recorder:
     Attributes:
         history: what is known about the job; any thread may read it.
         logs: what its functions logged last; it does not outlive the process.
+        starts: measures the starts of attempts.
     """
 
     def __init__(self) -> None:
         """Start with an empty history; without `keep_in` it does not outlive the process."""
         self.history = JobHistory()
         self.logs = LogBook()
+        self.starts = StartClock()
         self._journal: Journal | None = None
         #: the checkpoints in flight whose epoch was accepted, by id
         self._accepted: dict[int, _AcceptedCheckpoint] = {}
@@ -244,27 +248,41 @@ class Recorder:
     def epoch(
         self,
         started: float,
-        seconds: float,
+        ended: events.EpochEnded,
         acks: list[Acknowledgement],
         book: EpochBook,
         barrier: Barrier,
     ) -> None:
-        """Record an accepted epoch; `epoch_ended` follows when its last steps are done."""
+        """Record an accepted epoch; `epoch_ended` follows when its last steps are done.
+
+        ``started``: when it began, in seconds; ``ended``: what is known about it so far.
+        """
         history = self.history
         if any(ack.loaded is not None for ack in acks):
             self._note_loaded(acks)
-        epoch = Epoch(started, seconds, acks, self._pause(started))
+        self._note_start(started, ended, acks)
+        epoch = Epoch(started, ended.seconds, acks, self._pause(started))
         figures = figures_after(history.graph, history.subtasks.figures, epoch)
         seen = events.SubtasksSeen(_now(), figures, metrics_by_operator(book.metrics))
-        history.tell(seen)
-        if time.monotonic() - self._written > _FIGURES:
-            self._write(seen)
+        self._tell_figures(seen)
         if barrier.checkpoint is not None:
             accepted = _AcceptedCheckpoint(history.graph, epoch, barrier.timestamp, self._files)
             self._accepted[barrier.checkpoint] = accepted
             self._files = {
                 file.name for heads in book.heads for head in heads for file in head.all_files
             }
+
+    def progress(self, progress: Sequence[Progress]) -> None:
+        """Record what subtasks do while an epoch takes long: their rates and loads."""
+        history = self.history
+        figures = figures_during(history.graph, history.subtasks.figures, progress)
+        seen = msgspec.structs.replace(history.subtasks, time=_now(), figures=figures)
+        self._tell_figures(seen)
+
+    def _tell_figures(self, seen: events.SubtasksSeen) -> None:
+        self.history.tell(seen)
+        if time.monotonic() - self._written > _FIGURES:
+            self._write(seen)
 
     def _note_loaded(self, acks: list[Acknowledgement]) -> None:
         begun = self.history.attempts[-1]
@@ -278,6 +296,30 @@ class Recorder:
                 begun.origin,
                 loaded.stored,
                 loaded.local,
+            )
+
+    def _note_start(
+        self, started: float, ended: events.EpochEnded, acks: list[Acknowledgement]
+    ) -> None:
+        """Record how long the start of the attempt took, once that is known."""
+        has_sinks = any(op.sink for v in self.history.graph.vertices for op in v.operators)
+        gave = any(any(ack.written.values()) for ack in acks) if has_sinks else ended.records > 0
+        start = self.starts.epoch(started, ended.steps.get("load", 0.0), gave)
+        if start is None:
+            return
+        self._tell(start)
+        if start.number > 0 and start.first_result is not None:
+            _logger.info(
+                "job '%s' restarted in %.2f s: %.2f s until its previous attempt had stopped, "
+                "%.2f s delay, %.2f s until it had its task slots, %.2f s until its state was "
+                "loaded, %.2f s until its first result",
+                self.history.name,
+                start.seconds,
+                start.stop,
+                start.delay,
+                start.slots,
+                start.load,
+                start.first_result,
             )
 
     def stored(self, state: StoredState, head: Head) -> None:

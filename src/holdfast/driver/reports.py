@@ -19,6 +19,7 @@ class AttemptReport:
         checkpoint: the id of the checkpoint that it started from; None if there was none.
         failure: the stack trace or message, if it failed.
         failed: when it failed, in seconds.
+        measured: how long the parts of its start took.
     """
 
     number: int
@@ -27,6 +28,7 @@ class AttemptReport:
     failure: str | None = None
     failed: float | None = None
     loaded: events.StateLoaded | None = None
+    measured: events.StartMeasured | None = None
 
 
 def attempts_of(history: JobHistory) -> tuple[AttemptReport, ...]:
@@ -40,7 +42,13 @@ def _attempts(history: JobHistory) -> tuple[AttemptReport, ...]:
 
 
 def _attempt(began: events.AttemptBegan, failed: events.AttemptFailed | None) -> AttemptReport:
-    report = AttemptReport(began.number, began.time / 1000, began.checkpoint, loaded=began.loaded)
+    report = AttemptReport(
+        began.number,
+        began.time / 1000,
+        began.checkpoint,
+        loaded=began.loaded,
+        measured=began.measured,
+    )
     if failed is None:
         return report
     return replace(report, failure=failed.trace, failed=failed.time / 1000)

@@ -149,7 +149,7 @@ class EpochRunner:
         self._running, self.ended = None, accepted.ended
         try:
             with running.steps.timed("agree"):
-                epoch = accepted.started, accepted.ended.seconds, accepted.outcome.acks
+                epoch = accepted.started, accepted.ended, accepted.outcome.acks
                 self._recorder.epoch(*epoch, self.book, running.barrier)
             with running.steps.timed("deliver"):
                 self.deliver(accepted.outcome.results)
