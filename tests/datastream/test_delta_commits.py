@@ -210,7 +210,7 @@ def test_two_processes_at_the_same_time_commit_once(table: str, upserts: bool) -
     first = committer(table, upserts)
     first.settings.ensure()
     first._attempt = 0
-    rounds = 8 if table.startswith("/") else 3
+    rounds = 8 if table.startswith("/") else 2
     for round_ in range(rounds):
         transaction = first.begin_transaction()
         for number in range(3):

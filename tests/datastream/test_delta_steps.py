@@ -28,7 +28,7 @@ STEPS = [
     *((DeltaTable, "create_write_transaction"), (TableMerger, "execute")),
 ]
 #: elsewhere a life takes a second, so only one step in so many is tried
-EVERY = 8
+EVERY = 12
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ STEPS = [
     *((PyArrowFile, "create"), (PyArrowFileIO, "delete"), (SqlCatalog, "commit_table")),
 ]
 #: elsewhere a life takes a second, so only one step in so many is tried
-EVERY = 8
+EVERY = 12
 
 
 @pytest.fixture
