@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.delta import PYSPARK as DELTA_PYSPARK
+from services.delta import NEWEST_PYSPARK as DELTA_PYSPARK
 
 __all__ = ["ENVIRONMENTS", "Environment", "EnvironmentFailed", "prepare"]
 

@@ -27,7 +27,7 @@ from holdfast.savepoint import KeyedState, Savepoint, SavepointWriter, compare
 
 CUSTOMERS = 5000
 PAYMENTS = 1000
-#: a descriptor for both: whoever makes the state, and the job that asks for it
+#: the descriptor for the program that makes the state and for the job that uses it
 BALANCE = ValueStateDescriptor("balance", Types.LONG())
 
 

@@ -81,7 +81,7 @@ class StateSource(SourceFunction, CheckpointedFunction, CheckpointListener):
                 time.sleep(0.005)
                 continue
             log(self.file, f"StateSource send:{self.sent + 1}")
-            # Whoever takes a snapshot holds the lock: it sees a record and its number, or neither.
+            # Snapshots are taken under the lock: they contain a record and its number, or neither.
             with ctx.get_checkpoint_lock():
                 ctx.collect(str(self.sent + 1))
                 self.sent += 1

@@ -1,8 +1,8 @@
 """The jars of a server: fetched once, kept in the user's cache folder.
 
 Every jar is compared with its SHA-256 digest in `digests.txt` each time it is used, so that neither
-a repository nor a proxy nor the cache can hand out another one. Whoever changes a version runs what
-fetches it once with HOLDFAST_NEW_DIGESTS=1, which adds the new digests, and commits them.
+a repository nor a proxy nor the cache can hand out another one. To change a version, run what
+fetches it once with HOLDFAST_NEW_DIGESTS=1, which adds the new digests, and commit them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from services.artifacts import java
 LONGEST_START = 400
 LONGEST_STOP = 20
 
-#: Waits for the end of whoever started it, even by a kill, and then ends a process group.
+#: Waits until the process that started it ends, even by a kill; then ends a process group.
 _GUARD = """
 import os, signal, sys
 sys.stdin.buffer.read()

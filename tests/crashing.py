@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
-from holdfast.driver.epoch_book import EpochReport
+from holdfast.driver.reports import EpochReport
 from holdfast.testing import LocalExecutor
 from holdfast.testing.engine import ExecutorEngine
 from holdfast.testing.script import SimulatedCrash

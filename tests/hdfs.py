@@ -1,4 +1,4 @@
-"""A small HDFS for tests: Hadoop's own, one name node and one data node in a Java process."""
+"""A small HDFS for tests: Hadoop's own, one name node and two data nodes in a Java process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def running(folder: Path) -> Iterator[Hdfs]:
     """
     rpc, http, ready = free_port(), free_port(), folder / "details.json"
     arguments = ["-cp", os.pathsep.join(map(str, hadoop_jars()))]
-    arguments += ["org.apache.hadoop.test.MiniDFSClusterManager", "-datanodes", "1", "-format"]
+    # NB: with one data node, the name node hears of a block after the client, which then waits for
+    # half a second before it asks again whether the file is closed
+    arguments += ["org.apache.hadoop.test.MiniDFSClusterManager", "-datanodes", "2", "-format"]
     arguments += ["-nnport", str(rpc), "-httpport", str(http), "-writeDetails", str(ready)]
     process = JavaProcess(
         folder, arguments, lambda: ready.exists() and ready.read_text().endswith("}")

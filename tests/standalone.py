@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,23 +77,33 @@ class Standalone:
 
 
 @contextmanager
-def standalone(folder: Path, bare: bool = False) -> Iterator[Standalone]:
+def standalone(
+    folder: Path, bare: bool = False, settings: Sequence[str] = ()
+) -> Iterator[Standalone]:
     """A cluster with two cores, until the end of the block.
 
     ``bare``: executors see neither this package nor any other of the driver's Python (needs root).
+    ``settings``: of the master and the worker.
     """
     log = folder / "master.log"
-    with daemon(log, "master.Master", "--port", "0") as master:
+    with daemon(log, "master.Master", "--port", "0", settings=settings) as master:
         address = address_in(log, master)
         resources = ["--cores", "2", "--memory", "1g", "--work-dir", str(folder / "work")]
-        worker = daemon(folder / "worker.log", "worker.Worker", *resources, address, bare=bare)
+        worker = daemon(
+            folder / "worker.log",
+            "worker.Worker",
+            *resources,
+            address,
+            bare=bare,
+            settings=settings,
+        )
         with worker:
             yield Standalone(address, folder)
 
 
 @contextmanager
 def daemon(
-    log: Path, name: str, *arguments: str, bare: bool = False
+    log: Path, name: str, *arguments: str, bare: bool = False, settings: Sequence[str] = ()
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A part of Spark, until the end of the block."""
     command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
@@ -107,7 +117,7 @@ def daemon(
         "SPARK_HOME": str(SPARK),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": executor_options(),
+        "SPARK_DAEMON_JAVA_OPTS": " ".join([executor_options(), *(f"-D{s}" for s in settings)]),
     }
     java = os.environ.get("JAVA_HOME")
     if java is not None:

@@ -1,8 +1,9 @@
-"""The layout holds: who may import whom, where pyspark is, and how long a module may be."""
+"""The layout holds: who imports whom, where pyspark is, lengths of modules, names of classes."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -59,6 +60,11 @@ ALLOWED: dict[str, set[str]] = {
         *("rest", "history", "torture"),
     },
     "__main__": {"cli"},
+}
+#: Names of two classes, each with the reason.
+SAME_NAMES = {
+    "Batch": "HBase's is pickled in saved state; the other one is public",
+    "Metric": "a metric of the public API, and its answer in the OpenAPI document",
 }
 #: The modules that load Spark, and are themselves loaded when it is needed.
 LOADING_SPARK = {"engines/spark.py", "savepoint/frames.py"}
@@ -205,6 +211,17 @@ def test_pyspark_is_imported_by_what_loads_spark() -> None:
 def test_no_module_is_too_long() -> None:
     lengths = {name_of(module): len(module.read_text().splitlines()) for module in MODULES}
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST} == {}
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """Names of classes within classes and functions do not count."""
+    names = Counter(
+        node.name
+        for module in MODULES
+        for node in ast.parse(module.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in names.items() if count > 1} == SAME_NAMES.keys()
 
 
 def test_the_check_finds_what_it_looks_for(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every word that a class of the package is named after is in the glossary, or an everyday word."""
+"""The glossary: it has every word that a class is named after, with a meaning for each folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -18,7 +19,7 @@ EVERYDAY = """
 abandon accept access acknowledge advance aggregate async await bad began bound broadcast broken
 builder cache call came cancel cause client collect collection commit compact completable config
 configuration count current custom declare delay deserialization direct directory discard empty
-encode encrypt end enumeration equal evict exponential extract fact fail fallback fetch filter
+encode encrypt end enumeration equal error evict exponential extract fact fail fallback fetch filter
 final finish fix flat fold forward free fs give global hash hosted id idleness in incompatible
 incremental index initialization inject input instance is kind leave like list live load
 local manual map memory merge miss mode no of one only open orderness out output own parallel pass
@@ -34,11 +35,30 @@ NAMES = "arrow avro azure csv db flink google h hdfs json jvm kafka python rocks
 COMMON = {*EVERYDAY.split(), *NAMES.split()}
 
 
+#: an entry of the first column: a word or two, and the folders in which it has this meaning
+ENTRY = re.compile(r"([a-z ]+?)(?: \(([^)]+)\))?(?:, |$)")
+
+
+def glossary() -> Iterator[tuple[str, frozenset[str]]]:
+    """The words of the glossary, each with the folders that its row names."""
+    text = "\n".join(page.read_text() for page in PAGES)
+    for row in re.findall(r"^\| ([^|]+) \| [^|]+ \|$", text, re.MULTILINE):
+        if row != "word":
+            for word, rooms in ENTRY.findall(row):
+                yield word, frozenset(re.findall(r"`([^`]+)`", rooms))
+
+
 def entries() -> set[str]:
     """The words of the glossary: the first column of its tables."""
-    text = "\n".join(page.read_text() for page in PAGES)
-    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", text, re.MULTILINE)
-    return {word for row in rows for word in re.findall(r"[a-z]+", row.lower())}
+    return {part for word, _ in glossary() for part in word.split()}
+
+
+def senses() -> dict[str, list[frozenset[str]]]:
+    """By word, in the singular: the folders of each of its rows; none for all other folders."""
+    found: dict[str, list[frozenset[str]]] = {}
+    for word, rooms in glossary():
+        found.setdefault(word.removesuffix("s"), []).append(rooms)
+    return found
 
 
 def pyflink_names() -> set[str]:
@@ -78,6 +98,44 @@ def test_every_class_is_named_after_words_of_the_glossary() -> None:
         if not forms(word) & known
     }
     assert sorted(missing) == []
+
+
+def test_a_word_has_one_meaning_or_one_for_each_folder() -> None:
+    for word, rows in senses().items():
+        rooms = [room for row in rows for room in row]
+        assert len(rooms) == len(set(rooms)), f"{word!r} has two rows for one folder"
+        assert not any(f"{a}/".startswith(f"{b}/") for a, b in permutations(rooms, 2)), word
+        assert [room for room in rooms if not (SOURCE / room).exists()] == [], word
+        assert rows.count(frozenset()) <= 1, f"{word!r} has two rows, and they name no folders"
+        assert len(rows) > 1 or not rooms, f"{word!r} has one meaning; leave the folders out"
+
+
+def test_each_class_is_where_its_word_has_a_meaning() -> None:
+    """Forms of the word, such as a plural, count as well."""
+    limited = {
+        word: {f"{room}/" for row in rows for room in row}
+        for word, rows in senses().items()
+        if frozenset() not in rows
+    }
+    assert (
+        sorted(
+            f"{name} in {module}: {word!r}"
+            for name, module in class_names()
+            for part in map(str.lower, WORDS.findall(name))
+            for word in forms(part) & limited.keys()
+            if not module.startswith(tuple(limited[word]))
+        )
+        == []
+    )
+
+
+def test_the_glossary_is_read_as_it_is_written() -> None:
+    assert ENTRY.findall("table (`state`, `rest`), line buffer, op") == [
+        ("table", "`state`, `rest`"),
+        ("line buffer", ""),
+        ("op", ""),
+    ]
+    assert len(senses()) > 250
 
 
 def test_everyday_words_are_in_use_and_not_in_the_glossary() -> None:

@@ -12,7 +12,7 @@ from benchmarks.measure import Measurement, emit, measured
 from benchmarks.peers.pyspark_job import marks_until, records, session
 from benchmarks.program import Task, parse_task
 from services.artifacts import fetched
-from services.delta import DELTA
+from services.delta import NEWEST_DELTA
 
 #: Records of a micro-batch: about a second of work, as between two checkpoints of Holdfast.
 BATCH = 1_000_000
@@ -35,7 +35,7 @@ def delta_settings() -> Mapping[str, str]:
     Raises:
         UnavailableError: when its package cannot be had.
     """
-    jars = fetched("spark-delta", DELTA, transitive=False)
+    jars = fetched("spark-delta", NEWEST_DELTA, transitive=False)
     return {
         "spark.jars": ",".join(str(jar) for jar in jars),
         # its default, 50 tasks to read the log of a table, is for a cluster

@@ -3,7 +3,7 @@
 Event time is cut into slices of four seconds, and the orders into partitions, as those of a Kafka
 topic. What arrives in a slice of a partition is a pure function of the settings and the two
 numbers (`deliveries`), so a position is three small numbers, any part of the stream can be made
-again, and whoever wants to check a result computes it from the same events.
+again, and a result can be checked by computing it from the same events.
 
 Events arrive with everything that makes a stream hard, as much of it as one asks for:
 

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
+from holdfast.filesystem import configured
+from tests.datastream.places import files_below
 
-def rows(uri: str, **options: Any) -> list[dict[str, Any]]:
+
+def load(uri: str, **given: Any) -> DeltaTable:
+    """A table, on this machine, in the tests' object store, or on HDFS."""
+    options = _s3_options() if uri.startswith("s3a://") else {}
+    return DeltaTable(uri.replace("s3a://", "s3://", 1), storage_options=options, **given)
+
+
+def rows(uri: str) -> list[dict[str, Any]]:
     """The rows of a table, read with DataFusion."""
-    return query(DeltaTable(uri, **options), "SELECT * FROM the_table")
+    return query(load(uri), "SELECT * FROM the_table")
 
 
-def s3_options(settings: Mapping[str, str]) -> dict[str, str]:
-    """The options with which ``deltalake`` reads the tests' object store."""
+def _s3_options() -> dict[str, str]:
     return {
-        "AWS_ENDPOINT_URL": re.sub("^(?!http)", "http://", settings["fs.s3a.endpoint"]),
+        "AWS_ENDPOINT_URL": re.sub("^(?!http)", "http://", configured()["fs.s3a.endpoint"]),
         "AWS_ACCESS_KEY_ID": "key",
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_REGION": "us-east-1",
@@ -42,22 +48,23 @@ def column(uri: str, name: str) -> list[Any]:
 def data_files(uri: str) -> set[str]:
     """The data files below a table, whether it refers to them or not."""
     return {
-        str(path.relative_to(uri))
-        for path in Path(uri).rglob("*.parquet")
-        if "_delta_log" not in path.parts
+        path
+        for path in files_below(uri)
+        if path.endswith(".parquet") and not path.startswith("_delta_log/")
     }
 
 
 def referred(uri: str) -> set[str]:
     """The data files of all versions of a table."""
-    last = DeltaTable(uri).version()
+    last = load(uri).version()
+    base = uri.replace("s3a://", "s3://", 1)
     return {
-        path.removeprefix(f"{uri}/").removeprefix(f"file://{uri}/")
+        path.removeprefix("file://").removeprefix(f"{base}/")
         for version in range(last + 1)
-        for path in DeltaTable(uri, version=version).file_uris()
+        for path in load(uri, version=version).file_uris()
     }
 
 
 def hidden(uri: str) -> list[str]:
     """What a sink has not cleaned up."""
-    return [str(path) for path in Path(uri, "_holdfast").rglob("*") if path.is_file()]
+    return files_below(f"{uri}/_holdfast")

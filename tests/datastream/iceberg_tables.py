@@ -24,6 +24,10 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 
+from holdfast.datastream.connectors.iceberg.catalog import file_io_properties
+from holdfast.filesystem import configured
+from tests.datastream.places import files_below
+
 NAMESPACE = "shop"
 TABLE = "shop.orders"
 CATALOG = "test"
@@ -33,6 +37,16 @@ def properties(folder: Path, **more: str) -> dict[str, str]:
     """A catalog in a file, and a warehouse below a folder."""
     uri, warehouse = f"sqlite:///{folder}/catalog.db", f"file://{folder}/warehouse"
     return {"type": "sql", "uri": uri, "warehouse": warehouse, **more}
+
+
+def catalog_for(place: str, folder: Path) -> dict[str, str]:
+    """A catalog in a folder of this machine, with a namespace, and a warehouse at any place."""
+    found = properties(folder)
+    if not place.startswith("/"):
+        found["warehouse"] = f"{place.replace('s3a://', 's3://', 1)}/warehouse"
+        found |= file_io_properties(configured(), found["warehouse"])
+    catalog(found).create_namespace(NAMESPACE)
+    return found
 
 
 def catalog(found: Mapping[str, str]) -> Catalog:
@@ -54,9 +68,9 @@ def column(found: Mapping[str, str], name: str) -> list[Any]:
 
 
 def data_files(table: Table) -> set[str]:
-    """The data files below a local table, whether it refers to them or not."""
-    base = Path(table.location().removeprefix("file://"))
-    return {f"file://{path}" for path in base.rglob("*.parquet")}
+    """The data files below a table, whether it refers to them or not."""
+    base = table.location()
+    return {f"{base}/{path}" for path in files_below(base) if path.endswith(".parquet")}
 
 
 def referred(table: Table) -> set[str]:
@@ -70,8 +84,7 @@ def referred(table: Table) -> set[str]:
 
 def hidden(table: Table) -> list[str]:
     """What a sink has not cleaned up."""
-    base = Path(table.location().removeprefix("file://"), "data", "_holdfast")
-    return [str(path) for path in base.rglob("*") if path.is_file()]
+    return files_below(f"{table.location()}/data/_holdfast")
 
 
 def transactions(table: Table) -> list[str | None]:

@@ -23,7 +23,7 @@ from holdfast.common.types import Row
 from holdfast.datastream import StreamExecutionEnvironment
 from holdfast.datastream.connectors.delta import DeltaSink, DeltaSource, DeltaSourceBuilder
 from holdfast.datastream.connectors.delta.planner import DeltaPlan
-from holdfast.datastream.connectors.delta.position import Cursor, decode
+from holdfast.datastream.connectors.delta.position import ShareCursor, decode
 from holdfast.datastream.connectors.delta.reader import DeltaReader
 from holdfast.errors import HoldfastError
 from holdfast.testing import LocalExecutor, collect
@@ -291,7 +291,7 @@ def test_a_bounded_source_is_rescaled(grown: str) -> None:
         assert reader.finished
     close(first + second)
     assert sorted(found) == list(range(60))
-    assert decode(first[0].position())[0].cursor != Cursor(9, True)
+    assert decode(first[0].position())[0].cursor != ShareCursor(9, True)
 
 
 # What cannot be read

@@ -23,12 +23,12 @@ from holdfast.datastream.connectors.file_system import (
 )
 from holdfast.datastream.connectors.files.sink import FileSinkFunction
 from holdfast.datastream.formats.parquet import ParquetBulkWriters
-from holdfast.filesystem import FileSystemError, LocalFileSystem
+from holdfast.filesystem import FileSystemError, LocalFileSystem, MissingFileError
 from holdfast.runtime.failures import OperatorFailed
 from holdfast.testing import LocalExecutor
 from tests.datastream import test_file_sink as lines
 from tests.datastream import test_parquet_sink as parquet
-from tests.datastream.sink_engine import SinkEngine
+from tests.datastream.sink_engine import Checkpoint, SinkEngine
 
 #: a process that is killed does not close its files
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
@@ -173,7 +173,7 @@ def test_more_segments_than_files_may_be_open(
     local: str, monkeypatch: pytest.MonkeyPatch, bulk: bool
 ) -> None:
     """With a size alone, a bucket with few records waits for as long as it takes."""
-    monkeypatch.setattr("holdfast.datastream.connectors.files.part_files._MOST_OPEN", 2)
+    monkeypatch.setattr("holdfast.datastream.connectors.files.inputs._MOST_OPEN", 2)
     opened: list[Any] = []
     counts = []
     open_input = LocalFileSystem.open_input
@@ -238,6 +238,194 @@ def test_a_crash_at_every_step_of_a_compaction(
         assert records(base, bulk) == list(range(job.position))
         assert lines.hidden(base) == []
     pytest.fail("never came to an end")
+
+
+# --- several jobs from one savepoint ------------------------------------------------------------
+
+LATER = FileCompactStrategy.builder().enable_compaction_on_checkpoint(9).build()
+SMALL = FileCompactStrategy.builder().set_size_threshold(4).build()
+
+
+def started(saved: Checkpoint, function: FileSinkFunction, parallelism: int = 1) -> SinkEngine:
+    """Another program, which starts from a savepoint."""
+    job = SinkEngine(function, stays=True)
+    job.completed = saved
+    job.restart(parallelism, function=function)
+    return job
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_forks_with_other_settings_and_subtasks_publish_the_same_files(
+    local: str, bulk: bool
+) -> None:
+    """What waits is as in the savepoint, however the programs are configured."""
+    job = SinkEngine(sink(local, bulk, LATER), parallelism=2, stays=True)
+    for _ in range(3):
+        job.epoch(4, checkpoint=True)
+    saved = job.savepoint(4)
+    one = started(saved, sink(local, bulk, None), parallelism=1)
+    other = started(saved, sink(local, bulk, SMALL), parallelism=3)
+    for fork in (one, other):
+        fork.epoch(checkpoint=True)
+    for fork in (other, one):
+        fork.epoch()
+        fork.finish()
+    assert records(local, bulk) == list(range(16))
+    assert len(lines.walk(local)) == 2, "one file for each subtask of the job, and nothing else"
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_what_waits_is_published_where_the_savepoint_says(tmp_path: Path, bulk: bool) -> None:
+    """As all that is in a savepoint: so it is there once, also if a fork writes elsewhere."""
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    job = SinkEngine(sink(old, bulk, LATER), stays=True)
+    job.epoch(2, checkpoint=True)
+    saved = job.savepoint(2)
+    one, other = started(saved, sink(old, bulk, LATER)), started(saved, sink(new, bulk, LATER))
+    for fork in (one, other):
+        fork.epoch(1, checkpoint=True)
+    for fork in (one, other):
+        fork.epoch()
+        fork.finish()
+    assert records(old, bulk) == [0, 1, 2, 3, 4]
+    assert records(new, bulk) == [4]
+    assert lines.hidden(old) == lines.hidden(new) == []
+
+
+def test_a_part_file_that_was_moved_away_is_not_written_again(
+    local: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The segments are gone, which says as much as the part file."""
+    job = SinkEngine(sink(local, True, LATER), stays=True)
+    job.epoch(2, checkpoint=True)
+    saved = job.savepoint(2)
+    one, other = (started(saved, sink(local, True, LATER)) for _ in range(2))
+    for fork in (one, other):
+        fork.epoch(checkpoint=True)
+    one.epoch()
+    for path in lines.walk(local):
+        if not lines.is_hidden(path):
+            (Path(local) / path).unlink()
+    with pytest.raises(OperatorFailed, match="were published by another job, which has started fr"):
+        other.epoch()
+    other.restart()
+    other.epoch(1)
+    assert "the job goes on, since it may have been published long ago" in caplog.text
+    other.finish()
+    assert records(local, bulk=True) == [4]
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_a_job_from_a_checkpoint_of_a_running_one_is_an_error_of_that(
+    local: str, bulk: bool
+) -> None:
+    """Nobody told the running job, so it has put more records to those that waited."""
+    job = SinkEngine(sink(local, bulk, LATER), stays=True)
+    job.epoch(4, checkpoint=True)
+    fork = started(job.completed, sink(local, bulk, LATER))
+    job.epoch(4, checkpoint=True)
+    fork.finish()
+    assert records(local, bulk) == [0, 1, 2, 3]
+    with pytest.raises(MissingFileError, match=r"were published by another job.* its savepoints"):
+        job.finish()
+    job.restart()
+    job.finish()
+    assert records(local, bulk) == list(range(8))
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_such_a_job_may_come_between_checkpoint_and_publication(local: str, bulk: bool) -> None:
+    """The files are joined already; records that wait since then are not lost."""
+    job = SinkEngine(sink(local, bulk, EVERY_SECOND), stays=True)
+    job.epoch(4, checkpoint=True)
+    before = job.completed
+    fork = started(before, sink(local, bulk, EVERY_SECOND))
+    job.epoch(4, checkpoint=True)
+    fork.finish()
+    for _ in range(2):
+        with pytest.raises(OperatorFailed, match="were published by another job, which has start"):
+            job.epoch()
+        job.restart()
+    job.completed = before
+    job.restart(function=sink(local, bulk, EVERY_SECOND))
+    job.epoch(4)
+    job.finish()
+    assert records(local, bulk) == list(range(8))
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_a_fork_that_dies_at_any_step_and_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bulk: bool
+) -> None:
+    at = lines.At(monkeypatch, LocalFileSystem)
+
+    def die() -> None:
+        raise Died
+
+    for turn in range(0, 1000, 2):  # after a call is before the next one
+        base = str(tmp_path / str(turn))
+        job = SinkEngine(sink(base, bulk, LATER), stays=True)
+        job.epoch(4, checkpoint=True)
+        job.epoch(4, checkpoint=True)
+        saved = job.savepoint(4)
+        job.epoch(close=True)
+        waits = started(saved, sink(base, bulk, LATER))
+        waits.epoch(checkpoint=True)
+        dies = started(saved, sink(base, bulk, LATER))
+        at.arm(turn, die)
+        died = False
+        try:
+            dies.epoch(checkpoint=True)
+            dies.epoch()
+        except (Died, OperatorFailed):
+            died = True
+        at.arm(-1, die)
+        later = started(saved, sink(base, bulk, LATER))
+        for fork in (later, waits):
+            fork.epoch(checkpoint=True)
+            fork.finish()
+        assert records(base, bulk) == list(range(12))
+        dies.restart()
+        dies.finish()
+        assert records(base, bulk) == list(range(12))
+        if not died:
+            assert turn > 10
+            return
+    pytest.fail("never came to an end")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    before=st.lists(st.integers(0, 3), max_size=3),
+    steps=st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from(["checkpoint", "epoch", "restart"])),
+        max_size=12,
+    ),
+    bulk=st.booleans(),
+)
+def test_whatever_the_order_what_waits_in_a_savepoint_is_there_once(
+    before: list[int], steps: list[tuple[int, str]], bulk: bool
+) -> None:
+    """The job that took it, and two that start from it. Nobody reads more records."""
+    with tempfile.TemporaryDirectory() as folder:
+        base = f"{folder}/out"
+        job = SinkEngine(sink(base, bulk, LATER), stays=True)
+        for count in before:
+            job.epoch(count, checkpoint=True)
+        saved = job.savepoint(2)
+        job.epoch(checkpoint=True)  # before that it would go back behind the savepoint
+        jobs = [job, *(started(saved, sink(base, bulk, SMALL)) for _ in range(2))]
+        for number, step in steps:
+            if step == "restart":
+                jobs[number].restart()
+            else:
+                jobs[number].epoch(checkpoint=step == "checkpoint")
+            shown = records(base, bulk)
+            assert len(shown) == len(set(shown)), "nothing is seen twice"
+        for each in jobs:
+            each.finish()
+        assert records(base, bulk) == list(range(sum(before) + 2)), "nothing is lost"
+        assert lines.hidden(base) == []
 
 
 STRATEGIES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import pickle
 import re
 import tempfile
@@ -33,6 +34,7 @@ from holdfast.datastream.connectors.files.part_files import (
     Segment,
 )
 from holdfast.datastream.connectors.files.sink import FileSinkFunction
+from holdfast.errors import UserFunctionError
 from holdfast.filesystem import (
     FileSystem,
     FileSystemError,
@@ -45,6 +47,7 @@ from holdfast.filesystem import (
 from holdfast.runtime.failures import OperatorFailed
 from holdfast.state.errors import StateCorruptionError
 from holdfast.testing import EndOfEpoch, LocalExecutor, ScriptedSource
+from tests.another_user import NOBODY, common_place
 from tests.datastream.sink_engine import Failed, Killed, Lost, SinkEngine
 
 #: a process that is killed does not close its files
@@ -449,10 +452,88 @@ def test_a_full_disk_names_the_file(local: str, monkeypatch: pytest.MonkeyPatch)
 
         def close(self) -> None: ...
 
+    job = SinkEngine(sink(local), stays=True)
+    job.epoch()
     monkeypatch.setattr(LocalFileSystem, "open_output", lambda self, path: Full())
-    job = SinkEngine(sink(local))
     with pytest.raises(FileSystemError, match=r"cannot write '.*': OSError: No space left on dev"):
         job.epoch(1)
+
+
+# --- the place is checked before the first record -----------------------------------------------
+
+SEEN: list[int] = []
+
+
+def refused(base: str, message: str, **settings: str) -> None:
+    """A job fails before its first record, with one error that names the directory."""
+    SEEN.clear()
+    configuration = Configuration({"execution.checkpointing.interval": "1 h", **settings})
+    env = StreamExecutionEnvironment(configuration).set_parallelism(1)
+    numbers = env.from_collection(range(3)).map(lambda n: SEEN.append(n) or n)
+    numbers.sink_to(FileSink.for_row_format(base, LINES).build())
+    with (
+        pytest.raises(UserFunctionError, match=rf"(?s)\A[^\n]*{message}.*in open\(\)"),
+        LocalExecutor(env) as run,
+    ):
+        run.run_to_end()
+    assert SEEN == []
+    configure({})
+
+
+def test_a_bucket_that_is_not_there(s3: Any) -> None:
+    expected = "cannot write part files to 's3a://no-such-bucket/out': .*NO_SUCH_BUCKET.*; let the"
+    refused("s3a://no-such-bucket/out", expected, **s3.options)
+
+
+def test_a_file_where_the_directory_should_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused(str(tmp_path / "file/out"), "cannot write part files to '.*/file/out': NotADirectory")
+
+
+def test_a_directory_of_another_user() -> None:
+    user = os.geteuid()
+    with common_place() as place:
+        (place / "out").mkdir(0o555)
+        job = SinkEngine(sink(str(place / "out")))
+        try:
+            if user == 0:
+                os.seteuid(NOBODY)
+            message = "cannot write part files to '.*/out': PermissionError.*; let the job's user"
+            with pytest.raises(OperatorFailed, match=message):
+                job.epoch(1)
+        finally:
+            os.seteuid(user)
+
+
+def test_a_delta_table_is_no_place_for_part_files(tmp_path: Path) -> None:
+    (tmp_path / "table" / "_delta_log").mkdir(parents=True)
+    refused(str(tmp_path / "table"), "'.*/table' is a Delta table: its readers .*; use DeltaSink,")
+    assert [path.name for path in (tmp_path / "table").iterdir()] == ["_delta_log"]
+
+
+def test_the_check_leaves_nothing_and_is_made_once_per_attempt(
+    local: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    open_output = LocalFileSystem.open_output
+
+    def noted(self: LocalFileSystem, path: str) -> Any:
+        written.append(path)
+        return open_output(self, path)
+
+    monkeypatch.setattr(LocalFileSystem, "open_output", noted)
+    job = SinkEngine(sink(local), parallelism=2)
+    job.epoch()
+    assert not Path(local).exists()
+    job.epoch(checkpoint=True)
+    assert len(written) == 1
+    job.restart()
+    job.epoch()
+    assert len(written) == 2
+    Path(local).mkdir()
+    job.restart()
+    job.epoch()
+    assert [*Path(local).iterdir()] == []
 
 
 def test_errors_of_the_encoder_are_the_users_own(local: str) -> None:

@@ -14,11 +14,15 @@ import pyarrow as pa
 import pytest
 
 from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.connectors.delta import DeltaSink
+from holdfast.datastream.connectors.file_system import FileSink
 from holdfast.datastream.connectors.iceberg import IcebergSink
 from holdfast.datastream.connectors.iceberg.catalog import TableAddress
-from holdfast.errors import HoldfastError
+from holdfast.datastream.formats.parquet import ParquetBulkWriters
+from holdfast.errors import HoldfastError, JobDefinitionError
 from holdfast.filesystem import configure
+from holdfast.spark.writer_places import at_least_once
 from holdfast.testing import LocalExecutor
 from services.process import free_port
 from tests.guarded_store import BUCKET
@@ -92,7 +96,7 @@ def write(sink: Any, settings: dict[str, str]) -> None:
 
 
 class Tables:
-    """A place for tables of one kind."""
+    """A place for tables of one kind, or for files."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind = kind
@@ -103,13 +107,16 @@ class Tables:
     def sink(self) -> Any:
         if self.kind == "delta":
             return DeltaSink.for_table(f"{self._place}/table", COLUMNS).build()
+        if self.kind == "files":
+            columns = ParquetBulkWriters.for_row_type(COLUMNS)
+            return FileSink.for_bulk_format(f"{self._place}/table", columns).build()
         address = TableAddress("shop", self._catalog, "shop.table")
         address.connect().create_namespace_if_not_exists("shop")
         sink = IcebergSink.builder().set_catalog("shop", self._catalog).set_table("shop.table")
         return sink.set_schema(COLUMNS).create_if_absent().build()
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+@pytest.fixture(params=["delta", "iceberg", "files"])
 def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
     return Tables(request.param, tmp_path)
 
@@ -126,13 +133,26 @@ def test_a_table_that_may_not_be_written(
         write(tables.sink(), store.settings("writer"))
         assert len(SEEN) == 3
         SEEN.clear()
-    with pytest.raises(HoldfastError, match=f"(?s)able '.*(Denied|DENIED|{REFUSALS[who]})") as told:
+    with pytest.raises(HoldfastError, match=f"(?s) '.*(Denied|DENIED|{REFUSALS[who]})") as told:
         write(tables.sink(), store.settings(who))
     assert SEEN == []
     first, *others = str(told.value).splitlines()
     assert "table'" in first
     assert "check" in first
     assert others[0].strip() == "in open()"
+
+
+@refused
+def test_files_that_spark_writes_and_nobody_may_move(
+    store: Store, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """Rows are not silently written at least once."""
+    monkeypatch.setattr("holdfast.spark.writer_places.qualified", lambda *args: args[2].path)
+    configure(store.settings(who))
+    sink = DataFrameSink("parquet", f"s3a://{BUCKET}/{uuid.uuid4().hex}")
+    told = rf"operator 'lake': cannot write to 's3a://.*(Denied|DENIED|{REFUSALS[who]}).*; let the"
+    with pytest.raises(JobDefinitionError, match=told):
+        at_least_once(None, "lake", sink)  # type: ignore[arg-type]
 
 
 @refused

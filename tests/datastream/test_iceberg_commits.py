@@ -39,6 +39,7 @@ from tests.datastream.iceberg_tables import (
     NAMESPACE,
     TABLE,
     catalog,
+    catalog_for,
     column,
     data_files,
     hidden,
@@ -48,6 +49,7 @@ from tests.datastream.iceberg_tables import (
     rows,
     transactions,
 )
+from tests.datastream.places import everywhere
 from tests.datastream.sink_engine import Failed, Killed, Lost, SinkEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
@@ -88,14 +90,10 @@ class Numbers(IcebergCommitter):
             raise Crash
 
 
-@pytest.fixture(params=["local"])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+@pytest.fixture
+def where(place: str, tmp_path: Path) -> dict[str, str]:
     """The properties of a catalog with a namespace."""
-    found = properties(tmp_path)
-    if request.param == "hdfs":
-        found["warehouse"] = f"{request.getfixturevalue('hdfs')}{tmp_path}/warehouse"
-    catalog(found).create_namespace(NAMESPACE)
-    return found
+    return catalog_for(place, tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -167,11 +165,8 @@ def test_runs_that_do_not_count_leave_nothing(where: dict[str, str], fate: Any) 
 
 
 @pytest.mark.parametrize("crash", ["before", "after"])
-@pytest.mark.parametrize(
-    ("where", "upserts"),
-    [("local", False), ("local", True), pytest.param("hdfs", True, marks=pytest.mark.spark)],
-    indirect=["where"],
-)
+@pytest.mark.parametrize("upserts", [False, True])
+@everywhere
 def test_a_crash_around_the_commit(where: dict[str, str], crash: str, upserts: bool) -> None:
     job = SinkEngine(committer(where, upserts), stays=True)
     job.epoch(4, checkpoint=True)
@@ -208,6 +203,7 @@ def test_later_commits_wait_for_earlier_ones(where: dict[str, str]) -> None:
     assert len(load(where).snapshots()) == 2  # a snapshot for each of them, in order
 
 
+@everywhere
 def test_those_taken_for_dead_change_nothing(where: dict[str, str]) -> None:
     job = SinkEngine(committer(where))
     job.epoch(3, checkpoint=True)
@@ -222,6 +218,7 @@ def test_those_taken_for_dead_change_nothing(where: dict[str, str]) -> None:
     assert numbers(where) == list(range(8))
 
 
+@everywhere
 def test_two_drivers_from_one_checkpoint_commit_it_once(where: dict[str, str]) -> None:
     job = SinkEngine(committer(where), stays=True)
     job.epoch(3, checkpoint=True)
@@ -235,6 +232,7 @@ def test_two_drivers_from_one_checkpoint_commit_it_once(where: dict[str, str]) -
     assert numbers(where) == [0, 1, 2, 3, 3, 4, 4]
 
 
+@everywhere
 def test_an_older_savepoint_repeats_what_was_committed_after_it(
     where: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -249,7 +247,7 @@ def test_an_older_savepoint_repeats_what_was_committed_after_it(
     job.restart()
     with caplog.at_level(logging.WARNING):
         job.epoch(2, checkpoint=True)
-    assert "has 1 later commits of the same run, which stay" in caplog.text
+    assert "has 1 later commits of this sink, which stay" in caplog.text
     assert f"set the table back to the snapshot {first}, and start from the same" in caplog.text
     # what the message says
     load(where).manage_snapshots().rollback_to_snapshot(first).commit()
@@ -346,6 +344,7 @@ class Doubled(Numbers):
 
 
 @pytest.mark.parametrize("upserts", [False, True])
+@everywhere
 def test_one_taken_for_dead_at_the_worst_moment(where: dict[str, str], upserts: bool) -> None:
     """pyiceberg would repeat the commit by itself without a look, and commit twice."""
     job = SinkEngine(Doubled(settings_of(where, upserts)), stays=True)
@@ -615,7 +614,7 @@ def replay(job: SinkEngine, event: Any, where: Mapping[str, str]) -> None:
             job.restart()
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(history=HISTORIES, upserts=st.booleans())
 def test_any_history_shows_each_record_once(history: list[Any], upserts: bool) -> None:
     CRASHES.clear()

@@ -17,6 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyiceberg.types import LongType, StringType
 
 from holdfast.common import Configuration, Types
@@ -323,6 +324,39 @@ def test_a_job_that_is_stopped_and_started_with_another_parallelism(
     assert sorted_rows(where) == as_rows(orders)
 
 
+def test_changes_by_key_go_on_with_another_parallelism(
+    where: dict[str, str], tmp_path: Path
+) -> None:
+    orders = [order(number * 7 % 10, f"change {number}") for number in range(60)]
+    sink = builder(where).create_if_absent().partition_by("country").upsert_by("id").build()
+
+    def program(parallelism: int, savepoint: str = "") -> StreamExecutionEnvironment:
+        restored = {"execution.state-recovery.path": savepoint} if savepoint else {}
+        env = environment(parallelism, restored)
+        env.from_collection(orders).uid("orders").sink_to(sink).uid("table")
+        return env
+
+    def newest(count: int) -> list[dict[str, Any]]:
+        return as_rows(list({each.id: each for each in orders[:count]}.values()))
+
+    savepoint, seen = "", 0
+    for parallelism in (2, 4, 1):
+        with LocalExecutor(program(parallelism, savepoint), quota=5) as run:
+            run.epoch(checkpoint=True)
+            run.epoch()
+            run.recover()
+            run.epoch()
+            savepoint = run.savepoint(tmp_path / f"saved by {parallelism}", stop=True)
+        states = [newest(count) for count in range(seen, len(orders))]
+        seen += states.index(sorted_rows(where))
+        assert hidden(load(where)) == []
+    assert seen > 30
+    with LocalExecutor(program(3, savepoint)) as run:
+        run.run_to_end()
+    assert sorted_rows(where) == newest(len(orders))
+    assert hidden(load(where)) == []
+
+
 def test_tables_on_s3_use_the_settings_of_the_job(s3: S3, tmp_path: Path) -> None:
     warehouse = s3.uri.replace("s3a://", "s3://") + "/warehouse"
     where = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": warehouse}
@@ -450,6 +484,16 @@ class TestWhatIsRefusedBeforeTheFirstRecord:
     def test_an_old_format(self, where: dict[str, str]) -> None:
         sink = builder(where).create_if_absent({"format-version": "1"})
         self.fails(sink, "has the format version 1, and the sink needs 2; upgrade an older")
+
+    def test_a_table_of_another_format(self, where: dict[str, str]) -> None:
+        location = Path(where["warehouse"].removeprefix("file://"), NAMESPACE, "orders")
+        DeltaTable.create(location, pa.schema([("id", pa.int64())]))
+        self.fails(
+            builder(where).create_if_absent(),
+            "there is a Delta table in '.*/shop/orders', where the table would be; choose another",
+        )
+        assert catalog(where).list_tables(NAMESPACE) == []
+        assert sorted(path.name for path in location.iterdir()) == ["_delta_log"]
 
     def test_a_bucket_that_is_not_there(self, s3: S3, tmp_path: Path) -> None:
         found = f"sqlite:///{tmp_path}/catalog.db"

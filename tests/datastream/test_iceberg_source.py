@@ -27,12 +27,14 @@ from holdfast.datastream.connectors.iceberg import (
     TableError,
 )
 from holdfast.errors import HoldfastError
+from holdfast.filesystem import configured
 from holdfast.testing import LocalExecutor, collect
 from tests.datastream.iceberg_tables import (
     CATALOG,
     NAMESPACE,
     TABLE,
     catalog,
+    catalog_for,
     delete_by_position,
     load,
     properties,
@@ -271,6 +273,26 @@ def test_another_parallelism_goes_on_with_what_is_left(
                 savepoint = run.savepoint(tmp_path / f"savepoint-{parallelism}", stop=True)
             records += run.records
     assert ids(records) == list(range(60))
+
+
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+def test_a_table_on_s3_is_read_with_the_settings_of_the_job(place: str, tmp_path: Path) -> None:
+    there = catalog_for(place, tmp_path)
+    catalog(there).create_table(TABLE, SCHEMA)
+    append(there, range(10))
+    bare = {name: value for name, value in there.items() if not name.startswith("s3.")}
+    read = stream(following(bare).build())
+    for name, value in configured().items():
+        read.get_execution_environment()._configuration.set_string(name, value)
+    with LocalExecutor(read, quota=3) as run:
+        run.run_until(lambda: len(run.records) == 10)
+        run.epoch(checkpoint=True)
+        append(there, [10, 11])
+        run.epoch()
+        run.recover()
+        run.run_until(lambda: {10, 11} <= set(ids(run.records)))
+    assert sorted(set(ids(run.records))) == list(range(12))
+    assert ids(run.records)[:10] == list(range(10))
 
 
 class Readers:

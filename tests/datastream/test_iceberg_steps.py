@@ -2,126 +2,83 @@
 
 from __future__ import annotations
 
-import functools
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from holdfast.datastream.connectors.iceberg.catalog import file_io_properties
-from holdfast.datastream.connectors.tables.place import NO_ATTEMPT
-from holdfast.filesystem import LocalFileSystem, configure, file_system_of
+from holdfast.filesystem import LocalFileSystem
 from holdfast.filesystem.arrow import ArrowFileSystem
-from holdfast.runtime.failures import OperatorFailed
-from tests.datastream.iceberg_tables import NAMESPACE, catalog, load, properties
+from tests.datastream.deaths import Death, die_at_every_step
+from tests.datastream.iceberg_tables import (
+    catalog_for,
+    data_files,
+    hidden,
+    load,
+    referred,
+    transactions,
+)
+from tests.datastream.places import everywhere
 from tests.datastream.sink_engine import SinkEngine
 from tests.datastream.test_iceberg_commits import by_key, committer, numbers, upserted
 
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
 #: a step is before or after one of these: it writes, deletes, or changes the catalog
 STEPS = [
-    *((kind, name) for kind in (LocalFileSystem, ArrowFileSystem) for name in ("write", "delete")),
+    *(
+        (kind, name)
+        for kind in (LocalFileSystem, ArrowFileSystem)
+        for name in ("write", "delete", "open_output")
+    ),
     *((PyArrowFile, "create"), (PyArrowFileIO, "delete"), (SqlCatalog, "commit_table")),
 ]
-#: more than a commit has
-MOST = 100
-#: elsewhere a commit takes a second, so only one in so many steps is tried
-EVERY = 4
-
-
-class Died(Exception):
-    """The process dies."""
-
-
-class Death:
-    """Comes at a step; nothing is done after it until the next process begins."""
-
-    def __init__(self) -> None:
-        self.left = -1
-
-    @property
-    def has_come(self) -> bool:
-        return self.left == 0
-
-    def step(self) -> None:
-        self.left = max(self.left - 1, 0) if self.left >= 0 else -1
-        if self.has_come:
-            raise Died
-
-    def around(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def call(*args: Any, **named: Any) -> Any:
-            self.step()
-            result = method(*args, **named)
-            self.step()
-            return result
-
-        return call
+#: elsewhere a life takes a second, so only one step in so many is tried
+EVERY = 8
 
 
 @pytest.fixture
 def death(monkeypatch: pytest.MonkeyPatch) -> Death:
     it = Death()
-    for kind, name in STEPS:
-        monkeypatch.setattr(kind, name, it.around(getattr(kind, name)))
+    it.comes_at(STEPS, monkeypatch)
     return it
 
 
-@pytest.fixture(params=["local", "s3", pytest.param("hdfs", marks=pytest.mark.spark)])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The properties of a catalog with a namespace."""
-    found = properties(tmp_path)
-    if request.param == "hdfs":
-        found["warehouse"] = f"{request.getfixturevalue('hdfs')}/{uuid.uuid4().hex}/warehouse"
-    elif request.param == "s3":
-        s3 = request.getfixturevalue("s3")
-        configure(s3.options)
-        found["warehouse"] = s3.uri.replace("s3a://", "s3://") + "/warehouse"
-        found |= file_io_properties(s3.options, found["warehouse"])
-    yield found
-    configure({})
+class Life:
+    """A job that writes an Iceberg table."""
+
+    def __init__(self, where: Mapping[str, str], upserts: bool) -> None:
+        self.job = SinkEngine(committer(where, upserts), stays=True)
+        self._where, self._upserts = where, upserts
+
+    def check(self) -> None:
+        if self._upserts:
+            assert by_key(self._where) == upserted(self.job.position)
+        else:
+            assert numbers(self._where) == list(range(self.job.position))
+        committed = transactions(load(self._where))
+        assert len(committed) == len(set(committed)), "each checkpoint has a transaction"
+
+    def hidden(self) -> list[str]:
+        return hidden(load(self._where))
+
+    def orphans(self) -> Collection[str]:
+        table = load(self._where)
+        return data_files(table) - referred(table)
 
 
 @pytest.mark.parametrize("upserts", [False, True])
-def test_a_death_at_every_step_of_a_commit(
-    where: dict[str, str], death: Death, upserts: bool
+@everywhere
+def test_a_death_at_every_step(
+    place: str, tmp_path: Path, death: Death, upserts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog(where).create_namespace(NAMESPACE)
-    job = SinkEngine(committer(where, upserts), stays=True)
-    steps = range(1, MOST, 1 if where["warehouse"].startswith("file:") else EVERY)
-    for step in steps:
-        job.epoch(2, checkpoint=True)
-        death.left = step
-        try:
-            job.epoch()
-            survived = not death.has_come
-        except OperatorFailed:
-            survived = False
-        death.left = -1
-        job.restart()
-        job.epoch()
-        if upserts:
-            assert by_key(where) == upserted(job.position), step
-        else:
-            assert numbers(where) == list(range(job.position)), step
-        assert _hidden(where) == [], step
-        if survived:
-            break
-    assert 8 < step < steps[-1]
-    committed = [each.summary for each in load(where).snapshots()]
-    names = [each and each.get("holdfast.transaction") for each in committed]
-    assert len({*names}) == steps.index(step) + 1, "each checkpoint has a transaction"
+    def begin(step: int) -> Life:
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        there = str(folder) if place.startswith("/") else f"{place}/{step}"
+        return Life(catalog_for(there, folder), upserts)
 
-
-def _hidden(where: dict[str, str]) -> list[str]:
-    """What the sink has not cleaned up, except what it deletes when it is a day old."""
-    system, base = file_system_of(load(where).location())
-    return [
-        status.name
-        for sink in system.list_directory(f"{base}/data/_holdfast")
-        for status in system.list_directory(f"{base}/data/_holdfast/{sink.name}")
-        if not status.name.startswith(f"{NO_ATTEMPT}-")
-    ]
+    every = 1 if place.startswith("/") else EVERY
+    die_at_every_step(death, begin, monkeypatch, every)

@@ -80,7 +80,6 @@ def _iceberg(folder: Path) -> Output:
     return Output(lambda: iceberg.committer(where), lambda: iceberg.numbers(where), left)
 
 
-NOT_COMPACTED = ("lines", "parquet", "delta", "delta with a key", "iceberg")
 FILES = ("lines", "parquet", "compacted lines", "compacted parquet")
 
 
@@ -141,7 +140,6 @@ def test_nothing_is_left_when_a_job_goes_on_after_a_savepoint(output: Output) ->
     assert not any(output.left())
 
 
-@pytest.mark.parametrize("output", NOT_COMPACTED, indirect=True)
 def test_a_job_that_starts_from_a_savepoint_leaves_the_running_one_alone(output: Output) -> None:
     """It does not know whether the job that took the savepoint still runs, and what that writes."""
     job = SinkEngine(output.sink(), stays=True)
@@ -157,7 +155,6 @@ def test_a_job_that_starts_from_a_savepoint_leaves_the_running_one_alone(output:
     assert _shown(output, 7)
 
 
-@pytest.mark.parametrize("output", NOT_COMPACTED, indirect=True)
 def test_two_jobs_that_start_from_one_savepoint_leave_each_other_alone(output: Output) -> None:
     job = SinkEngine(output.sink(), stays=True)
     job.epoch(2, checkpoint=True)
@@ -170,6 +167,38 @@ def test_two_jobs_that_start_from_one_savepoint_leave_each_other_alone(output: O
     other.epoch(2, checkpoint=True)
     other.finish()
     assert _shown(output, 6)
+
+
+def test_two_jobs_that_publish_what_waits_in_turn_leave_each_other_alone(output: Output) -> None:
+    """Both have taken a checkpoint before either of them hears that it is complete."""
+    job = SinkEngine(output.sink(), stays=True)
+    job.epoch(2, checkpoint=True)
+    saved = job.savepoint(2)
+    one, other = _started(output, saved), _started(output, saved)
+    one.epoch(0, checkpoint=True)
+    other.epoch(0, checkpoint=True)
+    one.epoch()
+    other.epoch()
+    one.finish()
+    other.finish()
+    assert _shown(output, 3)
+    assert not any(output.left())
+
+
+def test_two_jobs_in_sequence_publish_what_waits_once(output: Output) -> None:
+    """The second has started before the first publishes, and takes its checkpoint after it."""
+    job = SinkEngine(output.sink(), stays=True)
+    job.epoch(2, checkpoint=True)
+    saved = job.savepoint(2)
+    one, other = _started(output, saved), _started(output, saved)
+    one.epoch()
+    other.epoch()
+    one.finish()
+    other.epoch(2, checkpoint=True)
+    other.finish()
+    last = _started(output, saved)
+    last.finish()
+    assert _shown(output, 5)
 
 
 def _started(output: Output, saved: Any) -> SinkEngine:

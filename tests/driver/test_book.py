@@ -119,13 +119,13 @@ def test_finished_when_everybody_is(plan: Plan) -> None:
     assert book.finished
 
 
-def test_report(plan: Plan) -> None:
+def test_what_an_epoch_did(plan: Plan) -> None:
     book = EpochBook("job", plan)
     acks = [ack(*place, head=head("f")) for place in PLACES]
-    report, _ = book.accept(3, acks, 100.0, 0.5)
-    assert (report.epoch, report.started, report.seconds) == (3, 100.0, 0.5)
-    assert (report.read, report.records, report.state_bytes) == (10, 30, 15)
-    assert report.steps == {"process": 2.0}
+    ended, _ = book.accept(3, acks, 100.0, 0.5)
+    assert (ended.epoch, ended.started, ended.seconds) == (3, 100_000, 0.5)
+    assert (ended.read, ended.records, ended.state) == (10, 30, 15)
+    assert ended.steps == {"process": 2.0}
     assert book.metrics == {("uid", 0): {"records": 0}, ("uid", 1): {"records": 1}}
 
 

@@ -15,8 +15,8 @@ from holdfast.common.restart_strategy import RestartStrategies
 from holdfast.datastream.engines import needed_slots
 from holdfast.driver.job.machine import JobMachine
 from holdfast.driver.job.repeated_failures import place_of
-from holdfast.driver.job.rescaling import fitting
 from holdfast.driver.job.restart_policy import make_policy
+from holdfast.driver.job.too_few_slots import fitting
 from holdfast.driver.job_events import (
     Abilities,
     Action,

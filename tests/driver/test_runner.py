@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -212,6 +213,30 @@ def test_restarts_are_counted_over_a_change_of_plan(job: JobRunner, engine: Engi
     assert job.over.wait(LONGEST)
     assert str(job.error) == "second"
     assert engine.started == [0, 1, 2]
+
+
+def test_the_log_says_how_long_a_restart_took_and_why(
+    job: JobRunner, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "holdfast.driver.recording")
+    job.start()
+    job.checkpoint().result(LONGEST)
+    with held(engine):
+        engine.failing["await_turn"] = JobExecutionError("lost")
+    job.checkpoint().result(LONGEST)
+    first, second = (attempt.measured for attempt in attempts_of(job.history))
+    assert first is not None
+    assert second is not None
+    assert (first.number, first.stop, first.delay) == (0, 0.0, 0.0)
+    assert None not in (second.load, second.first_result)
+    (line,) = [text for text in caplog.messages if "restarted in" in text]
+    seconds = r"\d+\.\d\d s"
+    assert re.fullmatch(
+        rf"job 'running' restarted in {seconds}: {seconds} until its previous attempt had stopped, "
+        rf"{seconds} delay, {seconds} until it had its task slots, {seconds} until its state was "
+        rf"loaded, {seconds} until its first result",
+        line,
+    )
 
 
 def test_what_is_asked_for_while_a_job_is_rescaled_is_answered(

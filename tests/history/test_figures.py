@@ -6,9 +6,15 @@ import msgspec
 import pytest
 
 from holdfast.history.events import SubtaskFigures
-from holdfast.history.figures import Epoch, Stored, checkpoint_parts, figures_after
+from holdfast.history.figures import (
+    Epoch,
+    Stored,
+    checkpoint_parts,
+    figures_after,
+    figures_during,
+)
 from holdfast.plan.vertices import Input, JobGraph, Vertex, VertexOperator
-from holdfast.runtime.wire.protocol import Acknowledgement, Flow, StoredState
+from holdfast.runtime.wire.protocol import Acknowledgement, Flow, Progress, StoredState
 from holdfast.state.format.head import FileRef, Head
 
 
@@ -114,6 +120,21 @@ def test_where_time_went_as_a_subtask_has_measured_it() -> None:
     assert (twice.busy, twice.idle, twice.blocked) == pytest.approx((0.6, 1.2, 0.2))
     # records per second are of the whole time
     assert twice.in_now == 3.0
+
+
+def test_while_an_epoch_takes_long_rates_and_loads_are_known() -> None:
+    """Two vertices share the busy time of their subtask; of the third one nothing is known."""
+    before = figures_after(GRAPH, NOTHING, epoch(False))
+    flows = {0: Flow(30, 0, 3.0), 1: Flow(10, 0, 1.0)}
+    sofar = Progress(0, 0, {}, {0: Flow(20, 200)}, flows, 0.4, 0.6, 9.0)
+    after = figures_during(GRAPH, before, [sofar])
+    now = {name: (f.busy_now, f.idle_now, f.blocked_now) for name, (f,) in after.items()}
+    assert (now["a"], now["b"]) == ((30, 70, 900), (10, 90, 900))
+    assert (after["a"][0].in_now, after["a"][0].out_now) == (3.0, 2.0)
+    assert (after["b"][0].in_now, after["b"][0].out_now) == (1.0, 0.0)
+    assert after["c"] == before["c"]
+    # totals are those of the epochs that have ended
+    assert (after["a"][0].records_in, after["a"][0].busy) == (30, before["a"][0].busy)
 
 
 def test_what_came_in_an_epoch_came_since_the_one_before() -> None:

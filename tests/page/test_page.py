@@ -14,6 +14,8 @@ import msgspec
 import pytest
 
 from holdfast.common import JobStatus
+from holdfast.driver.job.rescaling import rescaled
+from holdfast.driver.job_events import Cause
 from holdfast.filesystem.local import LOCAL
 from holdfast.history.events import EpochEnded, SubtaskFigures, SubtasksSeen
 from holdfast.history.journal import SUFFIX, Journal, open_journal
@@ -97,6 +99,9 @@ def test_what_a_job_says_is_text(open_page: OpenPage, url: str) -> None:
         "from the start: no checkpoint had completed",
         "from the start",
     ]
+    *took, never = (row.split("\t")[3].strip() for row in starts)
+    assert all(re.match(r"[\d.]+ m?s\s+.*first result [\d.]+ m?s", text) for text in took)
+    assert never == "", "it failed in its first epoch"
     keep(page, "exceptions")
 
 
@@ -465,7 +470,7 @@ def test_a_token_is_asked_for(open_page: OpenPage, job: LocalJob, runtime_direct
         page.get_by_role("button", name="Go on").click()
         page.get_by_role("link", name=NAME).click()
         page.get_by_role("button", name="Checkpoint", exact=True).click()
-        expect(page, "this token is for read access only", "#notes")
+        expect(page, "this client may only read", "#notes")
 
 
 @pytest.fixture
@@ -510,6 +515,33 @@ def test_a_subtask_that_has_most_of_the_work(
         box.click()
         expect(page, "Skewed: subtask 2 is 98 % busy and gets 95 % of the records", "p.skew")
         assert page.locator(".vertex.skewed").count() == 1
+
+
+def test_fewer_task_slots_are_at_the_top_until_they_are_back(
+    open_page: OpenPage, another: LocalJob, runtime_directory: Path
+) -> None:
+    plan, record = another.run.plan, another.recorder
+    fewer = rescaled(plan, 1)
+    with served(another) as server:
+        page = open_page(tab(server.url, "exceptions"))
+        expect(page, "The parallelism has not changed.")
+        assert page.locator(".fact", has_text="Task slots").count() == 0
+        record.rescale(1, Cause.RECOVERABLE_FAILOVER, plan, fewer, plan)
+        record.rescale_ended(1, None, "SUCCEEDED")
+        rows = page.locator("[aria-label=Rescales] tbody tr")
+        rows.first.wait_for()
+        (cells,) = [row.split("\t") for row in rows.all_inner_texts()]
+        assert cells[1:4] == ["fewer task slots", "2 → 1", "2"]
+        slots = page.locator(".fact", has_text="Task slots")
+        slots.wait_for()
+        assert slots.inner_text().split() == ["Task", "slots", "1", "of", "2"]
+        keep(page, "fewer slots")
+        record.rescale(2, Cause.NEW_RESOURCE_AVAILABLE, fewer, plan, plan)
+        record.rescale_ended(2, None, "SUCCEEDED")
+        expect(page, "more task slots")
+        slots.wait_for(state="detached")
+        newest = rows.first.inner_text().split("\t")
+        assert newest[1:4] == ["more task slots", "1 → 2", "2"]
 
 
 def test_cancelling_is_asked_about_first(

@@ -94,6 +94,14 @@ def test_it_says_where_each_attempt_began(ask: Client) -> None:
     ]
 
 
+def test_it_says_how_long_each_start_took(ask: Client) -> None:
+    found = [attempt["start-seconds"] for attempt in ask.job("/attempts").json["attempts"]]
+    before, start, after = found
+    assert (before, after) == (None, None), "no epoch of theirs was accepted"
+    assert list(start) == ["stop", "delay", "slots", "load", "first-result"]
+    assert all(seconds >= 0.0 for seconds in start.values())
+
+
 def test_its_figures_are_its_last_ones(ask: Client, lived: Client) -> None:
     ours, theirs = ask.job().json["vertices"], lived.job().json["vertices"]
     assert [vertex["metrics"] for vertex in ours] == [vertex["metrics"] for vertex in theirs]
@@ -146,8 +154,32 @@ def test_changes_of_parallelism_are_rows_with_the_names_of_flink(ask: Client) ->
     assert slots["preRescaleSlots"] == slots["desiredSlots"] == 2
     vertices = {one["jobVertexName"]: one for one in fewer["vertices"].values()}
     assert all(one["postRescaleParallelism"] == 1 for one in vertices.values())
+    assert slots["minimalRequiredSlots"] == 1
+    assert {one["sufficientParallelism"] for one in vertices.values()} == {1}
     overview = ask.job("/rescales/overview").json
     counts = {"ignored": 0, "inProgress": 0, "completed": 1, "failed": 1}
     assert overview["rescalesCounts"] == counts
     assert overview["latest"]["failed"] == back
     assert overview["latest"]["ignored"] is None
+
+
+@pytest.mark.parametrize(("least", "reported"), [(2, 2), (7, 3)])
+def test_a_change_of_parallelism_says_how_many_slots_the_job_must_have(
+    serve: Serve, least: int, reported: int
+) -> None:
+    """No more than it wants: with those it runs, whatever the setting is."""
+    job = LocalJob(counting({"holdfast.slots.min": str(least)}))
+    with job.run:
+        wanted = rescaled(job.run.plan, {"counts": 3})
+        job.recorder.plan(wanted)
+        fewer = rescaled(wanted, {"counts": 2})
+        job.recorder.rescale(1, Cause.RECOVERABLE_FAILOVER, wanted, fewer, wanted)
+        (change,) = serve(job).job("/rescales/history").json
+    (slots,) = change["slots"].values()
+    assert (slots["minimalRequiredSlots"], slots["desiredSlots"]) == (reported, 3)
+    needed = {
+        one["desiredParallelism"]: one["sufficientParallelism"]
+        for one in change["vertices"].values()
+    }
+    assert needed[3] == reported
+    assert max(needed.values()) == reported

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.common import Configuration
-from holdfast.common.options.rest import RestOptions, rest_options
+from holdfast.common.options.rest import RestOptions, SparkPage, rest_options
 from holdfast.errors import JobDefinitionError
 from holdfast.history.journal import SUFFIX
 from holdfast.rest.actions import confined
@@ -223,6 +223,30 @@ def test_looking_and_acting_are_separate_rights(serve: Serve, job: LocalJob) -> 
     assert statuses(bearer(ask.server.token)) == (200, 202, 200)
     assert ask.job("/live?events=1").status == 401
     assert ask("/").status == 200, "the page itself has no data"
+
+
+def test_behind_the_web_ui_of_spark_nobody_is_the_user(serve: Serve, job: LocalJob) -> None:
+    """The driver's JVM sends requests of anybody, and is a process of the user who may do all."""
+
+    def statuses(ask: Client, *tokens: str) -> list[tuple[int, int]]:
+        return [
+            (
+                ask.job(headers=headers).status,
+                ask.job("/checkpoints", "POST", headers=headers).status,
+            )
+            for headers in ({}, *map(bearer, tokens))
+        ]
+
+    plain = serve(job, behind_spark=True)
+    assert statuses(plain, "any") == [(401, 401), (401, 401)]
+    read = serve(job, spark_ui=SparkPage.READ, behind_spark=True)
+    assert statuses(read, "any") == [(200, 403), (401, 401)]
+    tokens: dict[str, Any] = {"token": "all", "read_token": "look"}
+    asked = serve(job, spark_ui=SparkPage.TOKEN, behind_spark=True, **tokens)
+    assert statuses(asked, "look", "all") == [(401, 401), (200, 403), (200, 202)]
+    both = serve(job, spark_ui=SparkPage.READ, behind_spark=True, **tokens)
+    assert statuses(both, "look", "all") == [(200, 403), (200, 403), (200, 202)]
+    assert serve(job, spark_ui=SparkPage.READ).job("/checkpoints", "POST").status == 202
 
 
 def test_every_endpoint_that_acts_is_known_to(serve: Serve, job: LocalJob) -> None:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 from holdfast.common import Configuration, JobStatus
 from holdfast.common.leftovers import OwnDirectory
-from holdfast.common.options.rest import RestOptions, rest_options
+from holdfast.common.options.rest import RestOptions, SparkPage, rest_options
 from holdfast.common.private import NotPrivateError
 from holdfast.errors import JobDefinitionError
 from holdfast.history.events import JobBegan
@@ -59,6 +60,9 @@ def test_the_settings() -> None:
         rest_options(Configuration({"rest.port": "-1"}))
     with pytest.raises(JobDefinitionError, match="at most 65535"):
         rest_options(Configuration({"rest.port": "70000"}))
+    with pytest.raises(JobDefinitionError, match=r"rest\.spark-ui is TOKEN, and there is no token"):
+        rest_options(Configuration({"rest.spark-ui": "token"}))
+    assert rest_options(Configuration({"rest.spark-ui": "read"})).spark_ui is SparkPage.READ
 
 
 def test_a_port_that_is_taken_is_told_before_the_job_runs(job: LocalJob) -> None:
@@ -97,6 +101,47 @@ def test_jobs_share_a_server_that_ends_with_the_last(
     assert len(threads()) == 1
     leave_too()
     assert (threads(), registered()) == ([], [])
+
+
+class Mounts:
+    """Stands for Spark's web UI: which servers it shows, and whether it can show one."""
+
+    def __init__(self, works: bool = True) -> None:
+        self.shown: list[str] = []
+        self._works = works
+
+    def __call__(self, url: str) -> Callable[[], None] | None:
+        if not self._works:
+            return None
+        self.shown.append(url)
+        return lambda: self.shown.remove(url)
+
+
+def test_spark_s_web_ui_gets_a_server_of_its_own(job: LocalJob) -> None:
+    options, mounts = RestOptions(port=0, spark_ui=SparkPage.READ), Mounts()
+    leave, leave_too = (serve(job, options, job.recorder.page, mounts) for _ in range(2))
+    (shown,) = mounts.shown
+    (listed,) = registered()
+    assert shown != listed.url
+    with closing(HTTPConnection(shown.removeprefix("http://"), timeout=60)) as connection:
+        for path, method, status in (("/jobs", "GET", 200), (f"/jobs/{JOB_ID}", "PATCH", 403)):
+            connection.request(method, path)
+            with connection.getresponse() as answer:
+                answer.read()
+                assert answer.status == status
+    leave()
+    assert (mounts.shown, len(threads())) == ([shown], 2)
+    leave_too()
+    assert (mounts.shown, threads()) == ([], [])
+
+
+@pytest.mark.parametrize("option", [SparkPage.OFF, SparkPage.READ])
+def test_unless_it_is_not_wanted_or_not_possible(job: LocalJob, option: SparkPage) -> None:
+    mounts = Mounts(works=option is SparkPage.OFF)
+    leave = serve(job, RestOptions(port=0, spark_ui=option), job.recorder.page, mounts)
+    assert (mounts.shown, len(threads())) == ([], 1)
+    leave()
+    assert threads() == []
 
 
 def test_a_stream_gets_the_last_word_and_ends(job: LocalJob) -> None:

@@ -269,7 +269,7 @@ def test_a_long_run_in_another_executor_is_waited_for(
 def test_another_executor_that_falls_silent_is_given_up(
     book: Book, other_executor: Callable[[], None]
 ) -> None:
-    worker = Worker(book, Network(KEY, silence=0.5))
+    worker = Worker(book, Network(KEY, silence=2.0))
     with _living(book, _stops_at_the_second):
         other_executor()
         with pytest.raises(InternalError, match="has ended, or cannot be reached"):

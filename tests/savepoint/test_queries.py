@@ -49,7 +49,7 @@ def test_what_is_not_there_is_told_with_what_is(tmp_path: Path) -> None:
         run.epoch()
         with pytest.raises(StateLookupError, match=r"'x'; there are .*'everything' \(Everything\)"):
             run.query_state("x", "last", "a")
-        with pytest.raises(StateLookupError, match=r"no state 'x'; .* 'all', 'by tens', "):
+        with pytest.raises(StateLookupError, match=r"no state 'x'; .* has 'all', 'by tens', "):
             run.query_state("everything", "x", "a")
         assert run.query_state("everything", "last", "nobody") is None
 

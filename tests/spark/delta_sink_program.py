@@ -59,9 +59,9 @@ def count(session: SparkSession, table: Path) -> int:
     return session.read.format("delta").load(str(table)).count()
 
 
-def main(folder: Path) -> None:
-    """Run the job, and print what is in the table."""
-    session = (
+def make_session(folder: Path) -> SparkSession:
+    """A session with Delta's package."""
+    return (
         SparkSession.builder.master("local[4]")
         .config("spark.jars", os.environ["SPARK_READER_JARS"])
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
@@ -74,6 +74,11 @@ def main(folder: Path) -> None:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .getOrCreate()
     )
+
+
+def main(folder: Path) -> None:
+    """Run the job, and print what is in the table."""
+    session = make_session(folder)
     client = make_job(folder, None).execute_async("numbers")
     until = time.monotonic() + WAIT
     while count(session, folder / "table") < 100:

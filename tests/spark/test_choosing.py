@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -37,6 +38,12 @@ AUTO, RESIDENT, EPOCHS, _ = EngineSetting
 ROOMY = Facts(local=True, dynamic=False, slots=64, free=60)
 TIGHT = replace(ROOMY, slots=4, free=1)
 ON_A_CLUSTER = Facts(local=False, dynamic=False, slots=4, free=4)
+ALONE = replace(ON_A_CLUSTER, slots=0, free=0, driver="h1:7079")
+CHECK = (
+    "if executors start and end, they cannot connect to it: check spark.driver.host, "
+    "spark.driver.bindAddress and the firewall; if none starts, the cluster has too little free "
+    "memory or too few free cores: check spark.executor.memory and spark.executor.cores"
+)
 
 
 def plan_of(env: StreamExecutionEnvironment, wide: int = 8) -> Plan:
@@ -92,6 +99,12 @@ def test_a_job_that_may_choose_is_resident_where_there_is_room(
             "the session has 64 task slots, 7 of them free",
             True,
         ),
+        (
+            ALONE,
+            "it needs 8 task slots: its widest operator ('wide') has 8 subtasks; no executor has "
+            "registered with the driver at 'h1:7079'; an epoch runs when there is one; " + CHECK,
+            True,
+        ),
     ],
 )
 def test_or_runs_in_epochs_and_says_why(
@@ -132,6 +145,44 @@ def test_a_resident_job_without_slots_is_refused_with_all_numbers(
     )
     with pytest.raises(JobDefinitionError, match=r"\(spark.cores.max=8, or more executors\)"):
         choose_engine(RESIDENT, plan_of(env), ON_A_CLUSTER)
+
+
+def test_and_without_executors_it_says_what_to_check(env: StreamExecutionEnvironment) -> None:
+    with pytest.raises(JobDefinitionError) as refused:
+        choose_engine(RESIDENT, plan_of(env), ALONE)
+    assert str(refused.value) == (
+        "job 'orders' cannot run on the resident engine: it needs 8 task slots: its widest "
+        "operator ('wide') has 8 subtasks; no executor has registered with the driver at "
+        f"'h1:7079'; {CHECK}"
+    )
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_job_in_epochs_waits_for_the_first_executor(
+    env: StreamExecutionEnvironment,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    alone: bool,
+) -> None:
+    """Until none is expected any more: Spark itself would wait without end, and without a word."""
+    coming, there = replace(ALONE, settles_in=20.0), replace(ON_A_CLUSTER, free=0)
+    seen = iter([coming, coming, *[ALONE if alone else there] * 100])
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(choosing, "session_facts", lambda session, batch: next(seen))
+    wait = partial(await_slots, clock=lambda: now, sleep=sleep)
+    monkeypatch.setattr(choosing, "await_slots", wait)
+    engine_for(cast(SparkSession, None), EPOCHS, False, plan_of(env))
+    assert now < 4 if alone else now == pytest.approx(0.2)
+    assert [record.getMessage() for record in caplog.records] == (
+        [f"job 'orders' waits: no executor has registered with the driver at 'h1:7079'; {CHECK}"]
+        if alone
+        else []
+    )
 
 
 def test_a_resident_job_is_refused_where_executors_come_and_go(

@@ -207,6 +207,29 @@ def test_a_path_that_spark_cannot_use_is_told_before_the_first_record(
     assert "\tat " not in str(caught.value)
 
 
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_path_that_cannot_be_written_is_told_before_the_first_record(
+    spark: Any, env: StreamExecutionEnvironment, tmp_path: Path, checkpoints: bool
+) -> None:
+    """A sink that is exactly once is not silently less than that."""
+    (tmp_path / "file").touch()
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "part-0.parquet").touch()
+    if checkpoints:
+        env.enable_checkpointing(300)
+        sink = DataFrameSink("json", str(tmp_path / "file/out"))
+        expected = r"operator 'lake': cannot write to '.*/file/out': NotADirectoryError.*; let the"
+    else:
+        sink = DataFrameSink("delta", str(tmp_path / "rows"))
+        expected = (
+            r"operator 'lake': '.*/rows' is not a Delta table, and there is 'part-0\.parquet'"
+        )
+    env.from_collection([("a", 1)], COUNTS).sink_to(sink).name("lake")
+    with pytest.raises(JobDefinitionError, match=expected):
+        env.execute()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "part-0.parquet", "rows"]
+
+
 @pytest.mark.usefixtures("engine")
 def test_part_files_appear_with_their_epoch(
     spark: Any, env: StreamExecutionEnvironment, tmp_path: Path

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import threading
 import zipfile
@@ -319,6 +320,40 @@ def packed_by_uv(place: Path, archive: Path) -> None:
         file.add(place, ".")
 
 
+def packed_by_conda_pack(place: Path, archive: Path) -> None:
+    """With its own Python, as conda's environments have it; conda itself did not make this one.
+
+    It is a copy of this Python, with a record of its files as conda keeps it.
+    """
+    tool = tool_or_skip("conda-pack")
+    standard = Path(sysconfig.get_path("stdlib"))
+    library, python = place / "lib" / standard.name, place / "bin" / standard.name
+    left_out = ("site-packages", "dist-packages", "test", "__pycache__", "config-*")
+    shutil.copytree(standard, library, ignore=shutil.ignore_patterns(*left_out))
+    python.parent.mkdir()
+    shutil.copy(os.path.realpath(sys.executable), python)
+    if sysconfig.get_config_var("Py_ENABLE_SHARED"):
+        folder, name = map(sysconfig.get_config_var, ("LIBDIR", "INSTSONAME"))
+        shutil.copy(Path(folder, name), place / "lib")
+        # conda's Python finds its library beside itself, too
+        found = os.fsencode(folder)
+        beside = b"$ORIGIN/../lib".ljust(len(found), b"\0")
+        assert len(beside) == len(found), "too short to be replaced in place"
+        python.write_bytes(python.read_bytes().replace(found, beside))
+    python.with_name("python").symlink_to(python.name)
+    files = [str(file.relative_to(place)) for file in place.rglob("*") if not file.is_dir()]
+    version = sysconfig.get_config_var("VERSION")
+    record = {"name": "python", "version": version, "url": "", "link": {}, "files": files}
+    (place / "conda-meta").mkdir()
+    (place / "conda-meta/history").touch()
+    (place / f"conda-meta/python-{version}-0.json").write_text(json.dumps(record))
+    (library / "site-packages").mkdir()
+    fill(place)
+    subprocess.run([tool, "-q", "--compress-level", "0", "-p", place, "-o", archive], check=True)
+    with tarfile.open(archive) as file:
+        assert file.getmember(f"bin/{python.name}").isfile(), "the Python itself, not a link"
+
+
 def tool_or_skip(name: str) -> str:
     """The path of a tool of the development environment; the matrix runs without it."""
     beside = os.path.dirname(sys.executable)
@@ -328,7 +363,7 @@ def tool_or_skip(name: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("pack", [packed, packed_by_venv_pack, packed_by_uv])
+@pytest.mark.parametrize("pack", [packed, packed_by_venv_pack, packed_by_uv, packed_by_conda_pack])
 def test_packages_reach_executors_in_an_archive(
     bare: Standalone, tmp_path: Path, pack: Callable[[Path, Path], None]
 ) -> None:

@@ -206,6 +206,22 @@ def test_without_checkpoints_or_with_a_directory_that_others_do_not_see(cluster:
     assert re.search(message, text), text
 
 
+def test_executors_that_do_not_find_the_driver_are_told_with_what_to_check(cluster: Jobs) -> None:
+    write_job(cluster.hosts, 0.0)
+    driver = cluster.start(
+        "holdfast.engine=resident",
+        "spark.driver.bindAddress=10.77.0.1",
+        # no host has it
+        "spark.driver.host=10.77.0.99",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime=5s",
+    )
+    text = result_of(driver)
+    assert driver.returncode == 1, text
+    last = text.splitlines()[-1]
+    assert "; no executor has registered with the driver at '10.77.0.99:" in last, text
+    assert "they cannot connect to it: check spark.driver.host, spark.driver.bindAddress" in last
+
+
 def test_an_executor_is_killed_and_the_job_goes_on_from_the_store(
     cluster: Jobs, tmp_path: Path
 ) -> None:

@@ -177,7 +177,7 @@ def jars() -> str:
         pytest.skip(str(error))
 
 
-def run_there(program: Path, *arguments: Any, **variables: str) -> str:
+def run_there(program: Path, *arguments: Any, expected: int = 0, **variables: str) -> str:
     """Run a program in the environment of the packages; its output."""
     environment = {
         name: value
@@ -191,7 +191,7 @@ def run_there(program: Path, *arguments: Any, **variables: str) -> str:
         text=True,
         check=False,
     )
-    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.returncode == expected, run.stderr[-3000:]
     return run.stdout
 
 
@@ -225,6 +225,19 @@ def test_spark_writes_each_row_of_a_dataframe_sink_to_delta_once(jars: str, tmp_
     assert (tmp_path / "broken in the second").exists()
     numbers = list(range(1000))
     assert json.loads(out.splitlines()[-1]) == {"path": numbers, "table": numbers}
+
+
+def test_a_driver_that_dies_after_the_commit_to_delta_repeats_it_without_effect(
+    jars: str, tmp_path: Path
+) -> None:
+    program = Path(__file__).with_name("delta_death_program.py")
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    for expected in (9, 0):
+        out = run_there(
+            program, tmp_path, expected=expected, SPARK_READER_JARS=jars, PYTHONPATH=path
+        )
+    numbers = list(range(300))
+    assert json.loads(out.splitlines()[-1]) == {"one": numbers, "two": numbers, "repeated": True}
 
 
 @pytest.mark.parametrize("kind", KINDS)

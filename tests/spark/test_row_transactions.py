@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from holdfast.checkpoint.errors import CheckpointCorruptionError
 from holdfast.datastream.connectors.dataframe import DataFrameSink
-from holdfast.errors import JobExecutionError
+from holdfast.errors import JobDefinitionError, JobExecutionError
 from holdfast.filesystem import (
     FileSystemError,
     LocalFileSystem,
@@ -31,6 +32,7 @@ from holdfast.filesystem.arrow import ArrowFileSystem
 from holdfast.spark.dataframe_writer import SAVED_ROWS, SparkWriters, _Sink
 from holdfast.spark.published_rows import publish
 from holdfast.spark.row_transactions import RowTransaction, RowTransactions, delete_staged
+from holdfast.spark.writer_places import at_least_once
 from holdfast.state.errors import StateMigrationError
 
 
@@ -322,6 +324,36 @@ def test_what_can_be_exactly_once() -> None:
     assert "mode is 'overwrite'" in DataFrameSink("csv", "/x", mode="overwrite").at_least_once
     assert "has no path" in DataFrameSink("parquet", table="t").at_least_once
     assert "the format is 'jdbc'; these can be" in DataFrameSink("jdbc", "/x").at_least_once
+
+
+def _place(monkeypatch: pytest.MonkeyPatch, path: str) -> str:
+    """Why a sink with this path is at least once, if Spark can get there."""
+    places = "holdfast.spark.writer_places"
+    monkeypatch.setattr(f"{places}.qualified", lambda session, name, sink: sink.path)
+    return at_least_once(None, "lake", DataFrameSink("parquet", path))  # type: ignore[arg-type]
+
+
+def test_a_place_is_tried_and_nothing_is_left_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").mkdir()
+    for name in ("there", "new"):
+        assert _place(monkeypatch, str(tmp_path / name)) == ""
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+def test_a_bucket_that_is_not_there_is_an_error(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(s3.options)
+    expected = r"'lake': cannot write to 's3a://no-such-bucket/out': .*NO_SUCH_BUCKET.*; let the"
+    with pytest.raises(JobDefinitionError, match=expected):
+        _place(monkeypatch, "s3a://no-such-bucket/out")
+    configure({})
+
+
+def test_a_place_that_only_spark_knows_is_at_least_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "only Spark, and not Holdfast, can access 'wasb://" in _place(monkeypatch, "wasb://a/b")
+    monkeypatch.setitem(sys.modules, "hdfs_native", None)
+    assert "pip install 'holdfast[hdfs]'" in _place(monkeypatch, "hdfs://no-package/out")
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,9 @@ from holdfast.common import Configuration
 from holdfast.datastream import RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.functions import KeyedProcessFunction
 from holdfast.datastream.state import ValueStateDescriptor
-from holdfast.driver.epoch_book import EpochBook
-from holdfast.driver.slots.attempt_slots import Slots
 from holdfast.runtime.network.addresses import Address
-from holdfast.runtime.network.desk import Desk
 from tests.endless import Endless
-from tests.strangers import STRANGERS, is_closed_to_others, knock
+from tests.strangers import STRANGERS, Sockets, is_closed_to_others, knock
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("engine")]
 
@@ -33,37 +30,6 @@ class Counts(KeyedProcessFunction):
         count = self.count.value() or 0
         self.count.update(count + 1)
         yield value, count
-
-
-def remembered(monkeypatch: pytest.MonkeyPatch, place: str, kind: type[Any]) -> list[Any]:
-    """The objects of a class that the driver makes from now on."""
-    made: list[Any] = []
-
-    class Known(kind):  # type: ignore[misc]
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
-            made.append(self)
-
-    monkeypatch.setattr(place, Known)
-    return made
-
-
-class Sockets:
-    """Where the processes of a job listen, as the driver knows it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.slots = remembered(monkeypatch, "holdfast.spark.resident.engine.Slots", Slots)
-        self._desks = remembered(monkeypatch, "holdfast.spark.engine_base.Desk", Desk)
-        self._books = remembered(monkeypatch, "holdfast.driver.epochs.running.EpochBook", EpochBook)
-
-    def addresses(self) -> set[Address]:
-        """The driver, the slots, the workers in which subtasks live, the source."""
-        found = {each.address.without_key() for each in (*self.slots, *self._desks)}
-        hellos = [slot.hello for attempt in self.slots for slot in attempt._slots.values()]
-        found |= {Address(host=hello.host, port=hello.port) for hello in hellos}
-        found |= {state.address for desk in self._desks for state in desk._sources.values()}
-        homes = [home for book in self._books for level in book.homes for home in level]
-        return found | {home.address for home in homes if home is not None}
 
 
 def test_strangers_at_every_socket_do_not_stop_a_job(

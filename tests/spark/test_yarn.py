@@ -62,10 +62,22 @@ SIZES = (
 )
 #: where other hosts find the driver's page, and what asks it there
 PAGE = ("-D", "rest.address=0.0.0.0", "-D", "rest.port=8081", "-D", "rest.token=secret")
+#: below Spark's page, which YARN's proxy shows; it does not pass tokens on
+IN_SPARK = ("-D", "rest.spark-ui=READ")
 ASK = """
 import sys, urllib.request
 question = urllib.request.Request(sys.argv[1], headers={"Authorization": "Bearer secret"})
 print(urllib.request.urlopen(question, timeout=60).read().decode())
+"""
+#: asks through the proxy of the ResourceManager, for the application that runs
+ASK_PROXY = """
+import json, urllib.request
+manager = "http://h1:8088"
+listed = urllib.request.urlopen(f"{manager}/ws/v1/cluster/apps?states=RUNNING", timeout=60)
+(application,) = json.load(listed)["apps"]["app"]
+page = f"{manager}/proxy/{application['id']}/holdfast"
+for path in ("/", "/jobs/overview"):
+    print(urllib.request.urlopen(page + path, timeout=60).read().decode())
 """
 
 
@@ -131,7 +143,7 @@ def test_cluster_mode_the_application_master_is_killed_and_started_again(yarn: Y
     command += [*sizes, "--conf", "spark.yarn.maxAppAttempts=2"]
     command += ["--conf", f"spark.pyspark.python={sys.executable}", "--files", "/tmp/job.py"]
     job = of_job(f"{HadoopParts.address}/cluster")
-    client = yarn.run(*command, holdfast.__main__.__file__, *job, *PAGE, "job.py")
+    client = yarn.run(*command, holdfast.__main__.__file__, *job, *PAGE, *IN_SPARK, "job.py")
 
     def reached() -> list[int]:
         return [k for k, text in yarn.printed(1) if re.search(f"^{CHECKPOINTED}", text, re.M)]
@@ -141,6 +153,9 @@ def test_cluster_mode_the_application_master_is_killed_and_started_again(yarn: Y
     (host,) = reached()
     page = yarn.run(sys.executable, "-c", ASK, f"http://h{host}:8081/jobs/overview")
     assert '"RUNNING"' in result_of(page)
+    through_proxy = result_of(yarn.run(sys.executable, "-c", ASK_PROXY))
+    assert "<title>Holdfast</title>" in through_proxy, through_proxy
+    assert '"RUNNING"' in through_proxy, through_proxy
     yarn.hosts.kill(host, MASTER)
     let_go(yarn.hosts)
     text = result_of(client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ from holdfast.state.errors import (
 )
 from holdfast.state.format.file_header import Op
 from holdfast.state.format.files import decode_file
+from holdfast.state.key_groups import key_group
 from holdfast.state.live.overlaid import OverlaidTable
+from holdfast.testing.storage import MemoryStateStorage
 
 COUNT = ValueStateDescriptor("count", Types.LONG())
 EVENTS = ListStateDescriptor("events", Types.STRING())
@@ -44,7 +47,11 @@ SEEN = MapStateDescriptor("seen", Types.STRING(), Types.LONG())
 class Worker:
     """A backend with a context, as one worker process has it."""
 
-    def __init__(self, storage: DirectoryStateStorage, key_groups: range = range(128)) -> None:
+    def __init__(
+        self,
+        storage: DirectoryStateStorage | MemoryStateStorage,
+        key_groups: range = range(128),
+    ) -> None:
         self.storage = storage
         self.backend = HeapKeyedStateBackend(key_groups, 128)
         self.context = KeyContext()
@@ -455,6 +462,54 @@ def test_many_keys_in_many_chunks(worker: Worker) -> None:
         assert own.keys().isdisjoint(found)
         found |= own
     assert found == {i: i for i in range(10_000)}
+
+
+class Counting(MemoryStateStorage):
+    """Counts how often each file was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: Counter[str] = Counter()
+
+    def read(self, name: str) -> bytes:
+        self.reads[name] += 1
+        return super().read(name)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3), (3, 2)])
+def test_a_rescale_reads_each_file_once_per_new_subtask(before: int, after: int) -> None:
+    """As a whole, for its checksum and for the bytes that belong to no key: those go to all."""
+    storage, heads = Counting(), []
+    for n, key_groups in enumerate(shares(before)):
+        old = Worker(storage, key_groups)
+        for key in keys_of(key_groups):
+            old.state(COUNT, key).update(key)
+        old.backend.set_blob("op", "position", b"%d" % n)
+        old.persist(f"base-{n}", 0)
+        old.state(COUNT, keys_of(key_groups)[0]).update(-1)
+        heads.append(old.persist(f"delta-{n}", 1))
+    storage.reads.clear()
+    found: dict[int, int] = {}
+    for key_groups in shares(after):
+        new = Worker(storage, key_groups)
+        blobs = new.backend.import_key_groups(storage, heads)
+        assert blobs == [{("op", "position"): b"%d" % n} for n in range(before)]
+        own = {key: value for key, _, value in _entries(new)}
+        assert own.keys() == set(keys_of(key_groups))
+        found |= own
+    changed = {keys_of(key_groups)[0] for key_groups in shares(before)}
+    assert found == {key: -1 if key in changed else key for key in range(500)}
+    files = [file.name for head in heads for file in head.files]
+    assert storage.reads == dict.fromkeys(files, after)
+
+
+def shares(parts: int) -> list[range]:
+    """The key groups of each of so many subtasks."""
+    return [range(128 * n // parts, 128 * (n + 1) // parts) for n in range(parts)]
+
+
+def keys_of(key_groups: range) -> list[int]:
+    return [key for key in range(500) if key_group(key, 128) in key_groups]
 
 
 def test_undecoded_state_of_others_is_not_taken_over_twice(storage: DirectoryStateStorage) -> None:

@@ -140,6 +140,58 @@ def test_columns_compaction_and_rows_of_spark_recover(tmp_path: Path, engine: st
     assert not production.exists(), "the sinks were redirected"
 
 
+#: tables of both kinds: rows that are appended, and the newest row of each key
+TABLES = """
+import sys
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream.connectors.delta import DeltaSink
+from holdfast.datastream.connectors.iceberg import IcebergSink
+from holdfast.datastream.connectors.number_seq import NumberSequenceSource
+
+COUNTS = pa.schema([("key", pa.int64()), ("n", pa.int64())])
+lake = sys.argv[1]
+catalog = {"type": "sql", "uri": f"sqlite:///{lake}/catalog.db", "warehouse": f"file://{lake}"}
+load_catalog("lake", **catalog).create_namespace_if_not_exists("lake")
+
+
+def delta(name):
+    return DeltaSink.for_table(f"{lake}/{name}", COUNTS)
+
+
+def iceberg(name):
+    sink = IcebergSink.builder().set_catalog("lake", catalog).set_table(f"lake.{name}")
+    return sink.set_schema(COUNTS).create_if_absent()
+
+
+env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+numbers = env.from_source(NumberSequenceSource(1, 1000)).map(lambda number: (number % 50, 1))
+counts = numbers.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
+for kind, sink in (("Delta", delta), ("Iceberg", iceberg)):
+    counts.sink_to(sink("counts").build()).name(f"{kind} appended")
+    counts.sink_to(sink("newest").upsert_by("key").build()).name(f"{kind} by key")
+env.execute("tables")
+"""
+
+
+def test_tables_recover(tmp_path: Path) -> None:
+    """The driver is killed between the completion of a checkpoint and the commits."""
+    (tmp_path / "job.py").write_text(TABLES)
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    options = ("--faults", "4", "--seed", "1542", "--engine", "resident")
+    kinds = ("--only", "kill-worker,kill-driver,fail-store")
+    code, report, output = tortured(tmp_path, *options, *kinds, "job.py", str(lake))
+    assert code == 0, output
+    assert report["by_kind"] == {"kill-worker": 2, "kill-driver": 1, "fail-store": 1}
+    found = {sink["name"].split(":")[0]: sink["found"] for sink in report["sinks"]}
+    tables = {"Delta appended": 1000, "Delta by key": 50}
+    assert found == tables | {"Iceberg appended": 1000, "Iceberg by key": 50}
+    assert {sink["guarantee"] for sink in report["sinks"]} == {"exactly once"}
+    assert not (lake / "counts" / "_delta_log").exists(), "the sinks were redirected"
+
+
 CHANGED_IN_PLACE = str(ROOT / "tests" / "torture" / "changed_in_place.py")
 
 #: the same, but functions get the objects that a checkpoint refers to while it is written

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common.time import DurationLike, to_millis
@@ -12,29 +11,12 @@ from holdfast.datastream.functions.async_retries import AsyncRetryStrategy
 from holdfast.datastream.functions.asynchronous import AsyncFunction
 from holdfast.datastream.streams.function_checks import check_object
 from holdfast.errors import JobTypeError
-from holdfast.graph.operations import AsyncOperation
+from holdfast.graph.operations import AsyncOperation, AsyncSettings
 
 if TYPE_CHECKING:
     from holdfast.datastream.data_stream import DataStream, KeyedStream
 
 __all__ = ["AsyncDataStream", "AsyncSettings"]
-
-
-@dataclass(frozen=True)
-class AsyncSettings:
-    """The settings of asynchronous calls, for the runtime.
-
-    Attributes:
-        timeout: in milliseconds, for all attempts of a record together; 0 for no timeout.
-        capacity: how many records may wait for their results at the same time, in each subtask.
-        retry: whether and when a call is retried.
-        ordered: whether results are emitted in the order of the records, or as soon as available.
-    """
-
-    timeout: int
-    capacity: int
-    retry: AsyncRetryStrategy[Any]
-    ordered: bool
 
 
 class AsyncDataStream:

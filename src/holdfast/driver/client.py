@@ -7,9 +7,14 @@ from typing import Any
 
 from holdfast.checkpoint.events import CheckpointRecord
 from holdfast.common import CompletableFuture, JobClient, JobExecutionResult, JobID, JobStatus
-from holdfast.driver.epoch_book import EpochReport
 from holdfast.driver.job.runner import JobRunner
-from holdfast.driver.reports import AttemptReport, attempts_of, checkpoints_of, epochs_of
+from holdfast.driver.reports import (
+    AttemptReport,
+    EpochReport,
+    attempts_of,
+    checkpoints_of,
+    epochs_of,
+)
 
 
 class JobRunnerClient(JobClient):

@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, JobExecutionError
 from holdfast.history.logs import LogBook
 from holdfast.plan.model import Plan
 from holdfast.runtime.wire.blocks import Block
-from holdfast.runtime.wire.protocol import EpochTask, StoredState
+from holdfast.runtime.wire.protocol import EpochTask, Progress, StoredState
 from holdfast.runtime.worker.injected_faults import Faults
 from holdfast.state.storage.directory import StateStorage
 
@@ -56,6 +56,8 @@ class PlannedJob:
         check: raises an error if the job must not continue because another job has taken over its
             checkpoint directory. It is cheap, and meant for engines that wait long in an epoch.
         logs: keeps what functions log between epochs.
+        note_progress: records what subtasks have done so far, if an epoch takes long. It is called
+            in the thread that calls the engine.
     """
 
     name: str
@@ -67,6 +69,7 @@ class PlannedJob:
     deliver: Callable[[list[Block]], None]
     check: Callable[[], None]
     logs: LogBook
+    note_progress: Callable[[Sequence[Progress]], None]
 
 
 class Engine(ABC):

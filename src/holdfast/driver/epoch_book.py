@@ -13,34 +13,12 @@ from typing import Any, NamedTuple
 from holdfast.driver.quota import FIRST_QUOTA, Quota
 from holdfast.driver.watermark_alignment import WatermarkGroups
 from holdfast.errors import DisagreementError, InternalError
+from holdfast.history.events import EpochEnded
 from holdfast.plan.model import Plan
 from holdfast.runtime.network.addresses import Location
 from holdfast.runtime.wire.protocol import Acknowledgement, EpochTask, Origin, StoredState
 from holdfast.state.format.catalog import SavedState, merged
 from holdfast.state.format.head import Head
-
-
-@dataclass(frozen=True)
-class EpochReport:
-    """What one epoch did, for users and benchmarks.
-
-    Attributes:
-        started: when its Spark job started, in seconds.
-        seconds: how long that job took: steps 2 to 7 of the protocol.
-        read: number of records read from sources.
-        steps: duration of each step: on the driver, or the maximum over all subtasks.
-        memory: resident bytes of each worker process.
-    """
-
-    epoch: int
-    started: float
-    seconds: float
-    read: int
-    records: int
-    quota: int
-    steps: dict[str, float]
-    memory: dict[int, int]
-    state_bytes: int
 
 
 class Barrier(NamedTuple):
@@ -170,8 +148,8 @@ class EpochBook:
 
     def accept(
         self, epoch: int, acks: Iterable[Acknowledgement], started: float, seconds: float
-    ) -> tuple[EpochReport, list[str]]:
-        """Make an epoch part of the job (step 8); return its report, and files that no head needs.
+    ) -> tuple[EpochEnded, list[str]]:
+        """Make an epoch part of the job (step 8); return its event, and files that no head needs.
 
         Raises:
             DisagreementError: when subtasks consumed different runs of a producer. The epoch must
@@ -181,13 +159,13 @@ class EpochBook:
         by_place = self._by_place(acks)
         _check_agreement(by_place)
         unneeded = self._advance(by_place)
-        report = self._report(epoch, by_place, started, seconds)
+        ended = self._ended(epoch, by_place, started, seconds)
         self._adapt_quota(by_place, seconds)
         self.finished = all(ack.finished for ack in by_place.values())
         self.unproven = False
         self.stateful = frozenset(uid for ack in by_place.values() for uid in ack.stateful)
         self.states = _states(by_place.values())
-        return report, unneeded
+        return ended, unneeded
 
     def take(self, state: StoredState) -> list[str]:
         """Move the head of a subtask to a stored state; return files that it needs no longer."""
@@ -231,20 +209,21 @@ class EpochBook:
         known = {ref.name for ref in before.all_files}
         return sorted(known - {ref.name for ref in head.all_files})
 
-    def _report(
+    def _ended(
         self,
         epoch: int,
         acks: dict[tuple[int, int], Acknowledgement],
         started: float,
         seconds: float,
-    ) -> EpochReport:
+    ) -> EpochEnded:
         steps: dict[str, float] = {}
         for ack in acks.values():
             for step, took in ack.seconds.items():
                 steps[step] = max(took, steps.get(step, 0.0))
-        return EpochReport(
+        memory = {ack.process: ack.rss for ack in acks.values()}
+        return EpochEnded(
             epoch=epoch,
-            started=started,
+            started=round(1000 * started),
             seconds=seconds,
             # the records that level 0 receives from elsewhere are the rows of DataFrames
             read=sum(
@@ -254,8 +233,9 @@ class EpochBook:
             records=sum(ack.records_in + ack.records_read for ack in acks.values()),
             quota=self.quota,
             steps=steps,
-            memory={ack.process: ack.rss for ack in acks.values()},
-            state_bytes=sum(ack.head.size for ack in acks.values()),
+            memory=sum(memory.values()),
+            state=sum(ack.head.size for ack in acks.values()),
+            processes=memory,
         )
 
     def _adapt_quota(self, acks: dict[tuple[int, int], Acknowledgement], seconds: float) -> None:

@@ -16,6 +16,7 @@ from holdfast.driver.engine import Engine
 from holdfast.driver.epoch_book import EpochBook
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.operators.windows.contexts import namespace_of
+from holdfast.runtime.timer_queue import TIMER_STATES
 from holdfast.state.errors import StateLookupError, StateStorageError
 from holdfast.state.format.files import Section
 from holdfast.state.format.head import Head
@@ -140,7 +141,8 @@ def _read(heads: _Heads, op: PlannedOperator, state: str, key: Any, window: Any)
                 return split_times(found.kind, entry)[0] if found.expires else entry
     known = list(_headers(heads.storage, heads.all, op.uid))
     if _find(known, state, window) is None:
-        names = ", ".join(sorted({repr(section.state) for section in known}))
+        states = {section.state for section in known} - set(TIMER_STATES.values())
+        names = ", ".join(map(repr, sorted(states)))
         message = (
             f"operator '{op.name}' has saved no state {state!r}; as of the last epoch it has "
             f"{names or 'none'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from holdfast.datastream.engines import needed_slots
 from holdfast.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from holdfast.datastream.state_backend import state_settings
 from holdfast.driver.engine import EngineChoice
-from holdfast.driver.epoch_book import Barrier, EpochBook, EpochReport
+from holdfast.driver.epoch_book import Barrier, EpochBook
 from holdfast.driver.job_events import Cause
 from holdfast.errors import UserFunctionError, first_line
 from holdfast.history import events
@@ -37,17 +37,19 @@ from holdfast.history.figures import (
     Stored,
     checkpoint_parts,
     figures_after,
+    figures_during,
     metrics_by_operator,
 )
 from holdfast.history.job import JobHistory
 from holdfast.history.journal import Journal
 from holdfast.history.logs import LogBook
 from holdfast.history.points import PointStart, point_since
+from holdfast.history.starts import StartClock
 from holdfast.history.watchers import tell_watchers
 from holdfast.plan.model import Plan
 from holdfast.plan.vertices import JobGraph, job_graph
 from holdfast.printable import get_logger
-from holdfast.runtime.wire.protocol import Acknowledgement, Loaded, StoredState
+from holdfast.runtime.wire.protocol import Acknowledgement, Loaded, Progress, StoredState
 from holdfast.state.format.head import Head
 
 _logger = get_logger(__name__)
@@ -96,12 +98,14 @@ class Recorder:
     Attributes:
         history: what is known about the job; any thread may read it.
         logs: what its functions logged last; it does not outlive the process.
+        starts: measures the starts of attempts.
     """
 
     def __init__(self) -> None:
         """Start with an empty history; without `keep_in` it does not outlive the process."""
         self.history = JobHistory()
         self.logs = LogBook()
+        self.starts = StartClock()
         self._journal: Journal | None = None
         #: the checkpoints in flight whose epoch was accepted, by id
         self._accepted: dict[int, _AcceptedCheckpoint] = {}
@@ -242,24 +246,43 @@ class Recorder:
         _logger.info("job '%s' %s %d task slots%s", self.history.name, what, seen.slots_after, why)
 
     def epoch(
-        self, report: EpochReport, acks: list[Acknowledgement], book: EpochBook, barrier: Barrier
+        self,
+        started: float,
+        ended: events.EpochEnded,
+        acks: list[Acknowledgement],
+        book: EpochBook,
+        barrier: Barrier,
     ) -> None:
-        """Record an accepted epoch; `epoch_ended` follows when its last steps are done."""
+        """Record an accepted epoch; `epoch_ended` follows when its last steps are done.
+
+        ``started``: when it began, in seconds; ``ended``: what is known about it so far.
+        """
         history = self.history
         if any(ack.loaded is not None for ack in acks):
             self._note_loaded(acks)
-        epoch = Epoch(report.started, report.seconds, acks, self._pause(report))
+        self._note_start(started, ended, acks)
+        epoch = Epoch(started, ended.seconds, acks, self._pause(started))
         figures = figures_after(history.graph, history.subtasks.figures, epoch)
         seen = events.SubtasksSeen(_now(), figures, metrics_by_operator(book.metrics))
-        history.tell(seen)
-        if time.monotonic() - self._written > _FIGURES:
-            self._write(seen)
+        self._tell_figures(seen)
         if barrier.checkpoint is not None:
             accepted = _AcceptedCheckpoint(history.graph, epoch, barrier.timestamp, self._files)
             self._accepted[barrier.checkpoint] = accepted
             self._files = {
                 file.name for heads in book.heads for head in heads for file in head.all_files
             }
+
+    def progress(self, progress: Sequence[Progress]) -> None:
+        """Record what subtasks do while an epoch takes long: their rates and loads."""
+        history = self.history
+        figures = figures_during(history.graph, history.subtasks.figures, progress)
+        seen = msgspec.structs.replace(history.subtasks, time=_now(), figures=figures)
+        self._tell_figures(seen)
+
+    def _tell_figures(self, seen: events.SubtasksSeen) -> None:
+        self.history.tell(seen)
+        if time.monotonic() - self._written > _FIGURES:
+            self._write(seen)
 
     def _note_loaded(self, acks: list[Acknowledgement]) -> None:
         begun = self.history.attempts[-1]
@@ -275,6 +298,30 @@ class Recorder:
                 loaded.local,
             )
 
+    def _note_start(
+        self, started: float, ended: events.EpochEnded, acks: list[Acknowledgement]
+    ) -> None:
+        """Record how long the start of the attempt took, once that is known."""
+        has_sinks = any(op.sink for v in self.history.graph.vertices for op in v.operators)
+        gave = any(any(ack.written.values()) for ack in acks) if has_sinks else ended.records > 0
+        start = self.starts.epoch(started, ended.steps.get("load", 0.0), gave)
+        if start is None:
+            return
+        self._tell(start)
+        if start.number > 0 and start.first_result is not None:
+            _logger.info(
+                "job '%s' restarted in %.2f s: %.2f s until its previous attempt had stopped, "
+                "%.2f s delay, %.2f s until it had its task slots, %.2f s until its state was "
+                "loaded, %.2f s until its first result",
+                self.history.name,
+                start.seconds,
+                start.stop,
+                start.delay,
+                start.slots,
+                start.load,
+                start.first_result,
+            )
+
     def stored(self, state: StoredState, head: Head) -> None:
         """Record a state that was stored after its barrier; ``head`` is the previous head."""
         known = {file.name for file in head.all_files}
@@ -283,9 +330,11 @@ class Recorder:
             place = state.level, state.subtask
             self._accepted[state.checkpoint].stored[place] = Stored(state, written)
 
-    def epoch_ended(self, report: EpochReport, barrier: Barrier) -> None:
+    def epoch_ended(self, ended: events.EpochEnded) -> None:
         """Record that all steps of an epoch are done."""
-        self._tell(_epoch(report, barrier.checkpoint))
+        steps = {step: round(took, 6) for step, took in ended.steps.items()}
+        rounded = msgspec.structs.replace(ended, seconds=round(ended.seconds, 6), steps=steps)
+        self._tell(rounded)
         if self._measuring is not None and _now() - self._measuring.since >= _POINTS:
             self.measure()
 
@@ -313,13 +362,13 @@ class Recorder:
                 time = times.get((vertex.level, subtask), 0)
                 yield SubtaskAcknowledged(vertex.level, subtask, name, time)
 
-    def _pause(self, report: EpochReport) -> float:
+    def _pause(self, started: float) -> float:
         """Return how long nothing ran before an epoch; 0 before the first epoch of an attempt."""
         last = self.history.epochs[-1] if self.history.epochs else None
         begun = self.history.attempts[-1].time if self.history.attempts else 0
         if last is None or last.started < begun:
             return 0.0
-        return max(0.0, report.started - (last.started / 1000 + last.seconds))
+        return max(0.0, started - (last.started / 1000 + last.seconds))
 
     def checkpoint(self, told: ReportCheckpoint, retained: tuple[int, ...]) -> None:
         """Record that a checkpoint began or ended; ``retained`` are the ids of those kept now."""
@@ -420,22 +469,6 @@ def _vertex_rescales(
 
 def _parallelism(plan: Plan) -> dict[str, int]:
     return {op.uid: op.parallelism for op in plan.operators.values()}
-
-
-def _epoch(report: EpochReport, checkpoint: int | None) -> events.EpochEnded:
-    return events.EpochEnded(
-        epoch=report.epoch,
-        started=round(report.started * 1000),
-        seconds=round(report.seconds, 6),
-        read=report.read,
-        records=report.records,
-        quota=report.quota,
-        steps={step: round(took, 6) for step, took in report.steps.items()},
-        memory=sum(report.memory.values()),
-        state=report.state_bytes,
-        checkpoint=checkpoint,
-        processes=report.memory,
-    )
 
 
 def _checkpoint(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from holdfast.checkpoint.events import CheckpointRecord, CheckpointStatus
-from holdfast.driver.epoch_book import EpochReport
 from holdfast.history import events
 from holdfast.history.job import JobHistory
 
@@ -20,6 +19,7 @@ class AttemptReport:
         checkpoint: the id of the checkpoint that it started from; None if there was none.
         failure: the stack trace or message, if it failed.
         failed: when it failed, in seconds.
+        measured: how long the parts of its start took.
     """
 
     number: int
@@ -28,6 +28,7 @@ class AttemptReport:
     failure: str | None = None
     failed: float | None = None
     loaded: events.StateLoaded | None = None
+    measured: events.StartMeasured | None = None
 
 
 def attempts_of(history: JobHistory) -> tuple[AttemptReport, ...]:
@@ -41,18 +42,48 @@ def _attempts(history: JobHistory) -> tuple[AttemptReport, ...]:
 
 
 def _attempt(began: events.AttemptBegan, failed: events.AttemptFailed | None) -> AttemptReport:
-    report = AttemptReport(began.number, began.time / 1000, began.checkpoint, loaded=began.loaded)
+    report = AttemptReport(
+        began.number,
+        began.time / 1000,
+        began.checkpoint,
+        loaded=began.loaded,
+        measured=began.measured,
+    )
     if failed is None:
         return report
     return replace(report, failure=failed.trace, failed=failed.time / 1000)
 
 
+@dataclass(frozen=True)
+class EpochReport:
+    """What one epoch did, for users and benchmarks.
+
+    Attributes:
+        started: when its Spark job started, in seconds.
+        seconds: how long that job took: steps 2 to 7 of the protocol.
+        read: number of records read from sources.
+        steps: duration of each step: on the driver, or the maximum over all subtasks.
+        memory: resident bytes of each worker process.
+    """
+
+    epoch: int
+    started: float
+    seconds: float
+    read: int
+    records: int
+    quota: int
+    steps: dict[str, float]
+    memory: dict[int, int]
+    state_bytes: int
+
+
 def epochs_of(history: JobHistory) -> list[EpochReport]:
     """Return the last epochs, oldest first."""
-    return [_epoch(ended) for ended in history.look(lambda told: list(told.epochs))]
+    return [report_of(ended) for ended in history.look(lambda told: list(told.epochs))]
 
 
-def _epoch(ended: events.EpochEnded) -> EpochReport:
+def report_of(ended: events.EpochEnded) -> EpochReport:
+    """Return what an epoch did, for users."""
     return EpochReport(
         epoch=ended.epoch,
         started=ended.started / 1000,

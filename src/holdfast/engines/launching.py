@@ -14,7 +14,7 @@ from holdfast.driver.epochs.delivery import CollectedRecords
 from holdfast.driver.job.runner import JobRunner
 from holdfast.history.journal import open_journal
 from holdfast.plan.model import Plan
-from holdfast.rest.serving import serve
+from holdfast.rest.serving import Mount, serve
 
 
 def launch(
@@ -25,6 +25,7 @@ def launch(
     scratch: Path,
     choice: EngineChoice,
     collected: Mapping[int, CollectedRecords] | None = None,
+    mount: Mount | None = None,
 ) -> JobRunnerClient:
     """Start a plan as a job on an engine, which is closed if that fails.
 
@@ -36,6 +37,7 @@ def launch(
         scratch: the directory of the driver.
         choice: the engine, and why it was chosen.
         collected: the queues for records that the program collects, by operator.
+        mount: shows the job in the web UI of the system that runs it, if the settings want that.
     """
     try:
         rest = rest_options(configuration)
@@ -47,7 +49,7 @@ def launch(
         engine.close()
         raise
     try:
-        _publish(job, scratch, rest)
+        _publish(job, scratch, rest, mount)
         client = JobRunnerClient(job)
     except BaseException as error:
         job.give_up(error)
@@ -56,10 +58,10 @@ def launch(
     return client
 
 
-def _publish(job: JobRunner, scratch: Path, rest: RestOptions) -> None:
+def _publish(job: JobRunner, scratch: Path, rest: RestOptions, mount: Mount | None) -> None:
     """Keep the job's history, and let others look at the job."""
     if job.checkpoints.kept:
         store = job.checkpoints.store
         place = str(store.directory)
         job.recorder.keep_in(open_journal(store.files, place, job.job_id, job.history, scratch))
-    job.at_end("stop its REST server", serve(job, rest, job.recorder.page))
+    job.at_end("stop its REST server", serve(job, rest, job.recorder.page, mount))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from holdfast.common import Configuration, JobExecutionResult
 from holdfast.common.options.engine import EngineSetting, engine_setting
-from holdfast.common.options.rest import rest_options
+from holdfast.common.options.rest import SparkPage, rest_options
 from holdfast.datastream.engines import needed_slots
 from holdfast.datastream.execution_mode import is_batch
 from holdfast.datastream.shipment import Shipment
@@ -22,6 +23,7 @@ from holdfast.spark.jvm import death_named
 from holdfast.spark.promised_slots import promised_slots
 from holdfast.spark.resident.engine import ResidentEngine
 from holdfast.spark.session import default_parallelism, get_session, page_of, settings_of
+from holdfast.spark.web_ui import show_in_spark
 
 __all__ = ["collect_job", "default_parallelism", "run_job", "start_job"]
 
@@ -36,7 +38,9 @@ def start_job(
     """Start a plan as a job."""
     settings = configuration.to_dict()
     spark_settings = {key: value for key, value in settings.items() if key.startswith("spark.")}
-    rest_options(configuration)  # raises if they are wrong, before Spark is started
+    rest = rest_options(configuration)  # raises if they are wrong, before Spark is started
+    if rest.enabled and rest.spark_ui is not SparkPage.OFF:
+        spark_settings.setdefault("spark.ui.enabled", "true")
     setting = engine_setting(configuration)
     with death_named():
         slots = 0 if setting is EngineSetting.EPOCHS else needed_slots(plan)
@@ -49,7 +53,14 @@ def start_job(
             if choice.name == "resident":
                 promised_slots.promise(engine, slots)
         return launch(
-            engine, plan, configuration, engine.directory, engine.scratch, choice, collected
+            engine,
+            plan,
+            configuration,
+            engine.directory,
+            engine.scratch,
+            choice,
+            collected,
+            partial(show_in_spark, session),
         )
 
 

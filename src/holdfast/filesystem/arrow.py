@@ -11,7 +11,6 @@ import contextlib
 import getpass
 import io
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -21,14 +20,8 @@ from urllib.parse import SplitResult, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from holdfast.filesystem.base import (
-    FileLock,
-    FileStatus,
-    FileSystem,
-    FileSystemError,
-    cause_of,
-    draft_of,
-)
+from holdfast.filesystem.arrow_errors import FAILURES, S3_ERRORS, StoreErrors, unless_missing
+from holdfast.filesystem.base import FileLock, FileStatus, FileSystem, FileSystemError, draft_of
 from holdfast.filesystem.hdfs import connect_hdfs
 from holdfast.filesystem.lease import Lease
 from holdfast.filesystem.options import configured, s3_arguments
@@ -44,16 +37,9 @@ _CAN_DELAY = int(pa.__version__.split(".")[0]) >= 21
 _WITH_RENAME = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "file")
 #: schemes where a rename does not replace a file
 _OVER_HTTP = ("webhdfs", "swebhdfs")
+_S3 = ("s3", "s3a")
 #: schemes where a path begins with the authority, or the part of it before an ``@``
-_IN_PATH = ("s3", "s3a", "gs", "abfs", "abfss")
-#: what to do about errors of S3: patterns of messages, and the settings to check
-_S3_ADVICE = (
-    (
-        "ACCESS_DENIED|INVALID_ACCESS_KEY|InvalidAccessKeyId|SIGNATURE|HTTP status 40[13]",
-        "check fs.s3a.access.key and fs.s3a.secret.key",
-    ),
-    ("NETWORK_CONNECTION|curlCode", "check the network, and fs.s3a.endpoint if it is set"),
-)
+_IN_PATH = (*_S3, "gs", "abfs", "abfss")
 
 
 class ArrowFileSystem(FileSystem):
@@ -63,8 +49,8 @@ class ArrowFileSystem(FileSystem):
     """
 
     is_remote = True
-    #: the last two are what fsspec raises
-    _failures = (OSError, pa.ArrowException, RuntimeError, ValueError)
+    _failures = FAILURES
+    _errors = StoreErrors()
     #: what making a directory raises if the one above is missing
     _missing: tuple[type[Exception], ...] = _failures
 
@@ -80,6 +66,8 @@ class ArrowFileSystem(FileSystem):
         self._scheme = split.scheme
         self._renames = split.scheme in _WITH_RENAME
         self._over_http = split.scheme in _OVER_HTTP
+        if split.scheme in _S3:
+            self._errors = S3_ERRORS
         #: the path of the root
         self._top = split.netloc.split("@")[0] if split.scheme in _IN_PATH else ""
         with self.errors("connect to", self._top):
@@ -147,12 +135,12 @@ class ArrowFileSystem(FileSystem):
 
     def delete(self, path: str) -> None:
         with self.errors("delete", path):
-            self._unless_missing(self._arrow.delete_file, path)
+            unless_missing(self._arrow.delete_file, path, self.exists)
 
     def delete_tree(self, path: str) -> None:
         """Delete everything below, and the directory itself if there is one."""
         with self.errors("delete", path):
-            self._unless_missing(self._arrow.delete_dir, path)
+            unless_missing(self._arrow.delete_dir, path, self.exists)
 
     def delete_if_empty(self, path: str) -> None:
         """Do nothing: this cannot be done in one step."""
@@ -215,32 +203,11 @@ class ArrowFileSystem(FileSystem):
         """Raise an error if there is no bucket of this name."""
         self._arrow.create_dir(self._top, recursive=False)
 
-    def _check_top(self, message: str) -> None:
-        """Do the same where pyarrow would make the bucket."""
-        try:
-            found = self._arrow.get_file_info(self._top)
-        except self._failures:
-            return  # NB: who can write to a bucket need not be allowed to look at it
-        if found.type == fs.FileType.NotFound:
-            raise FileNotFoundError(2, f"{message}; create it, or correct the address")
+    def _look_at_top(self) -> Any:
+        return self._arrow.get_file_info(self._top)
 
     def _cause(self, error: Exception) -> str:
-        """Return the message in one line, with the settings to check."""
-        message = cause_of(error)
-        kind, _, told = message.partition(": ")
-        told = " ".join(self._told(told).split())
-        for pattern, advice in self._advice():
-            if re.search(pattern, message, re.IGNORECASE):
-                return f"{kind}: {told}; {advice}"
-        return f"{kind}: {told}"
-
-    def _told(self, message: str) -> str:
-        """Return the essence of a message."""
-        return message
-
-    def _advice(self) -> tuple[tuple[str, str], ...]:
-        """Return patterns of messages, each with what to do about it."""
-        return _S3_ADVICE if self._scheme in ("s3", "s3a") else ()
+        return self._errors.explain(error)
 
     def _write(self, path: str, data: bytes) -> None:
         with self.errors("write", path), self._open(path) as file:
@@ -254,14 +221,6 @@ class ArrowFileSystem(FileSystem):
     def _open(self, path: str) -> Any:
         # NB: left to itself, pyarrow would compress a file by the end of its name
         return self._arrow.open_output_stream(path, compression=None)
-
-    def _unless_missing(self, call: Callable[[str], None], path: str) -> None:
-        """Ignore errors about missing files; file systems report them differently."""
-        try:
-            call(path)
-        except self._failures:
-            if self.exists(path):
-                raise
 
     def __reduce__(self) -> tuple[Any, ...]:
         return connected, (type(self), self._root, self._options)
@@ -303,7 +262,7 @@ def _connect(root: str, options: Mapping[str, str]) -> Any:
     split = urlsplit(root)
     if split.scheme in _OVER_HTTP:
         return _connect_webhdfs(split, secure=split.scheme == "swebhdfs")
-    if split.scheme in ("s3", "s3a"):
+    if split.scheme in _S3:
         return _connect_s3(split.netloc, s3_arguments(options, split.netloc))
     if split.scheme in ("hdfs", "viewfs"):
         return _connect_hdfs(root, options)

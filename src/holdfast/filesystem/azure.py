@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 from holdfast.common.secrets import MASK
 from holdfast.filesystem.arrow import ArrowFileSystem, made
+from holdfast.filesystem.arrow_errors import StoreErrors, check_exists
 from holdfast.filesystem.base import FileSystemError, draft_of, is_draft, join
 from holdfast.filesystem.options import is_true, scheme_and_address
 
@@ -53,13 +54,21 @@ _REPLACED: Final = "InvalidRange"
 _SIGNATURE: Final = re.compile(r"(?<=\bsig=)[^&\s'\"]+")
 
 
+def _essence(message: str) -> str:
+    if found := _MESSAGE.search(message):
+        return ": ".join(filter(None, found.groups()))
+    if found := _EXCEPTION.search(message):
+        return found[1]
+    return message
+
+
 class AzureFileSystem(ArrowFileSystem):
     """One container of an account."""
 
     #: what pyarrow raises if the directory above is missing
     _missing = (FileNotFoundError,)
-    #: None: they make no sense, and are what the error is about
-    _settings: AzureSettings | None = None
+    #: without advice: if the settings make no sense, they are what the error is about
+    _errors = StoreErrors(_essence)
     _is_checked = False
 
     def read(self, path: str) -> bytes:
@@ -109,8 +118,9 @@ class AzureFileSystem(ArrowFileSystem):
                 raise kind(_SIGNATURE.sub(MASK, str(error))) from None
 
     def _connect(self, root: str, options: Mapping[str, str]) -> Any:
-        self._settings = AzureSettings(root, options)
-        return made("AzureFileSystem", **self._settings.arguments())
+        settings = AzureSettings(root, options)
+        self._errors = StoreErrors(_essence, settings.advice())
+        return made("AzureFileSystem", **settings.arguments())
 
     @property
     def _arrow(self) -> Any:
@@ -130,17 +140,7 @@ class AzureFileSystem(ArrowFileSystem):
 
     def _make_top(self) -> None:
         account = urlsplit(self._root).netloc.rpartition("@")[2]
-        self._check_top(f"there is no container '{self._top}' in {account}")
-
-    def _told(self, message: str) -> str:
-        if found := _MESSAGE.search(message):
-            return ": ".join(filter(None, found.groups()))
-        if found := _EXCEPTION.search(message):
-            return found[1]
-        return message
-
-    def _advice(self) -> tuple[tuple[str, str], ...]:
-        return () if self._settings is None else self._settings.advice()
+        check_exists(self._look_at_top, f"there is no container '{self._top}' in {account}")
 
 
 class AzureSettings:

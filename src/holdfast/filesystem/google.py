@@ -18,6 +18,7 @@ from typing import Any, Final
 from pyarrow import fs
 
 from holdfast.filesystem.arrow import ArrowFileSystem, made, status_of
+from holdfast.filesystem.arrow_errors import StoreErrors, check_exists
 from holdfast.filesystem.base import FileStatus
 from holdfast.filesystem.options import scheme_and_address
 
@@ -55,8 +56,17 @@ _ADVICE: Final = (
 )
 
 
+def _essence(message: str) -> str:
+    if not (found := _MESSAGE.search(message)):
+        return message
+    code, told = found.groups()
+    return f"{code}: {told.rpartition(_UNDERLYING)[2]}"
+
+
 class GoogleFileSystem(ArrowFileSystem):
     """One bucket."""
+
+    _errors = StoreErrors(_essence, _ADVICE)
 
     def list_directory(self, path: str) -> list[FileStatus]:
         """List the objects below a path, each by the first part of its name after the path."""
@@ -92,16 +102,7 @@ class GoogleFileSystem(ArrowFileSystem):
     _missing = (FileNotFoundError,)
 
     def _make_top(self) -> None:
-        self._check_top(f"there is no bucket '{self._top}'")
-
-    def _told(self, message: str) -> str:
-        if not (found := _MESSAGE.search(message)):
-            return message
-        code, told = found.groups()
-        return f"{code}: {told.rpartition(_UNDERLYING)[2]}"
-
-    def _advice(self) -> tuple[tuple[str, str], ...]:
-        return _ADVICE
+        check_exists(self._look_at_top, f"there is no bucket '{self._top}'")
 
 
 def gcs_arguments(options: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:

@@ -1,4 +1,4 @@
-"""Notes about files that whoever cleans up a directory must leave alone.
+"""Notes about files that must be kept when a directory is cleaned up.
 
     <directory>/.kept-<random>    the names of files in the directory, one per line
 

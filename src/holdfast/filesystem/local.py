@@ -104,8 +104,8 @@ class LocalFileSystem(FileSystem):
     def make_private(self, path: str) -> None:
         """Make a directory with mode 0700; an existing one must not belong to a third user.
 
-        Whoever creates the directory before the job, in a place that others can write to, could put
-        anything into it. A directory of the owner of that place is accepted.
+        A user who creates the directory before the job, in a place that others can write to, could
+        put anything into it. A directory of the owner of that place is accepted.
         """
         with self.errors("make directory", path):
             _make_directories(Path(path), 0o700)

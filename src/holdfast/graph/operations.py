@@ -6,7 +6,7 @@ The class of the runtime that carries an operation out is found by the operation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -103,25 +103,53 @@ class BroadcastOperation(FunctionOperation):
 
 
 @dataclass(frozen=True)
-class IntervalJoinOperation(FunctionOperation):
-    """Pairs of records of one key that are close in time.
+class IntervalJoinSettings:
+    """How close in time two records are that are joined, and where late records go.
+
+    A right record joins a left one if ``left + lower <= right <= left + upper``, in milliseconds.
 
     Attributes:
-        settings: the ``IntervalJoinSettings``: how close, and where late records go.
+        left_late, right_late: the side outputs for late records, if there are any.
+        left_type, right_type: the declared types of the records, if there are any.
     """
 
-    settings: Any = None
+    lower: int
+    upper: int
+    left_late: Any = None
+    right_late: Any = None
+    left_type: Any = None
+    right_type: Any = None
+
+
+@dataclass(frozen=True)
+class IntervalJoinOperation(FunctionOperation):
+    """Pairs of records of one key that are close in time."""
+
+    settings: IntervalJoinSettings = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class AsyncSettings:
+    """The settings of asynchronous calls.
+
+    Attributes:
+        timeout: in milliseconds, for all attempts of a record together; 0 for no timeout.
+        capacity: how many records may wait for their results at the same time, in each subtask.
+        retry: whether and when a call is retried, an ``AsyncRetryStrategy``.
+        ordered: whether results are emitted in the order of the records, or as soon as available.
+    """
+
+    timeout: int
+    capacity: int
+    retry: Any
+    ordered: bool
 
 
 @dataclass(frozen=True)
 class AsyncOperation(FunctionOperation):
-    """An asynchronous function, with many concurrent calls.
+    """An asynchronous function, with many concurrent calls."""
 
-    Attributes:
-        settings: the ``AsyncSettings``: capacity, timeout, order, retries.
-    """
-
-    settings: Any = None
+    settings: AsyncSettings = field(kw_only=True)
 
 
 @dataclass(frozen=True)

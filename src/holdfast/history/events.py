@@ -92,12 +92,37 @@ class StateLoaded(_Event, frozen=True, tag="loaded"):
     subtasks: list[list[tuple[int, int]]] = []
 
 
+class StartMeasured(_Event, frozen=True, tag="start"):
+    """How long the parts of the start of an attempt took, in seconds; replaces an earlier event.
+
+    Attributes:
+        stop: from the failure, or the change of plan, until nothing of the previous attempt ran.
+        delay: from then until this attempt began, mostly the delay of the restart strategy.
+        slots: from then until it had its task slots, and the driver its connections to them.
+        load: from then until all subtasks had loaded their state; None if they have not yet.
+        first_result: from then until sinks had accepted a record; None if they have not yet.
+    """
+
+    number: int
+    time: int
+    stop: float = 0.0
+    delay: float = 0.0
+    slots: float = 0.0
+    load: float | None = None
+    first_result: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Return how long the start took, as far as it is known."""
+        return self.stop + self.delay + self.slots + (self.load or 0) + (self.first_result or 0)
+
+
 class AttemptBegan(_Event, frozen=True, tag="attempt"):
     """The start of an attempt, with or without a checkpoint.
 
     Attributes:
         path: the address of the checkpoint.
-        loaded: set once it is known.
+        loaded, measured: set once they are known.
     """
 
     number: int
@@ -106,6 +131,7 @@ class AttemptBegan(_Event, frozen=True, tag="attempt"):
     path: str | None = None
     savepoint: bool = False
     loaded: StateLoaded | None = None
+    measured: StartMeasured | None = None
 
     @property
     def origin(self) -> str:
@@ -378,6 +404,7 @@ Event = (
     | StatusChanged
     | AttemptBegan
     | StateLoaded
+    | StartMeasured
     | AttemptFailed
     | EpochEnded
     | SubtasksSeen

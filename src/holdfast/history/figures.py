@@ -11,7 +11,7 @@ import msgspec
 from holdfast.history.events import Parts, SubtaskCheckpoint, SubtaskFigures
 from holdfast.plan.model import ROWS_LEVEL
 from holdfast.plan.vertices import JobGraph, Vertex
-from holdfast.runtime.wire.protocol import Acknowledgement, Flow, StoredState
+from holdfast.runtime.wire.protocol import Acknowledgement, Flow, Progress, StoredState
 
 #: the steps of a subtask that cannot be attributed to one of its vertices
 _SHARED = ("load", "notify", "time", "flush", "snapshot", "persist")
@@ -65,11 +65,48 @@ def figures_after(
     return after
 
 
+def figures_during(
+    graph: JobGraph, before: Mapping[str, Sequence[SubtaskFigures]], progress: Iterable[Progress]
+) -> dict[str, list[SubtaskFigures]]:
+    """Return the figures of all subtasks while an epoch takes long.
+
+    Only rates and loads change: totals are those of the epochs that have ended.
+    """
+    known = {(each.level, each.subtask): each for each in progress}
+    return {
+        vertex.id: [
+            _during(graph, vertex, old, known[vertex.level, subtask])
+            if (vertex.level, subtask) in known
+            else old
+            for subtask, old in enumerate(before[vertex.id])
+        ]
+        for vertex in graph.vertices
+    }
+
+
+def _during(
+    graph: JobGraph, vertex: Vertex, old: SubtaskFigures, progress: Progress
+) -> SubtaskFigures:
+    went = _went(graph, vertex, progress)
+    spent = _spent(graph, vertex, progress)
+    seconds = sum(spent)
+    return msgspec.structs.replace(
+        old,
+        busy_now=spent.per_second(spent.busy),
+        idle_now=spent.per_second(spent.idle),
+        blocked_now=spent.per_second(spent.blocked),
+        in_now=round(_came(vertex, progress).records / seconds, 1),
+        out_now=round(went.records / seconds, 1),
+        # NB: sinks count what they have accepted at the end of an epoch
+        written_now=0.0,
+    )
+
+
 def _after(
     graph: JobGraph, vertex: Vertex, old: SubtaskFigures, ack: Acknowledgement, epoch: Epoch
 ) -> SubtaskFigures:
     came = _came(vertex, ack)
-    went = _sum(ack.sent[n] for n in _exchanges_from(graph, vertex) if n in ack.sent)
+    went = _went(graph, vertex, ack)
     written = {op.uid: ack.written.get(op.uid, 0) for op in vertex.operators if op.sink}
     spent = _measured(graph, vertex, ack) or _estimated(graph, vertex, ack, epoch)
     return SubtaskFigures(
@@ -109,11 +146,16 @@ class _Spent(NamedTuple):
 
 
 def _measured(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> _Spent | None:
+    """Return the times that the subtask measured; None if its engine does not measure them."""
+    spent = _spent(graph, vertex, ack)
+    return spent if any(spent) else None
+
+
+def _spent(graph: JobGraph, vertex: Vertex, ack: Acknowledgement | Progress) -> _Spent:
     """Return the times that the subtask measured; a vertex is idle while others are busy."""
-    blocked = ack.backpressured_seconds
     busy = ack.busy_seconds * _part_of_work(graph, vertex, ack)
     idle = ack.idle_seconds + ack.busy_seconds - busy
-    return _Spent(busy, idle, blocked) if busy or idle or blocked else None
+    return _Spent(busy, idle, ack.backpressured_seconds)
 
 
 def _estimated(graph: JobGraph, vertex: Vertex, ack: Acknowledgement, epoch: Epoch) -> _Spent:
@@ -144,11 +186,15 @@ def _rows_after(
     )
 
 
-def _came(vertex: Vertex, ack: Acknowledgement) -> Flow:
+def _came(vertex: Vertex, ack: Acknowledgement | Progress) -> Flow:
     taken = [ack.taken[edge.exchange] for edge in vertex.inputs if edge.exchange in ack.taken]
     return _sum(
         [*taken, *(ack.read[op.number] for op in vertex.operators if op.number in ack.read)]
     )
+
+
+def _went(graph: JobGraph, vertex: Vertex, ack: Acknowledgement | Progress) -> Flow:
+    return _sum(ack.sent[n] for n in _exchanges_from(graph, vertex) if n in ack.sent)
 
 
 def _exchanges_from(graph: JobGraph, vertex: Vertex) -> Iterator[int]:
@@ -173,7 +219,7 @@ def _share(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> float:
     return shared * _part_of_work(graph, vertex, ack)
 
 
-def _part_of_work(graph: JobGraph, vertex: Vertex, ack: Acknowledgement) -> float:
+def _part_of_work(graph: JobGraph, vertex: Vertex, ack: Acknowledgement | Progress) -> float:
     """Return the fraction of a subtask's work that was for a vertex: 1 if it has no other."""
     beside = [other for other in graph.vertices if other.level == vertex.level]
     all_work = sum(_came(other, ack).seconds for other in beside)

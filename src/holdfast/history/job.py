@@ -137,7 +137,9 @@ class JobHistory:
                 self.subtasks = _no_figures(event.time, self.graph)
                 self._count(attempts=1, restored=int(event.checkpoint is not None))
             case events.StateLoaded():
-                self._take_loaded(event)
+                self._complete_attempt(event.number, loaded=event)
+            case events.StartMeasured():
+                self._complete_attempt(event.number, measured=event)
             case events.AttemptFailed():
                 self.failures.append(event)
                 self._count(failures=1)
@@ -155,9 +157,10 @@ class JobHistory:
             case events.Counted():
                 self.counts = event
 
-    def _take_loaded(self, event: events.StateLoaded) -> None:
-        if self.attempts and self.attempts[-1].number == event.number:
-            self.attempts[-1] = msgspec.structs.replace(self.attempts[-1], loaded=event)
+    def _complete_attempt(self, number: int, **known: events.Event) -> None:
+        """Add to the last attempt what is known about it now."""
+        if self.attempts and self.attempts[-1].number == number:
+            self.attempts[-1] = msgspec.structs.replace(self.attempts[-1], **known)
 
     def _count(self, **more: int) -> None:
         sums = {name: getattr(self.counts, name) + number for name, number in more.items()}

@@ -197,7 +197,7 @@ def _rights(request: Request, acts: bool) -> Rights:
     if not rights.read:
         raise Refusal(401, _NO_TOKEN)
     if acts and not rights.act:
-        raise Refusal(403, "this token is for read access only; send the token of 'rest.token'")
+        raise Refusal(403, "this client may only read; send the token of 'rest.token'")
     return rights
 
 

@@ -40,7 +40,7 @@ _RECENT_MS: Final = 5000
 _KINDS: Final = {
     "checkpoints": ("CheckpointSeen",),
     "exceptions": ("AttemptFailed",),
-    "attempts": ("AttemptBegan", "StateLoaded"),
+    "attempts": ("AttemptBegan", "StateLoaded", "StartMeasured"),
     "plan": ("PlanMade",),
     "rescales": ("RescaleSeen",),
     "series": ("PointSeen",),

@@ -5,6 +5,10 @@ clients can connect. The server, with the framework it needs, is created when th
 connects, so that a job without clients does not need it.
 
 All jobs of a process with the same settings share a server, which ends with the last of them.
+
+What Spark's web UI shows is a second server with the same jobs, on another port of loopback. Its
+requests come from the driver's JVM, which is a process of the user that may do anything at the
+first one.
 """
 
 from __future__ import annotations
@@ -18,9 +22,9 @@ import select
 import socket
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from holdfast.common.options.rest import RestOptions
+from holdfast.common.options.rest import RestOptions, SparkPage
 from holdfast.errors import JobDefinitionError
 from holdfast.printable import get_logger
 from holdfast.rest.access.limits import Limits
@@ -41,6 +45,9 @@ _PATIENCE: Final = 2.0
 _PAUSE: Final = 1.0
 
 _logger = get_logger(__name__)
+
+#: shows the server at an address in another web UI; returns what ends that, or None if it cannot
+Mount: TypeAlias = Callable[[str], Callable[[], None] | None]
 
 
 class RestServer:
@@ -73,7 +80,7 @@ class RestServer:
 
     def start(self) -> None:
         """Wait for clients in a thread; register running jobs for the command line."""
-        if self._site.acts:
+        if self._site.acts and not self._options.behind_spark:
             try:
                 self._registration = Registration(self.url, self.token)
             except OSError as error:
@@ -177,6 +184,29 @@ class _Shared:
         self.jobs = LiveJobs()
         self.server = RestServer(self.jobs, options)
         self.users = 0
+        self._options = options
+        #: ends the second server, and removes it from Spark's web UI
+        self._unmount = contextlib.ExitStack()
+        self._mounted = options.spark_ui is SparkPage.OFF
+
+    def mount(self, mount: Mount) -> None:
+        """Show the jobs in another web UI as well, unless they are there or should not be."""
+        if self._mounted:
+            return
+        server = RestServer(self.jobs, self._options.for_spark_ui())
+        self._unmount.callback(server.close)
+        end = mount(server.url)
+        if end is None:
+            self._unmount.close()
+            return
+        self._unmount.callback(end)
+        self._mounted = True
+        server.start()
+
+    def close(self) -> None:
+        """Stop the servers."""
+        with contextlib.suppress(OSError), self._unmount:
+            self.server.close(_PATIENCE)
 
 
 _lock = threading.Lock()
@@ -184,9 +214,14 @@ _shared: dict[RestOptions, _Shared] = {}
 
 
 def serve(
-    job: ServedJob, options: RestOptions, report: Callable[[str], object]
+    job: ServedJob,
+    options: RestOptions,
+    report: Callable[[str], object],
+    mount: Mount | None = None,
 ) -> Callable[[], None]:
     """Show a job, and report the address of the server; return a function for the job's end.
+
+    ``mount`` shows a server in Spark's web UI, if the settings want that.
 
     Raises:
         JobDefinitionError: when the port that the settings name is taken.
@@ -200,6 +235,8 @@ def serve(
             shared.server.start()
         shared.jobs.add(job)
         shared.users += 1
+        if mount is not None:
+            shared.mount(mount)
     report(shared.server.url)
     return lambda: _leave(job, options, shared)
 
@@ -211,5 +248,4 @@ def _leave(job: ServedJob, options: RestOptions, shared: _Shared) -> None:
         if shared.users:
             return
         del _shared[options]
-    with contextlib.suppress(OSError):
-        shared.server.close(_PATIENCE)
+    shared.close()

@@ -29,8 +29,6 @@ from holdfast.runtime.timer_queue import Timer, TimerQueue
 TIME = "time"
 
 Clock = Callable[[], int]
-#: called for a timer that is due; returns results, each with its timestamp
-OnTimer = Callable[[Timer, TimeDomain], Iterable[tuple[Any, int | None]]]
 
 
 class Watermark(NamedTuple):

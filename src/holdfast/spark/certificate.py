@@ -26,9 +26,12 @@ _PASSWORD: Final = "HOLDFAST_STORE"
 
 
 def encrypts_network(context: SparkContext) -> bool:
-    """Return whether a session encrypts the traffic between its processes."""
+    """Return whether a session encrypts the traffic between its processes.
+
+    Spark reads a setting whatever its case is, and Python writes it as ``True``.
+    """
     conf = context.getConf()
-    return any(conf.get(key, "false") == "true" for key in _ENCRYPTED)
+    return any((conf.get(key) or "").strip().lower() == "true" for key in _ENCRYPTED)
 
 
 def make_certificate(context: SparkContext) -> bytes:

@@ -21,7 +21,7 @@ from holdfast.common.options.recovery import NON_RESTORED_STATE
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.formats.columns import Columns, schema_of
 from holdfast.errors import JobDefinitionError, JobExecutionError
-from holdfast.filesystem import FileSystemError, file_system_of
+from holdfast.filesystem import file_system_of
 from holdfast.graph.operations import WriterOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.printable import get_logger
@@ -36,6 +36,7 @@ from holdfast.spark.row_transactions import (
     delete_staged,
 )
 from holdfast.spark.worker import ShippedJob, known_jobs
+from holdfast.spark.writer_places import at_least_once, check_delta, qualified
 from holdfast.state.errors import StateMigrationError
 from holdfast.tracebacks import without_java_stack
 
@@ -158,7 +159,7 @@ class SparkWriters:
             }
             self._write(session, job, sink, files, options=once)
         else:
-            path = _qualified(session, sink.settings)
+            path = qualified(session, sink.name, sink.settings)
             publish(path, transaction, lambda to: self._write(session, job, sink, files, to))
 
     def _drop(self, transaction: RowTransaction) -> None:
@@ -181,9 +182,11 @@ class SparkWriters:
         except (TypeError, ValueError) as error:
             raise JobDefinitionError(f"operator '{op.name}': {error}") from error
         self._sinks[op.id] = _Sink(op.name, op.uid, sink, schema)
+        if sink.is_delta and sink.path is not None and sink.table is None:
+            check_delta(self._session, op.name, sink)
         reason = "no checkpoints"
         if self._checkpoints:
-            reason = _at_least_once(self._session, op.name, sink)
+            reason = at_least_once(self._session, op.name, sink)
         if not reason:
             self._exact.add(op.id)
         elif self._checkpoints:
@@ -229,36 +232,6 @@ class SparkWriters:
                 f"operator '{sink.name}': Spark could not write {settings.format} to "
                 f"{settings.table or settings.path}: {reason[:1000]}"
             ) from error
-
-
-def _at_least_once(session: SparkSession, name: str, sink: DataFrameSink) -> str:
-    """Return why a sink may write rows twice; empty if it does not."""
-    if sink.at_least_once or sink.is_delta:
-        return sink.at_least_once
-    try:
-        address = _qualified(session, sink)
-    except Exception as error:
-        # NB: the message of py4j begins with the name of a method, and goes on with a stack
-        reason = str(getattr(error, "java_exception", error)).splitlines()[0]
-        raise JobDefinitionError(
-            f"operator '{name}': Spark cannot write to '{sink.path}': {reason[:1000]}; check the "
-            "path, and that Spark has the package for its file system"
-        ) from error
-    try:
-        system, path = file_system_of(address)
-        system.exists(path)
-    except (ValueError, FileSystemError) as error:
-        return f"only Spark, and not Holdfast, can access '{sink.path}': {error}"
-    return ""
-
-
-def _qualified(session: SparkSession, sink: DataFrameSink) -> str:
-    """Return the path with its scheme: that of Hadoop's default file system, if it has none."""
-    jvm = session._jvm
-    assert jvm is not None
-    there = jvm.org.apache.hadoop.fs.Path(sink.path)
-    system = there.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
-    return str(system.makeQualified(there).toString())
 
 
 def _exists(address: str) -> bool:

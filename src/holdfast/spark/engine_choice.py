@@ -30,6 +30,11 @@ _REGISTERING_DEFAULT: Final = "30s"
 _PATIENCE: Final = 3.0
 _LOOK: Final = 0.1
 _MS: Final = 1000
+_NO_EXECUTORS_REMEDY: Final = (
+    "if executors start and end, they cannot connect to it: check spark.driver.host, "
+    "spark.driver.bindAddress and the firewall; if none starts, the cluster has too little free "
+    "memory or too few free cores: check spark.executor.memory and spark.executor.cores"
+)
 #: the time at which slots of a session were first requested
 _asked: weakref.WeakKeyDictionary[SparkContext, float] = weakref.WeakKeyDictionary()
 
@@ -45,6 +50,7 @@ class Facts:
         free: how many of these slots are free now.
         batch: the job runs in batch mode.
         settles_in: seconds in which the executors of a new session may still register.
+        driver: the address to which executors connect; empty if there are some.
     """
 
     local: bool
@@ -53,6 +59,12 @@ class Facts:
     free: int
     batch: bool = False
     settles_in: float = 0.0
+    driver: str = ""
+
+    @property
+    def lacks_executors(self) -> bool:
+        """Whether tasks wait until an executor registers."""
+        return not (self.local or self.dynamic or self.slots)
 
 
 def choose_engine(setting: EngineSetting, plan: Plan, facts: Facts) -> EngineChoice:
@@ -73,6 +85,8 @@ def choose_engine(setting: EngineSetting, plan: Plan, facts: Facts) -> EngineCho
         return EngineChoice("epochs", f"the session has {_DYNAMIC}", surprising=True)
     if facts.free < needed_slots(plan):
         waits = "" if facts.free else "; an epoch runs when there is one"
+        if facts.lacks_executors:
+            waits += f"; {_NO_EXECUTORS_REMEDY}"
         return EngineChoice("epochs", f"{_needed(plan)}; {_found(facts)}{waits}", surprising=True)
     return EngineChoice("resident", f"{needed_slots(plan)} of {facts.slots} task slots are its own")
 
@@ -106,10 +120,14 @@ def _needed(plan: Plan) -> str:
 
 
 def _found(facts: Facts) -> str:
+    if facts.lacks_executors:
+        return f"no executor has registered with the driver at '{facts.driver}'"
     return f"the session has {counted(facts.slots, 'task slot')}, {facts.free} of them free"
 
 
 def _more_slots(plan: Plan, facts: Facts) -> str:
+    if facts.lacks_executors:
+        return _NO_EXECUTORS_REMEDY
     slots = needed_slots(plan) + facts.slots - facts.free
     cores = f"local[{slots}]" if facts.local else f"spark.cores.max={slots}, or more executors"
     return (
@@ -130,11 +148,18 @@ def engine_for(
     def read() -> Facts:
         return session_facts(session, batch)
 
+    def read_busy() -> Facts:
+        facts = read()
+        return replace(facts, free=facts.slots)
+
     decided = setting is EngineSetting.EPOCHS or why_epochs(plan, batch) is not None
-    facts = read() if decided else await_slots(read, needed_slots(plan))
+    # a job that needs no slots of its own cannot start either before there is an executor
+    facts = await_slots(read_busy, 1) if decided else await_slots(read, needed_slots(plan))
     choice = choose_engine(setting, plan, facts)
     log = _logger.warning if choice.surprising else _logger.info
     log("job '%s' runs on the engine '%s': %s", plan.name, choice.name, choice.reason)
+    if decided and facts.lacks_executors:
+        _logger.warning("job '%s' waits: %s; %s", plan.name, _found(facts), _NO_EXECUTORS_REMEDY)
     return choice
 
 
@@ -176,6 +201,7 @@ def session_facts(
         free=max(0, slots - max(_running(spark), others)),
         batch=batch,
         settles_in=0.0 if local or again else _settles_in(context),
+        driver="" if slots else _driver(context),
     )
 
 
@@ -184,6 +210,11 @@ def slots_for(session: SparkSession, job: object) -> int:
     spark = session.sparkContext._jsc.sc()
     others = max(_running(spark) - promised_slots.of(job), promised_slots.to_others(job))
     return max(0, _slots(spark) - others)
+
+
+def _driver(context: SparkContext) -> str:
+    conf = context._conf
+    return f"{conf.get('spark.driver.host')}:{conf.get('spark.driver.port')}"
 
 
 def _slots(spark: Any) -> int:

@@ -6,8 +6,8 @@ when their epoch is accepted. Without checkpoints, they are written at once. Wit
 1. The driver collects the files of accepted epochs.
 2. At a checkpoint, those of each sink become a transaction with a unique name: a token, which is
    random and made once per attempt, and a number. The checkpoint contains the names and the files.
-3. When the checkpoint is complete, Spark writes them. Whoever writes a transaction looks for its
-   name first, where the rows are.
+3. When the checkpoint is complete, Spark writes them. Before a transaction is written, its
+   name is looked up where the rows are.
 
 A savepoint contains them, too. They are not written for it, and a driver that goes back behind it
 does not know their files. So there is a note of them where files are staged

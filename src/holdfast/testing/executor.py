@@ -19,11 +19,11 @@ from holdfast.datastream.state_backend import state_settings
 from holdfast.datastream.stream_execution_environment import StreamExecutionEnvironment
 from holdfast.driver import job_events as events
 from holdfast.driver.engine import EngineChoice
-from holdfast.driver.epoch_book import EpochBook, EpochReport
+from holdfast.driver.epoch_book import EpochBook
 from holdfast.driver.epochs.delivery import CollectedRecords
 from holdfast.driver.job.restart_policy import Restart, RestartPolicy
 from holdfast.driver.job.runner import JobRunner
-from holdfast.driver.reports import checkpoints_of
+from holdfast.driver.reports import EpochReport, checkpoints_of, report_of
 from holdfast.errors import JobDefinitionError, JobExecutionError
 from holdfast.filesystem import configure, hadoop_options
 from holdfast.graph.operations import ResultKind, ResultOperation, WriterOperation
@@ -318,8 +318,8 @@ class LocalExecutor:
                 event = self._carry_out(checkpoint)
         if isinstance(event, events.EpochDiscarded):
             raise event.failure
-        report = self._job.epochs.report
-        assert report is not None
+        assert self._job.epochs.ended is not None
+        report = report_of(self._job.epochs.ended)
         self.reports.append(report)
         self._go_on()
         return report

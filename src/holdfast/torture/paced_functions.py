@@ -21,7 +21,7 @@ from holdfast.datastream.functions.base import WrappingFunction
 from holdfast.datastream.state import ListStateDescriptor
 from holdfast.torture.agent import ensure_agent
 from holdfast.torture.pacing import Pace
-from holdfast.torture.shares import FirstRecords, Share
+from holdfast.torture.shares import FirstRecords, RecordShare
 
 __all__ = ["paced_function"]
 
@@ -64,7 +64,7 @@ class PacedLoop(WrappingFunction, SourceFunction):
         self._name = name
         self._first = first
         self._subtask = 0
-        self._share: Share | None = None
+        self._share: RecordShare | None = None
         self._cancelled = False
 
     def wrapped(self) -> tuple[Any, ...]:
@@ -106,7 +106,7 @@ class PacedLoop(WrappingFunction, SourceFunction):
         if self._share is not None and not self._cancelled:
             self._share.is_read(self._count.value, ended=True)
 
-    def _watch(self, share: Share, over: threading.Event) -> None:
+    def _watch(self, share: RecordShare, over: threading.Event) -> None:
         """End a loop that waits for records which are not read, or that never come."""
         while not over.wait(_LOOK_AT_SHARE):
             if share.is_read(self._count.value):
@@ -155,7 +155,7 @@ class _PacedContext(SourceContext):
         ctx: SourceContext,
         pace: Pace,
         count: _Count,
-        share: Share | None,
+        share: RecordShare | None,
         stopped: Callable[[], bool],
     ) -> None:
         self._ctx = ctx

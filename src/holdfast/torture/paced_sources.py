@@ -10,7 +10,7 @@ from holdfast.datastream.connectors.base import EpochPlanner, Source, SourceRead
 from holdfast.metrics import MetricGroup
 from holdfast.torture.agent import ensure_agent
 from holdfast.torture.pacing import Pace
-from holdfast.torture.shares import FirstRecords, Share
+from holdfast.torture.shares import FirstRecords, RecordShare
 
 __all__ = ["paced"]
 
@@ -83,7 +83,7 @@ class PacedSource(FixedPacedSource):
 class PacedReader(SourceReader):
     """Reads as another reader does, at a pace."""
 
-    def __init__(self, reader: SourceReader, pace: Pace, share: Share | None) -> None:
+    def __init__(self, reader: SourceReader, pace: Pace, share: RecordShare | None) -> None:
         """Read from another reader: all records, or a share of them."""
         self._reader = reader
         self._pace = pace

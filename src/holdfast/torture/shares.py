@@ -37,13 +37,13 @@ class FirstRecords:
     source: str
     records: int
 
-    def share(self, subtask: int, parallelism: int) -> Share:
+    def share(self, subtask: int, parallelism: int) -> RecordShare:
         """Return the share of a subtask."""
         most = self.records // parallelism + (subtask < self.records % parallelism)
-        return Share(Path(self.directory) / "shares", self.source, subtask, most)
+        return RecordShare(Path(self.directory) / "shares", self.source, subtask, most)
 
 
-class Share:
+class RecordShare:
     """How many records a subtask reads."""
 
     def __init__(self, directory: Path, source: str, subtask: int, most: int) -> None:

@@ -22,7 +22,10 @@ from tests.recovery.kafka_to_hbase import Settings, prepare, verify
 from tests.recovery.verifying import held, progress
 
 SEED = 7
-SHORT = {"driver": 1, "executor": 1, "worker": 3, "hbase": 1}
+SHORT = {
+    "resident": {"driver": 1, "executor": 1, "worker": 3, "hbase": 1},
+    "epochs": {"executor": 1, "worker": 2},
+}
 LONG = {"driver": 3, "executor": 5, "worker": 12, "hbase": 2, "thrift": 2, "broker": 2}
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(LONGEST + 60)]
@@ -37,9 +40,10 @@ def test_the_example_gives_the_right_table(
 
 
 def test_whatever_is_killed_the_table_is_right(
-    tmp_path: Path, kafka: kafkas.Kafka, hbase: hbases.Tables
+    tmp_path: Path, kafka: kafkas.Kafka, hbase: hbases.Tables, engine: str
 ) -> None:
-    kill_series(tmp_path, kafka, hbase, SHORT, 600)
+    kills = SHORT[engine]
+    kill_series(tmp_path, kafka, hbase, kills, 100 * sum(kills.values()))
 
 
 def kill_series(

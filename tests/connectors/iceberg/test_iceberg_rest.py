@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import requests
 from pyiceberg.catalog import load_catalog
 
 from holdfast.common import Duration, WatermarkStrategy
@@ -116,6 +119,78 @@ def test_a_catalog_that_dies_before_the_commit(
     assert sorted(row["id"] for row in rows(where, name)) == list(range(20))
     found = transactions(load(where, name))
     assert len(found) == len(set(found))
+
+
+class LosesAnAnswer(ThreadingHTTPServer):
+    """Passes requests on to a catalog; the first answer to a commit of the sink is lost."""
+
+    daemon_threads = True
+
+    def __init__(self, catalog: str, status: int) -> None:
+        super().__init__(("127.0.0.1", 0), Passing)
+        self.catalog = catalog
+        #: what is said instead; 0: the connection is closed
+        self.status = status
+        self.lost: list[int] = []
+
+
+class Passing(BaseHTTPRequestHandler):
+    server: LosesAnAnswer
+
+    def do_GET(self) -> None:
+        self.pass_on()
+
+    def do_HEAD(self) -> None:
+        self.pass_on()
+
+    def do_POST(self) -> None:
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        kind = {"Content-Type": self.headers.get("Content-Type", "application/json")}
+        address = self.server.catalog + self.path
+        answer = requests.request(self.command, address, data=asked, headers=kind, timeout=60)
+        status, said = answer.status_code, answer.content
+        if b"holdfast.transaction" in asked and not self.server.lost:
+            self.server.lost.append(status)
+            status, said = self.server.status, b"{}"
+        if not status:
+            self.close_connection = True
+            return
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(b"" if self.command == "HEAD" else said)
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+@pytest.mark.parametrize("status", [0, 502, 504])
+@pytest.mark.parametrize("upserts", [False, True])
+def test_an_answer_that_is_lost_after_the_commit(
+    where: dict[str, str], name: str, status: int, upserts: bool
+) -> None:
+    orders = [order(number) for number in range(10)]
+    with LosesAnAnswer(where["uri"], status) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        through = {**where, "uri": f"http://127.0.0.1:{proxy.server_port}"}
+        with LocalExecutor(job(sink(through, name, upserts), orders), quota=5) as run:
+            run.epoch(checkpoint=True)
+            run.epoch()
+            committed = len(load(where, name).snapshots())
+            run.run_to_end()
+        proxy.shutdown()
+    assert proxy.lost == [200]
+    assert committed == 1
+    assert sorted(row["id"] for row in rows(where, name)) == list(range(10))
+    table = load(where, name)
+    found = transactions(table)
+    assert len(found) == len(set(found))
+    assert data_files(table) == referred(table)
+    assert hidden(table) == []
 
 
 def test_a_table_is_followed(where: dict[str, str], name: str) -> None:

@@ -23,12 +23,14 @@ from holdfast.datastream.functions import KeyedProcessFunction, MapFunction, Sou
 from holdfast.datastream.state import ValueStateDescriptor
 from holdfast.driver.reports import attempts_of, checkpoints_of
 from holdfast.errors import JobCancelledError, JobExecutionError, UserFunctionError
+from holdfast.rest.views.jobs import back_pressure
+from holdfast.runtime.resident import subtask
 from holdfast.runtime.resident.carrier import Carrier
 from holdfast.runtime.resident.channels import Credit
 from holdfast.runtime.resident.messages import Say
 from holdfast.state.errors import StateLookupError, StateStorageError
 from tests.endless import Endless
-from tests.runtime.resident.threads import PATIENCE, start
+from tests.runtime.resident.threads import PATIENCE, Started, start
 from tests.runtime.test_tls import certificate
 
 RECORDS = 20_000
@@ -166,6 +168,8 @@ def test_a_lost_slot_fails_the_attempt_and_the_next_one_is_exact(tmp_path: Path)
     while len(attempts_of(job.runner.history)) < 2:
         next(records)
     more = [next(records) for _ in range(2000)]
+    while not has_given_a_result(job):
+        next(records)
     job.runner.cancel()
     assert job.runner.over.wait(PATIENCE)
     assert first
@@ -173,6 +177,12 @@ def test_a_lost_slot_fails_the_attempt_and_the_next_one_is_exact(tmp_path: Path)
     failure = str(attempts_of(job.runner.history)[0].failure)
     assert "slot" in failure
     assert attempts_of(job.runner.history)[1].checkpoint is not None
+
+
+def has_given_a_result(job: Started) -> bool:
+    """Whether all parts of the last restart are known."""
+    measured = attempts_of(job.runner.history)[-1].measured
+    return measured is not None and measured.first_result is not None
 
 
 class Stuck(SinkFunction):
@@ -196,19 +206,53 @@ def test_a_sink_that_stands_still_stops_the_sources(
         return wait(credit)
 
     monkeypatch.setattr(Credit, "_wait", noted)
+    Stuck.go.clear()
     env = environment()
     stream = env.from_source(NumberSequenceSource(0, 5_000_000), source_name="numbers")
     stream.map(lambda n: (n, "x" * 1000)).rebalance().add_sink(Stuck()).set_parallelism(2)
     job = start(env, tmp_path)
     for _ in range(2):  # both sources wait for room
         assert waiting.acquire(timeout=PATIENCE)
-    sources = [subtask for (level, _), subtask in job.engine.subtasks.items() if level == 0]
+    sources = [each for (level, _), each in job.engine.subtasks.items() if level == 0]
     read = [sum(flow.records for flow in source._round.read.values()) for source in sources]
     assert 0 < sum(read) < 50_000, "of five million"
     job.runner.cancel()
     Stuck.go.set()
     with pytest.raises(JobCancelledError):
         job.wait()
+
+
+def test_a_sink_that_stands_still_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No round ends before the sink goes on, but the figures say what every subtask does now."""
+    monkeypatch.setattr(subtask, "LONG_ROUND", 0.2)
+    Stuck.go.clear()
+    env = environment()
+    stream = env.from_source(NumberSequenceSource(0, 5_000_000), source_name="numbers")
+    stream.map(lambda n: (n, "x" * 1000)).rebalance().add_sink(Stuck()).set_parallelism(2)
+    job = start(env, tmp_path, heartbeat=2.0)
+    source, sink = job.runner.history.graph.vertices
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        figures = job.runner.history.subtasks.figures
+        if min(each.blocked_now for each in figures[source.id]) > 800:
+            break
+        assert time.monotonic() < deadline, figures
+        time.sleep(0.05)
+    assert min(each.busy_now for each in figures[sink.id]) > 500
+    told = back_pressure(job.runner.history, source)
+    assert {each.level for each in told.subtasks} == {"high"}
+    epochs = len(job.runner.history.epochs)
+    Stuck.go.set()
+    while len(job.runner.history.epochs) < epochs + 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    totals = job.runner.history.subtasks.figures
+    assert sum(each.blocked for each in totals[source.id]) > 0.0
+    assert sum(each.busy for each in totals[sink.id]) > 0.0
+    job.runner.cancel()
+    assert job.runner.over.wait(PATIENCE)
 
 
 class Slow(MapFunction):

@@ -99,6 +99,7 @@ class ThreadEngine(Engine):
             subtasks,
             self._heartbeat,
             partial(listen, host=HOST, key=self._key.hex(), certificate=self._certificate),
+            note_progress=self.job.note_progress,
         )
         width = self.job.plan.widest_level.parallelism
         self.threads = [

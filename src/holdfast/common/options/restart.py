@@ -112,7 +112,7 @@ def same_record_limit(configuration: Configuration, unlimited: bool) -> int:
     """Return how many failures on the same record end the job; 0: no number of them does.
 
     ``unlimited``: the restart strategy has no limit of its own. Only then there is a default:
-    whoever sets a number of restarts wants as many.
+    a configured number of restarts is used in full.
     """
     found = SAME_RECORD_LIMIT.find(configuration)
     if found is not None:

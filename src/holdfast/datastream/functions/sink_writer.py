@@ -19,7 +19,7 @@ class SinkWriter(Function):
     complete.
 
     A run of an epoch that fails or is repeated tells the committer nothing. The files of such a run
-    are left behind: whoever can know that no checkpoint refers to them deletes them.
+    are left behind. Delete them where it is known that no checkpoint refers to them.
     """
 
     @abstractmethod

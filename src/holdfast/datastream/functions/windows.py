@@ -54,7 +54,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
 
         @abstractmethod
         def window_state(self) -> KeyedStateStore:
-            """State of this key and this window; whoever uses it implements ``clear``.
+            """State of this key and this window; if you use it, implement ``clear``.
 
             It cannot be used with windows that merge.
             """

@@ -1,7 +1,7 @@
 """An iterator over the records of a running job.
 
-Whoever stops iterating no longer wants the job. It is cancelled when the iterator is closed, when
-an interrupt reaches the loop over it, and when the iterator is garbage collected after a ``break``.
+The job runs only for the iteration. It is cancelled when the iterator is closed, when an interrupt
+reaches the loop over it, and when the iterator is garbage collected after a ``break``.
 """
 
 from __future__ import annotations

@@ -14,29 +14,10 @@ from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.streams.connected_streams import check_same_environment, key_of, two_inputs
 from holdfast.datastream.streams.function_checks import check_object
 from holdfast.errors import JobTypeError
-from holdfast.graph.operations import IntervalJoinOperation
+from holdfast.graph.operations import IntervalJoinOperation, IntervalJoinSettings
 
 if TYPE_CHECKING:
     from holdfast.datastream.data_stream import DataStream, KeyedStream
-
-
-@dataclass(frozen=True)
-class IntervalJoinSettings:
-    """The settings of an interval join, for the runtime.
-
-    A right record joins a left one if ``left + lower <= right <= left + upper``, in milliseconds.
-
-    Attributes:
-        left_late, right_late: the side outputs for late records, if there are any.
-        left_type, right_type: the declared types of the records, if there are any.
-    """
-
-    lower: int
-    upper: int
-    left_late: OutputTag | None = None
-    right_late: OutputTag | None = None
-    left_type: Any = None
-    right_type: Any = None
 
 
 class IntervalJoin:
@@ -102,7 +83,7 @@ class IntervalJoined:
             keys[0].selector,
             keys[0].key_type,
             keys[1].selector,
-            self._settings(),
+            settings=self._settings(),
         )
         edges = two_inputs(left, right)
         return left._new("interval_join", "Interval Join", operation, edges, output_type)

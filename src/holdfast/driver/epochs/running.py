@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec.structs import replace
 
 from holdfast.checkpoint.saved_image import SavedImage
 from holdfast.datastream.functions import CheckpointListener
 from holdfast.driver.checkpoints.job_checkpoints import Completion, JobCheckpoints
 from holdfast.driver.engine import Engine
-from holdfast.driver.epoch_book import Barrier, EpochBook, EpochReport
+from holdfast.driver.epoch_book import Barrier, EpochBook
 from holdfast.driver.epochs.delivery import CollectedRecords, Delivery
 from holdfast.driver.epochs.logs import hand_over
 from holdfast.driver.epochs.planning import Planners
@@ -34,6 +36,7 @@ from holdfast.driver.recording import Recorder
 from holdfast.driver.start import continues, saved_origin
 from holdfast.errors import DisagreementError
 from holdfast.graph.operations import SourceOperation
+from holdfast.history.events import EpochEnded
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.runtime.failures import to_exception
 from holdfast.runtime.stopwatch import Stopwatch
@@ -68,7 +71,8 @@ class _AcceptedEpoch:
     """The result of an epoch whose subtasks agree."""
 
     outcome: EpochOutcome
-    report: EpochReport
+    started: float
+    ended: EpochEnded
     unneeded: list[str]
 
 
@@ -77,7 +81,7 @@ class EpochRunner:
 
     Attributes:
         book: the heads of all states.
-        report: what the last epoch did.
+        ended: what the last epoch did.
     """
 
     def __init__(
@@ -96,7 +100,7 @@ class EpochRunner:
         adapts = None if engine.abilities.keeps_state else engine.quota
         closes = not (checkpoints.enabled or has_listeners(plan))
         self.book = EpochBook(name, plan, largest_quota, adapts, closes, checkpoints.enabled)
-        self.report: EpochReport | None = None
+        self.ended: EpochEnded | None = None
         self._engine = engine
         self._checkpoints = checkpoints
         self._recorder = recorder
@@ -142,20 +146,21 @@ class EpochRunner:
         running = self._running
         assert running is not None
         accepted = self._agree(running)
-        self._running, self.report = None, accepted.report
+        self._running, self.ended = None, accepted.ended
         try:
             with running.steps.timed("agree"):
-                acks = accepted.outcome.acks
-                self._recorder.epoch(accepted.report, acks, self.book, running.barrier)
+                epoch = accepted.started, accepted.ended, accepted.outcome.acks
+                self._recorder.epoch(*epoch, self.book, running.barrier)
             with running.steps.timed("deliver"):
                 self.deliver(accepted.outcome.results)
             completion = self._complete(running, accepted.outcome, is_cancelled)
             with running.steps.timed("commit"):
                 self._checkpoints.forget_files(accepted.unneeded)
         finally:
-            steps = accepted.report.steps | running.steps.seconds
-            self.report = replace(accepted.report, steps=steps)
-            self._recorder.epoch_ended(self.report, running.barrier)
+            steps = accepted.ended.steps | running.steps.seconds
+            checkpoint = running.barrier.checkpoint
+            self.ended = replace(accepted.ended, steps=steps, checkpoint=checkpoint)
+            self._recorder.epoch_ended(self.ended)
         return completion
 
     def deliver(self, results: list[Block]) -> None:
@@ -179,7 +184,8 @@ class EpochRunner:
         _check_failures(outcome.failures)
         self._faults.reach(8, epoch, running.takes_checkpoint)
         with running.steps.timed("agree"):
-            return _AcceptedEpoch(outcome, *self.book.accept(epoch, outcome.acks, started, seconds))
+            accepted = self.book.accept(epoch, outcome.acks, started, seconds)
+            return _AcceptedEpoch(outcome, started, *accepted)
 
     def _complete(
         self, running: _Running, outcome: EpochOutcome, is_cancelled: Callable[[], bool]

@@ -83,6 +83,7 @@ class AttemptRunner:
                 epochs.deliver,
                 partial(store.check_lock, ask=False),
                 self._recorder.logs,
+                self._recorder.progress,
             )
         )
         self._checkpoints.plan = plan
@@ -97,11 +98,13 @@ class AttemptRunner:
 
     def start(self, number: int, suspects_state: bool) -> AttemptStarted:
         """Start an attempt: the first at the job's start, others from the last checkpoint."""
-        checkpoints = self._checkpoints
+        checkpoints, starts = self._checkpoints, self._recorder.starts
+        starts.starting(number)
         start = checkpoints.start_from if number == 0 else checkpoints.restart(suspects_state)
         self._recorder.attempt(number, start)
         self.epochs.begin_attempt(number, start)
         self._engine.start(number, start)
+        starts.connected()
         return AttemptStarted(-1 if start is None else start.metadata.epoch)
 
     def run_epoch(
@@ -125,6 +128,7 @@ class AttemptRunner:
 
     def stop(self, last: bool) -> AttemptStopped:
         """Stop an attempt; ``last``: the job ends with it."""
+        self._recorder.starts.stopping()
         self.epochs.give_up(str(self._disagreement))
         if last:
             self._engine.expect_end()
@@ -133,4 +137,5 @@ class AttemptRunner:
         except Exception as error:
             name = self.epochs.plan.name
             _logger.warning("job '%s': an attempt did not stop cleanly: %s", name, error)
+        self._recorder.starts.stopped()
         return AttemptStopped()

@@ -29,9 +29,9 @@ from holdfast.common.job_status import JobStatus
 from holdfast.driver.job.attempt_course import AttemptCourse, Goal
 from holdfast.driver.job.event_log import EventLog
 from holdfast.driver.job.plan_changes import PlanChanges
-from holdfast.driver.job.rescaling import too_few
 from holdfast.driver.job.restart_policy import RestartPolicy
 from holdfast.driver.job.restarts import Restarts
+from holdfast.driver.job.too_few_slots import too_few
 from holdfast.driver.job_events import (
     ENDS,
     EPOCH_ENDS,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.datastream.engines import needed_slots
-from holdfast.driver.job.rescaling import fitting
+from holdfast.driver.job.too_few_slots import fitting
 from holdfast.driver.job_events import (
     AnswerRescale,
     Cause,

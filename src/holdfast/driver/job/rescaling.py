@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from holdfast.common.options.engine import SLOTS_MIN, SLOTS_WAIT
-from holdfast.datastream.engines import needed_slots
-from holdfast.driver.job_events import JobTraits, SlotsMissing
 from holdfast.driver.start import is_fixed, is_keyed
-from holdfast.errors import JobDefinitionError, JobExecutionError
+from holdfast.errors import JobDefinitionError
 from holdfast.graph.operations import SourceOperation
 from holdfast.plan.model import Plan, PlannedOperator
 from holdfast.plan.planner import plan_again
@@ -37,36 +34,6 @@ def rescaled(plan: Plan, parallelism: int | Mapping[str, int]) -> Plan:
         {op.id: op.node.max_parallelism for op in operators if not is_keyed(op)},
         defaults,
     )
-
-
-def fitting(plan: Plan, slots: int) -> Plan | None:
-    """Return the plan reduced to this many task slots; None if that is not possible.
-
-    Operators with more subtasks than fit get fewer, and the others keep theirs.
-    """
-    needed = needed_slots(plan)
-    if needed <= slots:
-        return plan
-    width = plan.widest_level.parallelism - (needed - slots)
-    wide = {op.uid: width for op in plan.operators.values() if op.parallelism > width}
-    try:
-        return rescaled(plan, wide) if width > 0 else None
-    except JobDefinitionError:
-        return None
-
-
-def too_few(traits: JobTraits, wanted: Plan, missing: SlotsMissing) -> JobExecutionError:
-    """Return the error for a job that does not find the task slots that it needs."""
-    found = f"needs {missing.needed} task slots and found {missing.found} ('{SLOTS_WAIT}')"
-    remedy = "start more executors"
-    if not traits.takes_checkpoints:
-        remedy += ", or take checkpoints, which let a job continue with fewer"
-    elif missing.found < traits.least_slots:
-        found += f"; it continues with {traits.least_slots} or more ('{SLOTS_MIN}')"
-        remedy += ", or lower that number"
-    elif fitting(wanted, missing.found) is None:
-        found += ", and cannot run with fewer subtasks"
-    return JobExecutionError(f"job '{traits.name}' {found}; {remedy}")
 
 
 def _wanted(plan: Plan, parallelism: int | Mapping[str, int]) -> dict[str, int]:

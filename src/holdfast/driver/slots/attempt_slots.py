@@ -28,7 +28,7 @@ from holdfast.runtime.network.peers import GONE, Line, Listener
 from holdfast.runtime.network.sockets import check_room
 from holdfast.runtime.resident import messages
 from holdfast.runtime.wire.blocks import Block
-from holdfast.runtime.wire.protocol import EpochTask, StoredState
+from holdfast.runtime.wire.protocol import EpochTask, Progress, StoredState
 from holdfast.state.errors import StateStorageError
 
 #: interval of the checks whether all slots are alive, in seconds
@@ -45,6 +45,12 @@ _LAST_WORDS: Final = 1.0
 Check = Callable[[], None]
 #: called with the results that have arrived
 Deliver = Callable[[list[Block]], None]
+#: called with what subtasks have done so far in a round that takes long
+NoteProgress = Callable[[Sequence[Progress]], None]
+
+
+def _ignore(progress: Sequence[Progress]) -> None:
+    pass
 
 
 class _Slot:
@@ -80,6 +86,7 @@ class Slots:
         listen: Callable[[Callable[[Line], None]], Listener],
         hosts: Sequence[str] = (),
         logs: LogBook | None = None,
+        note_progress: NoteProgress = _ignore,
     ) -> None:
         """Listen for connections of slots.
 
@@ -91,10 +98,12 @@ class Slots:
             listen: starts a listener for slots.
             hosts: the host that each slot had in the attempt before, by number.
             logs: keeps what functions log.
+            note_progress: called in the thread that calls `round`.
         """
         self.hosts = tuple(hosts)
         self._attempt = attempt
         self._logs = logs or LogBook()
+        self._note_progress = note_progress
         self._rounds = Rounds(job, attempt, subtasks)
         self._heartbeat = heartbeat
         self._slots: dict[int, _Slot] = {}
@@ -206,6 +215,9 @@ class Slots:
         while not self._rounds.ended:
             self._pump(_LOOK, check)
             self._deliver(deliver)
+            progress = self._rounds.take_progress()
+            if progress and not self._rounds.ended:
+                self._note_progress(progress)
             if self._abandon_by is not None and time.monotonic() > self._abandon_by:
                 raise AbandonedError("the job is cancelled, and its functions do not return")
         return self._rounds.take_outcome()

@@ -12,10 +12,18 @@ from msgspec.structs import replace
 
 from holdfast.driver.outcome import EpochOutcome, LostSlotError, sort_out
 from holdfast.runtime.failures import to_exception
-from holdfast.runtime.resident.messages import Frame, Hello, Round, Say, pack_round
+from holdfast.runtime.resident.messages import (
+    Frame,
+    Hello,
+    Round,
+    Say,
+    decode_progress,
+    pack_round,
+)
 from holdfast.runtime.wire.blocks import Block, Kind, decode_header
 from holdfast.runtime.wire.protocol import (
     EpochTask,
+    Progress,
     StoredState,
     decode_failure,
     decode_stored_state,
@@ -55,6 +63,8 @@ class Rounds:
         self._acknowledged = 0
         self._results: list[tuple[int, Block]] = []
         self._log: list[Block] = []
+        #: what subtasks have reported in a long round
+        self._progress: list[Progress] = []
         self._stored: list[StoredState] = []
         #: how many states are being stored, and whether a state that arrived has failed
         self._storing = 0
@@ -77,6 +87,7 @@ class Rounds:
         self._rounds += 1
         self._aligns_sources = any(task.ceilings for task in tasks)
         self._blocks, self._acknowledged = [], 0
+        self._progress = []
         return pack_round(tasks)
 
     @property
@@ -136,6 +147,11 @@ class Rounds:
         blocks, self._log = self._log, []
         return sort_out(blocks).log if blocks else []
 
+    def take_progress(self) -> list[Progress]:
+        """Return what subtasks have done so far in this round, if it takes long."""
+        progress, self._progress = self._progress, []
+        return progress
+
     def take_stored(self) -> list[StoredState]:
         """Return the states that were stored."""
         stored, self._stored = self._stored, []
@@ -150,6 +166,8 @@ class Rounds:
             self._take_block(number, Block(decode_header(message.head), message.data))
         elif message.kind == Say.STORED:
             self._take_state(decode_stored_state(message.data))
+        elif message.kind == Say.PROGRESS:
+            self._progress.extend(decode_progress(message.data))
         elif message.kind == Say.READY:
             self.ready.add(number)
         elif message.kind == Say.LOST:

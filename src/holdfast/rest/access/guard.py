@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.common.options.rest import RestOptions, is_loopback
+from holdfast.common.options.rest import RestOptions, SparkPage, is_loopback
 from holdfast.rest.access.client_user import is_own_user
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def rights_of(
     """Return the rights of a client, by the token that it sends.
 
     Without tokens in the settings the server is on loopback, and the user that it belongs to needs
-    none. ``is_owner`` returns whether the client belongs to that user.
+    none. ``is_owner`` returns whether the client belongs to that user. A client that is Spark's web
+    UI does, and sends requests of anybody: it may read at most.
     """
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() == "bearer" and token:
@@ -80,6 +81,8 @@ def rights_of(
         if options.read_token and _same(token, options.read_token):
             return Rights(True)
         return Rights()
+    if options.behind_spark:
+        return Rights(options.spark_ui is SparkPage.READ and is_owner())
     may = not (options.token or options.read_token) and is_owner()
     return Rights(may, may)
 

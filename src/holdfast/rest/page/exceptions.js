@@ -56,9 +56,24 @@ const RESCALES = [
   ["", (one) => one.failure ?? ""],
 ];
 
+const PARTS = [
+  ["stop", "stop"], ["delay", "delay"], ["slots", "task slots"], ["load", "load state"], ["first-result", "first result"],
+];
+
+/** How long a start took, and its parts as far as they are known. */
+function took(one) {
+  const start = one["start-seconds"];
+  if (!start) return "";
+  const known = PARTS.filter(([part]) => start[part] !== null);
+  const whole = known.reduce((sum, [part]) => sum + start[part], 0);
+  const parts = known.filter(([part]) => start[part] > 0).map(([part, name]) => `${name} ${duration(1000 * start[part])}`);
+  return [h("div", null, duration(1000 * whole)), h("div", { class: "hint" }, parts.join(", "))];
+}
+
 const COLUMNS = [
   ["Start", (one) => one.number + 1],
   ["At", (one) => time(one["start-time"]), "when"],
   ["Began", (one) => one.origin],
+  ["Took", took],
   ["Path", (one) => (one.path ? h("code", null, one.path) : "")],
 ];

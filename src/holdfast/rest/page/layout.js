@@ -1,8 +1,8 @@
 /* Where the boxes of a graph stand: layers one after the other, few crossings, edges that bend
 around boxes. Pure: from nodes and sizes to numbers.
 
-The layers go from left to right; whoever wants them from top to bottom swaps the axes, which is
-what `layout` does with `vertical`. Within the functions "along" is the direction of the layers and
+The layers go from left to right. With `vertical`, `layout` swaps the axes, and they go from top to
+bottom. Within the functions "along" is the direction of the layers and
 "across" the other one. */
 
 const SWEEPS = 6;

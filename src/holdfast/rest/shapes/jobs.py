@@ -285,11 +285,25 @@ class JobExceptions(Shape, frozen=True):
     exception_history: ExceptionHistory = field(name="exceptionHistory")
 
 
+class StartEntry(Kebab, frozen=True):
+    """The parts of the start of an attempt, one after the other, in seconds; Holdfast's own.
+
+    They end when the previous attempt has stopped, the delay of the restart strategy is over, the
+    attempt has its task slots, its state is loaded, and its sinks have accepted a record.
+    """
+
+    stop: float
+    delay: float
+    slots: float
+    load: float | None
+    first_result: float | None
+
+
 class AttemptEntry(Kebab, frozen=True):
     """An attempt of the job; Holdfast's own. ``origin`` describes where it started.
 
     The bytes of state that it loaded are from the checkpoint storage, and from disks of the hosts
-    themselves; null while they are not known.
+    themselves; null while they are not known. ``start-seconds`` is null until its state is loaded.
     """
 
     number: int
@@ -300,6 +314,7 @@ class AttemptEntry(Kebab, frozen=True):
     origin: str
     loaded_bytes: int | None
     loaded_local_bytes: int | None
+    start_seconds: StartEntry | None
 
 
 class Attempts(Shape, frozen=True):

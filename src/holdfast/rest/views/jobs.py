@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 import holdfast
 from holdfast.common.job_status import JobStatus
-from holdfast.history.events import JobBegan, SubtaskFigures
+from holdfast.history.events import JobBegan, StartMeasured, SubtaskFigures
 from holdfast.history.job import ENDED, JobHistory
 from holdfast.history.points import is_spread
 from holdfast.plan.model import ROWS_LEVEL
@@ -359,10 +359,21 @@ def attempts(history: JobHistory) -> shapes.Attempts:
             origin=begun.origin,
             loaded_bytes=None if begun.loaded is None else begun.loaded.stored,
             loaded_local_bytes=None if begun.loaded is None else begun.loaded.local,
+            start_seconds=None if begun.measured is None else _start(begun.measured),
         )
         for begun in history.attempts
     ]
     return shapes.Attempts(entries, history.counts.attempts, history.counts.failures)
+
+
+def _start(measured: StartMeasured) -> shapes.StartEntry:
+    return shapes.StartEntry(
+        stop=measured.stop,
+        delay=measured.delay,
+        slots=measured.slots,
+        load=measured.load,
+        first_result=measured.first_result,
+    )
 
 
 def epochs(history: JobHistory, since: int = -1) -> shapes.Epochs:

@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from holdfast.datastream.async_data_stream import AsyncSettings
 from holdfast.datastream.functions import AsyncFunction
+from holdfast.datastream.functions.async_retries import AsyncRetryStrategy
+from holdfast.graph.operations import AsyncSettings
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.operators.event_loop import EventLoop
 from holdfast.runtime.worker.logs import begin_task
@@ -53,8 +54,8 @@ class AsyncCalls:
         """Call this function, and pass its results to ``emit``."""
         self._function = function
         self._invoke: Callable[[Any], Coroutine[Any, Any, list[Any]]] = function.async_invoke
-        self._strategy = settings.retry
-        predicate = settings.retry.get_retry_predicate()
+        self._strategy: AsyncRetryStrategy[Any] = settings.retry
+        predicate = self._strategy.get_retry_predicate()
         self._retries_results = predicate.result_predicate()
         self._retries_errors = predicate.exception_predicate()
         if self._retries_results or self._retries_errors:

@@ -10,11 +10,12 @@ from holdfast.datastream.time_domain import TimeDomain
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.checkpointing import initialize, notify, snapshot
 from holdfast.runtime.context import Clock, OperatorContext
-from holdfast.runtime.event_time import OnTimer, OperatorTime
+from holdfast.runtime.event_time import OperatorTime
 from holdfast.runtime.failures import FailureReporter
 from holdfast.runtime.function_fields import FunctionFields
 from holdfast.runtime.fusion import FusedStep, Port
 from holdfast.runtime.operators.event_loop import EventLoop
+from holdfast.runtime.operators.firing_timers import checked, fire_timers
 from holdfast.runtime.timer_queue import Timer
 from holdfast.runtime.worker.job_code import JobCode
 from holdfast.runtime.worker.logs import at_work
@@ -25,9 +26,6 @@ from holdfast.state.live.operator_state import Image, decode_image, encode_image
 
 #: a result, and its timestamp
 Pair = tuple[Any, int | None]
-
-#: how many results of timers are passed to the next operator at a time
-_BATCH = 1000
 
 
 class SubtaskParts(NamedTuple):
@@ -161,33 +159,9 @@ class Operator:
 
     def fire(self, domain: TimeDomain) -> None:
         """Call the function for each timer that is due."""
-        if domain not in self.time.queues:
-            return
-        on_timer = self._checked(self.on_timer)
-        pairs: list[Pair] = []
-        with at_work(self.report):
-            for timer in self.time.due(domain):
-                try:
-                    pairs += on_timer(timer, domain)
-                except Exception as error:
-                    self.report.at_timer(self.timer_method, timer.key, timer.timestamp, error)
-                if len(pairs) >= _BATCH:
-                    self.emit(pairs)
-                    pairs = []
-        self.emit(pairs)
-
-    def _checked(self, on_timer: OnTimer) -> OnTimer:
-        """Check for state that was changed in place after each timer, if that is enabled."""
-        watch = self.watch
-        if watch is None:
-            return on_timer
-
-        def checked(timer: Timer, domain: TimeDomain) -> Iterable[Pair]:
-            pairs = list(on_timer(timer, domain))
-            watch.check()
-            return pairs
-
-        return checked
+        if domain in self.time.queues:
+            call = checked(self.on_timer, self.watch)
+            fire_timers(self.time, domain, call, self.timer_method, self.report, self.emit)
 
     def open(self) -> None:
         """Call the function's ``open``."""

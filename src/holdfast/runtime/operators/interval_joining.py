@@ -14,9 +14,8 @@ from holdfast.common import Types
 from holdfast.datastream.functions import ProcessJoinFunction
 from holdfast.datastream.output_tag import OutputTag
 from holdfast.datastream.state import MapState, MapStateDescriptor
-from holdfast.datastream.streams.interval_join import IntervalJoinSettings
 from holdfast.datastream.time_domain import TimeDomain
-from holdfast.graph.operations import IntervalJoinOperation
+from holdfast.graph.operations import IntervalJoinOperation, IntervalJoinSettings
 from holdfast.plan.model import PlannedOperator
 from holdfast.runtime.event_time import OperatorTime
 from holdfast.runtime.failures import results_of

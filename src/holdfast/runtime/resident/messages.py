@@ -5,7 +5,7 @@ rest of the head and the data depend on the kind. Both sides have proved that th
 key before the first message.
 
     slot → driver   HELLO, READY, BLOCK (acknowledgements, failures, results, log), STORED, ANSWER,
-                    LOST, ALIVE
+                    PROGRESS, LOST, ALIVE
     driver → slot   WELCOME, ROUND, QUERY, CREDIT, STOP, ALIVE
     slot → slot     HELLO, BLOCK (records and marks), CREDIT, ALIVE
 """
@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.runtime.network.peers import Line
-from holdfast.runtime.wire.protocol import EpochTask, Origin
+from holdfast.runtime.wire.protocol import EpochTask, Origin, Progress
 
 #: the epoch of a mark that does not end an epoch
 TIME_ONLY = -1
@@ -42,6 +42,7 @@ class Say(IntEnum):
     LOST = 10
     ALIVE = 11
     STOP = 12
+    PROGRESS = 13
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -174,6 +175,7 @@ decode_mark = msgspec.msgpack.Decoder(Mark).decode
 decode_credited = msgspec.msgpack.Decoder(Credited).decode
 decode_query = msgspec.msgpack.Decoder(Query).decode
 decode_answer = msgspec.msgpack.Decoder(Answer).decode
+decode_progress = msgspec.msgpack.Decoder(tuple[Progress, ...]).decode
 decode_stop = msgspec.msgpack.Decoder(Stop).decode
 
 

@@ -6,6 +6,7 @@ Flink, and blocks do not accumulate.
 
 from __future__ import annotations
 
+import time
 from typing import Protocol
 
 from holdfast.runtime.routing import Outbox
@@ -33,7 +34,19 @@ class ChannelOutbox(Outbox):
         """Send through this post."""
         super().__init__(level, subtask, stamp)
         self._post = post
+        #: when the block was handed on that is being sent now
+        self._sending_since: float | None = None
+
+    def held_up_until(self, now: float) -> float:
+        """Return how long blocks have waited for credit, with one that waits now; any thread."""
+        since = self._sending_since
+        return self.held_up + (0.0 if since is None else max(0.0, now - since))
 
     def _hand_on(self, block: Block) -> None:
         """Send a numbered block as soon as there is credit for it."""
-        self.held_up += self._post.send(block)
+        self._sending_since = time.perf_counter()
+        try:
+            waited = self._post.send(block)
+        finally:
+            self._sending_since = None
+        self.held_up += waited

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.errors import InternalError
 from holdfast.runtime.operators.windows.contexts import namespace_of
 from holdfast.runtime.resident.messages import Answer, Query
+from holdfast.runtime.timer_queue import TIMER_STATES
 from holdfast.state.backend import KeyedStateBackend
 from holdfast.state.errors import StateLookupError
 from holdfast.state.live.ttl.pairs import split_times
@@ -48,6 +49,7 @@ def look_up(backend: KeyedStateBackend, operator: str, state: str, key: Any, win
                     entry = values[0]
                     return split_times(section.kind, entry)[0] if section.expires else entry
             return None
-    known = ", ".join(sorted(repr(each.name) for each in backend.states().get(operator, ())))
+    names = {each.name for each in backend.states().get(operator, ())}
+    known = ", ".join(map(repr, sorted(names - set(TIMER_STATES.values()))))
     message = f"operator '{operator}' has no state {state!r}; it has {known or 'none'}"
     raise StateLookupError(message)

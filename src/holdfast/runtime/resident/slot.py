@@ -200,10 +200,14 @@ class Slot:
             self._threads = [self._drive(carrier, place) for place in self._subtasks]
 
     def _live(self, carrier: Carrier) -> None:
-        """Send heartbeats to the driver and the other slots."""
+        """Send heartbeats to the driver and the other slots, and progress in a long round."""
         with suppress(*GONE):
             while not carrier.leaving:
                 carrier.say_alive()
+                found = (subtask.progress() for subtask in self._subtasks.values())
+                progress = [each for each in found if each is not None]
+                if progress:
+                    carrier.driver.send(messages.Say.PROGRESS, data=messages.encode(progress))
                 self._tidy()
                 time.sleep(self._heartbeat / 5)
 

@@ -33,6 +33,7 @@ from holdfast.runtime.wire.protocol import (
     EpochTask,
     Failure,
     Loaded,
+    Progress,
     encode,
 )
 from holdfast.runtime.work import Work
@@ -46,6 +47,8 @@ _SLICE_SECONDS: Final = 0.002
 _LONGEST_WAIT: Final = 0.02
 #: default interval of generating watermarks, in milliseconds
 _TIME: Final = 200
+#: a subtask whose last acknowledgement is this many seconds ago reports its progress
+LONG_ROUND: Final = 2.0
 #: how long to wait for asynchronous calls before looking at inputs again, in seconds
 _CALLS: Final = 0.002
 
@@ -125,6 +128,28 @@ class ResidentSubtask(LevelSubtask):
         self.inputs.put(block)
         self.bell.ring()
 
+    def progress(self) -> Progress | None:
+        """Return what it did since its last acknowledgement; None if that is not long ago.
+
+        Its thread works, waits, or is in a function meanwhile, so the figures are approximate.
+        """
+        current, now = self._round, time.perf_counter()
+        elapsed = now - current.began_at
+        if not self._begun or elapsed < LONG_ROUND:
+            return None
+        idle = min(elapsed, current.idle_until(now))
+        held_up = min(elapsed - idle, self._outbox.held_up_until(now))
+        return Progress(
+            self._level.index,
+            self._subtask,
+            dict(current.taken),
+            dict(self._outbox.sent),
+            dict(current.read),
+            elapsed - idle - held_up,
+            idle,
+            held_up,
+        )
+
     # Its work
 
     def step(self) -> bool:
@@ -150,11 +175,12 @@ class ResidentSubtask(LevelSubtask):
 
     def wait(self) -> None:
         """Wait until there may be something to do."""
-        began = time.perf_counter()
+        self._round.idle_since = began = time.perf_counter()
         if self._operators.calls_under_way:
             self._poll_calls(_CALLS)
         else:
             self.bell.wait(self._patience(began))
+        self._round.idle_since = None
         self._round.idle += time.perf_counter() - began
 
     def _poll_calls(self, seconds: float) -> bool:
@@ -417,4 +443,11 @@ class _Round(Work):
         super().__init__()
         self.loaded: Loaded | None = None
         self.idle = 0.0
+        #: since when the subtask has been idle; None: it works
+        self.idle_since: float | None = None
         self.began_at = time.perf_counter()
+
+    def idle_until(self, now: float) -> float:
+        """Return how long the subtask was idle, with the time that it waits now; any thread."""
+        since = self.idle_since
+        return self.idle + (0.0 if since is None else max(0.0, now - since))

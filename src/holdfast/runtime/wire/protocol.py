@@ -194,6 +194,22 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     home: Location | None = None
 
 
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """What a subtask did since its last acknowledgement, while an epoch takes long.
+
+    For engines whose subtasks keep their state. The fields are those of `Acknowledgement`.
+    """
+
+    level: int
+    subtask: int
+    taken: dict[int, Flow]
+    sent: dict[int, Flow]
+    read: dict[int, Flow]
+    busy_seconds: float
+    idle_seconds: float
+    backpressured_seconds: float
+
+
 class StoredState(msgspec.Struct, frozen=True):
     """A subtask's state of a checkpoint is in the storage, or could not be written.
 

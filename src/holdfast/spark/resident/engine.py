@@ -100,6 +100,7 @@ class ResidentEngine(SparkEngine):
             self._listen,
             self._hosts,
             job.logs,
+            job.note_progress,
         )
         self._slots = slots
         self._await_slots()

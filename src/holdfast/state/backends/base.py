@@ -23,7 +23,7 @@ from holdfast.common.time import wall_clock
 from holdfast.state.backends.capture import Capture
 from holdfast.state.backends.change_log import ChangeLog
 from holdfast.state.backends.declared import DeclaredTables, Watcher
-from holdfast.state.backends.head_files import read_head
+from holdfast.state.backends.taking_over import take_over_key_groups
 from holdfast.state.columns.state import ColumnState
 from holdfast.state.columns.tables import ColumnTables
 from holdfast.state.descriptors import (
@@ -36,7 +36,6 @@ from holdfast.state.errors import StateRegistrationError
 from holdfast.state.format.catalog import SavedState
 from holdfast.state.format.files import BlobId, Section
 from holdfast.state.format.head import Head
-from holdfast.state.format.stored_files import merge_blobs
 from holdfast.state.key_groups import KeyGroupShare, KeyGroupShares
 from holdfast.state.live.checked_views import checked_view
 from holdfast.state.live.column_rows import ColumnRows
@@ -250,23 +249,14 @@ class KeyedStateBackend(ABC):
         of each head are returned.
         """
         self.discard()
-        blobs: list[dict[BlobId, bytes]] = []
-
-        def wanted(state: Section) -> range | None:
-            if operators is not None and state.operator not in operators:
-                return range(0)
-            groups, max_parallelism = self.shares.of(state.operator)
-            # NB: if the number of key groups differs, everything is read: any entry is an error
-            return groups if state.max_parallelism == max_parallelism else None
-
         try:
-            for head in heads:
-                blobs.append({})
-                for _, file in read_head(storage, head, wanted=wanted):
-                    merge_blobs(blobs[-1], file.blobs)
-                    for section in file.sections:
-                        if operators is None or section.operator in operators:
-                            self._load_section(section, -1)
+            blobs = take_over_key_groups(
+                storage,
+                heads,
+                self.shares,
+                operators,
+                lambda section: self._load_section(section, -1),
+            )
         except BaseException:
             self.discard()
             raise

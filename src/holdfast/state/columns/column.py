@@ -114,13 +114,6 @@ class Column:
             self._renew(slots[self.present[slots]])
         return values, valid
 
-    def unexpired(self, slots: Slots) -> Mask:
-        """Return which of the slots have a value that a read returns; this is no access."""
-        present = self.present[slots]
-        if self.life is None or self.life.returns_expired:
-            return present
-        return present & ~self._over(slots)
-
     def _over(self, slots: Slots) -> Mask:
         assert self.life is not None
         assert self.stamps is not None

@@ -1,7 +1,7 @@
 """Storage of keys: one part per column of the key, each as numpy arrays that only grow.
 
 A part has the values of all slots, in the order of the slots. A slot's value never changes, and
-arrays are replaced when they grow. So whoever has taken a `PartView` can read it in another thread.
+arrays are replaced when they grow. So another thread can read a `PartView` that was taken.
 
     NumberPart  values of up to 64 bits: integers, floats, booleans, dates, times, timestamps
     TextPart    strings and binary: the bytes of all values one after another, and their ends

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -22,6 +22,7 @@ from holdfast.datastream.connectors.tables.committer import (
     TableError,
     TableTransaction,
 )
+from holdfast.datastream.connectors.tables.later import SINK, LaterCommits, TableProgress
 from holdfast.datastream.connectors.tables.merging import last_changes
 from holdfast.datastream.connectors.tables.place import TablePlace
 from holdfast.datastream.connectors.tables.written import DELETED, WrittenFile
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
 _MOST_TRIES: Final = 20
 #: clocks of machines differ by no more, in milliseconds
 _CLOCKS: Final = 3_600_000
-#: versions that are searched for the commit of a transaction
+#: versions that are searched for commits after a checkpoint
 _SEARCHED: Final = 1000
+#: what the history says about a version that undoes others
+_RESTORE: Final = "RESTORE"
 #: the key under which a version has the name of its transaction
 COMMITTED: Final = "holdfast.transaction"
 #: the key under which a version that puts files together has the id of the sink
@@ -47,8 +50,10 @@ _logger = get_logger(__name__)
 class DeltaCommitter(TableCommitter):
     """Adds files to a Delta table, or merges changes into it."""
 
-    not_carried = TableCommitter.not_carried | {"_settings", "_table_id"}
+    not_carried = TableCommitter.not_carried | {"_settings", "_table_id", "_version"}
     _table_id = ""
+    #: of the table, when it was loaded last
+    _version = -1
 
     def __init__(self, place: TablePlace, settings: TableSettings) -> None:
         super().__init__(place, settings.compaction)
@@ -72,25 +77,43 @@ class DeltaCommitter(TableCommitter):
         """Check the table, and create it if there is none."""
         super().open(runtime_context)
         self._settings.ensure()
-        self._table_id = str(self._load().metadata().id)
+        table = self._load()
+        self._table_id, self._version = str(table.metadata().id), table.version()
 
     def table_id(self) -> str:
         return self._table_id
 
-    def recover_and_commit(self, transaction: TableTransaction) -> None:
-        """Commit, and say so if the table has more than the checkpoint."""
-        super().recover_and_commit(transaction)
+    def table_version(self) -> int:
+        return self._version
+
+    def later_commits(self, since: TableProgress, own: Collection[str]) -> LaterCommits | None:
         table = self._load()
-        last = table.transaction_version(_application(transaction))
-        later = -1 if last is None else last - transaction.number - transaction.more
-        if later > 0:
-            _logger.warning(
-                "the job starts from an older checkpoint: its table '%s' has %d later commits of "
-                "the same run, which stay, and the job writes their rows again. %s",
-                self._place.base,
-                later,
-                _how_to_go_back(table, transaction),
+        searched = min(table.version() - since.version, _SEARCHED)
+        if searched <= 0:
+            return None
+        commits = [
+            version
+            for version in _effective(table.history(searched))
+            if version.get(SINK) == since.lineage and version["version"] > since.version
+        ]
+        later = [version["version"] for version in commits if version[COMMITTED] not in own]
+        if not later:
+            return None
+        if table.version() - searched > since.version:
+            remedy = (
+                f"The checkpoint was taken at version {since.version}; find the version before "
+                "them in DeltaTable(...).history()"
             )
+        elif any(
+            version["version"] > later[-1] for version in commits if version[COMMITTED] in own
+        ):
+            remedy = "Going back to an older version would lose rows of the checkpoint"
+        else:
+            remedy = (
+                f"To undo them, stop the job, call DeltaTable(...).restore({later[-1] - 1}), and "
+                "start it from the same checkpoint again"
+            )
+        return LaterCommits(f"its table '{self._place.base}'", len(later), remedy)
 
     def has_committed(self, transaction: TableTransaction) -> bool:
         return _has(self._checked(transaction), transaction)
@@ -216,6 +239,7 @@ class DeltaCommitter(TableCommitter):
                 f"table with the id {transaction.table}, and this one has {found}. Nothing was "
                 "committed; restore the old table, or start without state"
             )
+        self._version = table.version()
         return table
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -240,15 +264,20 @@ def _properties(transaction: TableTransaction) -> CommitProperties:
     return properties
 
 
-def _how_to_go_back(table: DeltaTable, transaction: TableTransaction) -> str:
-    name = transaction.name
-    for version in table.history(_SEARCHED):
-        if version.get(COMMITTED) == name:
-            return (
-                f"To undo them, stop the job, call DeltaTable(...).restore({version['version']}), "
-                "and start it from the same checkpoint again"
-            )
-    return "The version of the checkpoint is not among the last ones, or no longer in the log"
+def _effective(history: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield versions, the last one first, without those that were undone later."""
+    undone_from: int | None = None
+    for version in history:
+        if undone_from is not None and version["version"] > undone_from:
+            continue
+        undone_from = None
+        if version.get("operation") != _RESTORE:
+            yield version
+            continue
+        target = str((version.get("operationParameters") or {}).get("version"))
+        if not target.isdigit():
+            return  # to a time; what was undone is not known
+        undone_from = int(target)
 
 
 def _add_action(file: WrittenFile, schema: pa.Schema) -> Any:

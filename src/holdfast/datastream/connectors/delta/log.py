@@ -33,7 +33,7 @@ class AddedFile:
 
 
 @dataclass
-class LogEntry:
+class DeltaLogEntry:
     """What one version has changed.
 
     Attributes:
@@ -73,19 +73,19 @@ class DeltaLog:
         """Return whether the log has a version as a file of its own."""
         return self._system.exists(self._path(version))
 
-    def read(self, version: int) -> LogEntry | None:
+    def read(self, version: int) -> DeltaLogEntry | None:
         """Return what a version has changed; None if the log does not have it."""
         try:
             text = self._system.read(self._path(version))
         except MissingFileError:
             return None
-        entry = LogEntry(version)
+        entry = DeltaLogEntry(version)
         for line in text.splitlines():
             if line.strip():
                 _take(json.loads(line), entry)
         return entry
 
-    def since(self, milliseconds: int) -> Iterator[LogEntry]:
+    def since(self, milliseconds: int) -> Iterator[DeltaLogEntry]:
         """Yield the versions that were written at a time or later, as far as the log has them."""
         for status in self._system.list_directory(self._directory):
             stem = status.name.removesuffix(_JSON)
@@ -99,7 +99,7 @@ class DeltaLog:
         return join(self._directory, f"{version:020d}{_JSON}")
 
 
-def _take(action: dict[str, Any], entry: LogEntry) -> None:
+def _take(action: dict[str, Any], entry: DeltaLogEntry) -> None:
     for kind in ("add", "remove"):
         if kind in action:
             path = unquote(action[kind]["path"])
@@ -112,7 +112,7 @@ def _take(action: dict[str, Any], entry: LogEntry) -> None:
         entry.maps_columns = settings.get("delta.columnMapping.mode", "none") != "none"
 
 
-def _take_change(kind: str, path: str, found: dict[str, Any], entry: LogEntry) -> None:
+def _take_change(kind: str, path: str, found: dict[str, Any], entry: DeltaLogEntry) -> None:
     if kind == "remove":
         entry.removes_rows = True
         return

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from holdfast.datastream.connectors.base import EpochPlanner
-from holdfast.datastream.connectors.delta.position import Cursor
+from holdfast.datastream.connectors.delta.position import ShareCursor
 from holdfast.datastream.connectors.delta.table import DeltaAddress, library
 from holdfast.datastream.connectors.tables.committer import TableError
 from holdfast.filesystem import FileSystemError
@@ -53,7 +53,7 @@ class DeltaPlan(NamedTuple):
         schema: the columns that are read.
     """
 
-    beginning: Cursor
+    beginning: ShareCursor
     until: int
     schema: pa.Schema
 
@@ -101,7 +101,7 @@ class DeltaPlanner(EpochPlanner):
         schema = self._chosen(table)
         return DeltaPlan(self._cursor(table), last, schema)
 
-    def _cursor(self, table: DeltaTable) -> Cursor:
+    def _cursor(self, table: DeltaTable) -> ShareCursor:
         version, moment, is_snapshot, is_after = self._beginning
         last = table.version()
         if moment is not None:
@@ -117,7 +117,7 @@ class DeltaPlanner(EpochPlanner):
                 f"the Delta table '{self._address.uri}' has no version {version}; the last one is "
                 f"{last}"
             )
-        return Cursor(version + 1) if is_after else Cursor(version, is_snapshot)
+        return ShareCursor(version + 1) if is_after else ShareCursor(version, is_snapshot)
 
     def _chosen(self, table: DeltaTable) -> pa.Schema:
         """Return the columns that are read, as the table has them."""

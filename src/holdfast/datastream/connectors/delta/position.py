@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 _T = TypeVar("_T")
 
 
-class Cursor(NamedTuple):
+class ShareCursor(NamedTuple):
     """The next row of a share.
 
     Attributes:
@@ -45,7 +45,7 @@ class Share(NamedTuple):
 
     subtask: int
     parallelism: int
-    cursor: Cursor
+    cursor: ShareCursor
     until: int | None = None
 
     @property
@@ -69,7 +69,7 @@ def encode(shares: Sequence[Share]) -> tuple[Any, ...]:
 def decode(position: Any) -> list[Share]:
     """Return the shares of a position."""
     return [
-        Share(subtask, parallelism, Cursor(*cursor), until)
+        Share(subtask, parallelism, ShareCursor(*cursor), until)
         for subtask, parallelism, cursor, until in position
     ]
 
@@ -89,5 +89,5 @@ def deal_again(positions: Sequence[Any], parallelism: int) -> list[tuple[Any, ..
         dealt[number % parallelism].append(share)
     if going_on:
         for subtask, own in enumerate(dealt):
-            own.append(Share(subtask, parallelism, Cursor(last + 1)))
+            own.append(Share(subtask, parallelism, ShareCursor(last + 1)))
     return [encode(own) for own in dealt]

@@ -12,13 +12,13 @@ from pyarrow import parquet
 
 from holdfast.common.types import Row
 from holdfast.datastream.connectors.base import SourceReader
-from holdfast.datastream.connectors.delta.log import AddedFile, LogEntry
+from holdfast.datastream.connectors.delta.log import AddedFile, DeltaLogEntry
 from holdfast.datastream.connectors.delta.planner import (
     DeltaPlan,
     chosen_columns,
     schema_from_json,
 )
-from holdfast.datastream.connectors.delta.position import Cursor, Share, decode, encode
+from holdfast.datastream.connectors.delta.position import Share, ShareCursor, decode, encode
 from holdfast.datastream.connectors.delta.table import DeltaAddress
 from holdfast.datastream.connectors.tables.committer import TableError
 from holdfast.filesystem import MissingFileError, file_system_of, join
@@ -113,22 +113,24 @@ class DeltaReader(SourceReader):
     def close(self) -> None:
         self._files.close()
 
-    def _next(self, share: Share, limit: int, schema: pa.Schema) -> tuple[pa.Table | None, Cursor]:
+    def _next(
+        self, share: Share, limit: int, schema: pa.Schema
+    ) -> tuple[pa.Table | None, ShareCursor]:
         """Return the next rows, and the position after them; None at the end of something."""
         at = share.cursor
         files = share.of(self._versions.files(at.version, at.is_snapshot), at.version)
         if at.file >= len(files):
-            return None, Cursor(at.version + 1)
+            return None, ShareCursor(at.version + 1)
         file = files[at.file]
         groups, group = self._files.read(file, at.group, schema)
         if group is None:
-            return None, Cursor(at.version, at.is_snapshot, at.file + 1)
+            return None, ShareCursor(at.version, at.is_snapshot, at.file + 1)
         rows = group.slice(at.row, limit)
         if at.row + len(rows) < len(group):
             return rows, at._replace(row=at.row + len(rows))
         if at.group + 1 < groups:
             return rows, at._replace(group=at.group + 1, row=0)
-        return rows, Cursor(at.version, at.is_snapshot, at.file + 1)
+        return rows, ShareCursor(at.version, at.is_snapshot, at.file + 1)
 
 
 class _Versions:
@@ -178,7 +180,7 @@ class _Versions:
             return () if self._skips_changes else self._refuse(entry)
         return entry.added
 
-    def _refuse(self, entry: LogEntry) -> Sequence[AddedFile]:
+    def _refuse(self, entry: DeltaLogEntry) -> Sequence[AddedFile]:
         raise TableError(
             f"version {entry.version} of the Delta table '{self._address.uri}' deletes or rewrites "
             "rows, which a stream of new rows cannot show; read only tables that are appended to, "

@@ -143,6 +143,9 @@ class DeltaAddress:
                 mode="ignore",
                 partition_by=list(partition_by),
                 storage_options=self.options(),
+                # NB: or one who finds the first version taken makes the second one, with another
+                # id of the table, and what was begun on the first one is refused
+                commit_properties=delta.CommitProperties(max_commit_retries=0),
                 **given,
             )
         except Exception as error:
@@ -299,7 +302,11 @@ class TableSettings:
         try:
             table.alter.add_columns(fields)
         except Exception as error:
-            raise TableError(self.address.failed("add columns to", error)) from error
+            found = self.address.load()
+            there = pa.schema([]) if found is None else pa.schema(found.schema().to_arrow())
+            if any(each.name not in there.names for each in missing):
+                raise TableError(self.address.failed("add columns to", error)) from error
+            self._check_types(there)  # another process has just added them
 
     def _check_empty(self) -> None:
         """Raise if there is something else than a Delta table."""

@@ -32,29 +32,32 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import BinaryIO, Final, NamedTuple, overload
+from typing import BinaryIO, Final, NamedTuple
 
 from holdfast.common.plain_names import plain_name
 from holdfast.common.time import wall_clock
+from holdfast.datastream.connectors.files.inputs import CompactorInputs
+from holdfast.datastream.connectors.files.shared import Waited, unpublished
 from holdfast.filesystem import (
     FileStatus,
     FileSystem,
     FileSystemError,
     MissingFileError,
+    cause_of,
     file_system_of,
     join,
 )
 from holdfast.filesystem.kept_files import is_note, keep_files, kept_files
+from holdfast.filesystem.probe import probe
 from holdfast.printable import get_logger
 from holdfast.state.errors import StateCorruptionError
 
 _COPY_BYTES = 1024 * 1024
+_DELTA_LOG: Final = "_delta_log"
 #: the end of the name of a segment that may be in a checkpoint for long, without being published
 _WAITS: Final = "-waits"
 #: the age of what other programs left behind at which it is deleted, in ms: they may still run
 _OLD: Final = 24 * 3600 * 1000
-#: segments that are open at a time while they are merged
-_MOST_OPEN: Final = 128
 _logger = get_logger(__name__)
 
 
@@ -138,6 +141,9 @@ class FileTransaction:
         held: how many checkpoints contain it already, without publishing it: it waits for its
             compaction. 0 if it is published with the next one.
         saved: the names of those segments that an earlier checkpoint contains.
+        sealed: whether other jobs may publish its part files, under the same names: those that
+            start from the same savepoint. So nothing is added to them any more.
+        merged_in: where the merged segments are; None if they are in its place.
     """
 
     place: Place
@@ -145,6 +151,8 @@ class FileTransaction:
     merged: list[str] = field(default_factory=list)
     held: int = 0
     saved: list[str] = field(default_factory=list)
+    sealed: bool = False
+    merged_in: Place | None = None
 
     @cached_property
     def writing(self) -> dict[str, OpenSegment]:
@@ -173,11 +181,38 @@ class PartFiles:
         #: the prefix of this subtask's segments
         self._own = f".{attempt}-{subtask}-"
 
+    def check_place(self) -> None:
+        """Check that part files can be written, and belong there.
+
+        Raises:
+            FileSystemError: when not.
+        """
+        system, base, directory = self._place.resolve()
+        try:
+            was_there = system.exists(base)
+            # NB: named like a segment, so that it is swept if this process dies
+            probe(system, join(directory, f"{self._own}{uuid.uuid4().hex}"))
+            for path in [directory] if was_there else [directory, base]:
+                system.delete_if_empty(path)
+            is_table = system.exists(join(base, _DELTA_LOG))
+        except FileSystemError as error:
+            raise FileSystemError(
+                f"cannot write part files to '{self._place.base}': {cause_of(error)}; let the "
+                "job's user write there, and check its fs.* settings"
+            ) from error
+        if is_table:
+            raise FileSystemError(
+                f"'{self._place.base}' is a Delta table: its readers would not see part files, and "
+                "a VACUUM would delete them; use DeltaSink, or name another directory"
+            )
+
     def open_segment(self, begun: int) -> OpenSegment:
         """Start a segment."""
-        name = self._new_name()
-        path = join(self._directory, name)
-        return OpenSegment(name, path, self._system.open_output(path), begun)
+        return self._open_segment(self._system, self._directory, begun)
+
+    def own_place(self, place: Place) -> Place:
+        """Return where this sink writes below the base of a place."""
+        return Place(place.base, self._place.sink)
 
     def close_segment(self, segment: OpenSegment) -> Segment | None:
         """End a segment; None, and no file, if it is empty."""
@@ -201,21 +236,27 @@ class PartFiles:
         The old segments stay: the epoch may be run again, and needs them then.
 
         Args:
-            place: where the segments are.
+            place: where the segments are; the new one is in this sink's directory of that base.
             part: the part to merge.
             merge: writes the records of several files as one.
         """
         system, _, directory = place.resolve()
-        with contextlib.closing(_Inputs(system, _paths(directory, part))) as files:
-            files[0]  # if it is gone, the part was published
-            segment = self.open_segment(part.segments[0].begun)
-            with self._system.errors("write", segment.path), segment.stream:
+        with contextlib.closing(CompactorInputs(system, _paths(directory, part))) as files:
+            files[-1]  # it is deleted first: if it is gone, the part was published
+            _, _, target = self.own_place(place).resolve()
+            segment = self._open_segment(system, target, part.segments[0].begun)
+            with system.errors("write", segment.path), segment.stream:
                 merge(files, segment.stream)
-        self._system.sync_files([segment.path])
-        whole = self._system.status(segment.path)
+        system.sync_files([segment.path])
+        whole = system.status(segment.path)
         if whole is None:
-            raise MissingFileError(f"somebody has deleted '{self._system.uri(segment.path)}'")
+            raise MissingFileError(f"somebody has deleted '{system.uri(segment.path)}'")
         return part._replace(segments=(Segment(segment.name, whole.size, segment.begun),))
+
+    def check_whole(self, place: Place, part: Part) -> None:
+        """Raise if another job has published some segments of a part, and not all."""
+        system, _, directory = place.resolve()
+        Waited(system, directory, [segment.name for segment in part.segments]).check_all_gone()
 
     def sync(self, transaction: FileTransaction) -> None:
         """Make the segments durable."""
@@ -230,20 +271,18 @@ class PartFiles:
             may_be_gone: whether it may have been published so long ago that a part file may have
                 been moved away since.
         """
-        system, base, directory = transaction.place.resolve()
+        system, _, directory = transaction.place.resolve()
+        waited = _waited(transaction)
         for part in transaction.parts:
-            paths, final = (
-                _paths(directory, part),
-                path_below(base, *_names(f"{part.bucket}/{part.name}")),
-            )
+            paths, final = _paths(directory, part), _final_path(transaction.place, part)
             try:
-                self._publish(system, base, part, paths, final)
+                self._publish(transaction, waited, part, paths, final)
             except MissingFileError:
                 if system.exists(paths[0]):
                     raise  # another segment is missing
             if not system.exists(final):
-                _report_missing(system.uri(final), system.uri(paths[0]), may_be_gone)
-        _delete_merged(system, directory, transaction)
+                _report_missing(system, final, paths[0], may_be_gone)
+        _delete_merged(transaction)
 
     def discard(self, transaction: FileTransaction) -> None:
         """Delete the files of a transaction."""
@@ -268,13 +307,22 @@ class PartFiles:
             for part in transaction.parts
             if (segments := tuple(each for each in part.segments if each.name in left))
         ]
-        if len(left) < len(transaction.names):
-            _logger.warning(
-                "the job starts from an older checkpoint: records that it had not published to "
-                "'%s' yet were published since, and are not published again",
-                transaction.place.base,
-            )
-        return replace(transaction, parts=parts) if parts else None
+        return _with_left(transaction, parts)
+
+    def left_to_publish(self, transaction: FileTransaction) -> FileTransaction | None:
+        """Return a sealed transaction without what other jobs have published; None if all was.
+
+        A part of which some segments are left has no name.
+        """
+        system, _, directory = transaction.place.resolve()
+        parts = []
+        for part in transaction.parts:
+            final = _final_path(transaction.place, part)
+            left = {*unpublished(system, _paths(directory, part), final)}
+            segments = tuple(each for each in part.segments if join(directory, each.name) in left)
+            if segments:
+                parts.append(part if segments == part.segments else Part(part.bucket, segments))
+        return _with_left(transaction, parts)
 
     def keep(self, transactions: Iterable[FileTransaction]) -> None:
         """Note that no attempt may delete the segments of these transactions of a savepoint."""
@@ -296,29 +344,50 @@ class PartFiles:
             keep: the names of segments that are about to be published.
         """
         # NB: in this program's own directory, other subtasks of this attempt are at work
-        _sweep(self._place, keep, partial(_is_of_attempt_before, self._attempt))
+        for place in self._own_places(places):
+            _sweep(place, keep, partial(_is_of_attempt_before, self._attempt))
         for place in {*places} - {self._place}:
             _sweep(place, keep, _is_old)
 
     def sweep_own(self, places: Collection[Place], keep: Collection[str] = ()) -> None:
         """Delete leftovers of this subtask in this attempt, old ones, and empty directories."""
-        _sweep(self._place, keep, lambda status: status.name.startswith(self._own))
-        for place in {*places} - {self._place}:
+        own = self._own_places(places)
+        for place in own:
+            _sweep(place, keep, lambda status: status.name.startswith(self._own))
+        for place in {*places} - own:
             _sweep(place, keep, _is_old)
-        for place in {*places, self._place}:
+        for place in {*places} | own:
             system, _, directory = place.resolve()
             with _warning(place):
                 system.delete_if_empty(directory)
 
+    def _own_places(self, places: Iterable[Place]) -> set[Place]:
+        return {self._place, *map(self.own_place, places)}
+
+    def _open_segment(self, system: FileSystem, directory: str, begun: int) -> OpenSegment:
+        name = self._new_name()
+        path = join(directory, name)
+        return OpenSegment(name, path, system.open_output(path), begun)
+
     def _publish(
-        self, system: FileSystem, base: str, part: Part, paths: list[str], final: str
+        self,
+        transaction: FileTransaction,
+        waited: Waited,
+        part: Part,
+        paths: list[str],
+        final: str,
     ) -> None:
+        system, base, _ = transaction.place.resolve()
         first, *others = paths
         found, published = system.status(first), system.status(final)
         if found is None:
             return
-        if published is not None and published.size == part.size:
-            system.delete(first)  # if a move is a copy, it was interrupted
+        if published is not None and (transaction.sealed or published.size == part.size):
+            # If a move is a copy, it was interrupted; or another job has published the part.
+            system.delete(first)
+            return
+        if waited.gone and system.exists(first):
+            waited.check_all_gone()
             return
         if found.size != part.size:
             # NB: in this program's own directory, because earlier ones are swept now
@@ -331,39 +400,6 @@ class PartFiles:
 
     def _new_name(self) -> str:
         return f"{self._own}{uuid.uuid4().hex}{self._suffix}"
-
-
-class _Inputs(Sequence[BinaryIO]):
-    """Files that are opened when they are taken. Of many, only those taken last stay open.
-
-    A bucket may wait for its compaction for thousands of checkpoints.
-    """
-
-    def __init__(self, system: FileSystem, paths: Sequence[str]) -> None:
-        self._system = system
-        self._paths = paths
-        self._open: dict[int, BinaryIO] = {}
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    @overload
-    def __getitem__(self, index: int) -> BinaryIO: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[BinaryIO]: ...
-    def __getitem__(self, index: int | slice) -> BinaryIO | Sequence[BinaryIO]:
-        number = range(len(self))[index]
-        if isinstance(number, range):
-            return [self[each] for each in number]
-        if number not in self._open:
-            if len(self._open) >= _MOST_OPEN:
-                self._open.pop(next(iter(self._open))).close()
-            self._open[number] = self._system.open_input(self._paths[number])
-        return self._open[number]
-
-    def close(self) -> None:
-        for file in self._open.values():
-            file.close()
 
 
 def check_bucket(bucket: str) -> None:
@@ -413,9 +449,23 @@ def _paths(directory: str, part: Part) -> list[str]:
     return [path_below(directory, segment.name) for segment in part.segments]
 
 
-def _delete_merged(system: FileSystem, directory: str, transaction: FileTransaction) -> None:
-    # NB: in order: whoever finds the first segment of a part finds the others as well
-    for name in transaction.merged:
+def _final_path(place: Place, part: Part) -> str:
+    """Return the path of a part file."""
+    _, base, _ = place.resolve()
+    return path_below(base, *_names(f"{part.bucket}/{part.name}"))
+
+
+def _waited(transaction: FileTransaction) -> Waited:
+    """Return the segments that were merged, if an earlier checkpoint contains some."""
+    system, _, directory = (transaction.merged_in or transaction.place).resolve()
+    return Waited(system, directory, transaction.merged if transaction.saved else [])
+
+
+def _delete_merged(transaction: FileTransaction) -> None:
+    system, _, directory = (transaction.merged_in or transaction.place).resolve()
+    # NB: the last one first: whoever finds the last segment of a part finds the others as well, and
+    # if only earlier ones are left, all of them were published
+    for name in reversed(transaction.merged):
         system.delete(path_below(directory, name))
 
 
@@ -434,11 +484,18 @@ def _concatenate(system: FileSystem, part: Part, paths: list[str], whole: str) -
         system.delete(whole)
 
 
-def _report_missing(final: str, segment: str, may_be_gone: bool) -> None:
-    message = (
-        f"neither the part file '{final}' nor its segment '{segment}' is there: somebody has moved "
-        "or deleted it, or it is on the disk of another machine"
-    )
+def _report_missing(system: FileSystem, final: str, segment: str, may_be_gone: bool) -> None:
+    if system.exists(segment):
+        message = (
+            f"the records of the part file '{system.uri(final)}' were published by another job, "
+            "which has started from the same checkpoint or savepoint: the segments in which they "
+            "waited are gone"
+        )
+    else:
+        message = (
+            f"neither the part file '{system.uri(final)}' nor its segment '{system.uri(segment)}' "
+            "is there: somebody has moved or deleted it, or it is on the disk of another machine"
+        )
     if not may_be_gone:
         raise MissingFileError(message)
     _logger.warning("%s; the job goes on, since it may have been published long ago", message)
@@ -451,6 +508,17 @@ def _check_size(system: FileSystem, part: Part, paths: list[str], whole: FileSta
             f"the segments of the part file '{part.name}' have {got} bytes, and {part.size} were "
             f"written; somebody has changed one of {', '.join(map(system.uri, paths))}"
         )
+
+
+def _with_left(transaction: FileTransaction, parts: list[Part]) -> FileTransaction | None:
+    """Return a transaction with these parts of it; None, if there are none."""
+    if sum(len(part.segments) for part in parts) < len(transaction.names):
+        _logger.warning(
+            "the job starts from an older checkpoint: records that it had not published to "
+            "'%s' yet were published since, and are not published again",
+            transaction.place.base,
+        )
+    return replace(transaction, parts=parts) if parts else None
 
 
 def _is_of_attempt_before(end: int, status: FileStatus) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -17,6 +17,7 @@ from holdfast.datastream.connectors.files.part_files import (
     Segment,
     check_bucket,
 )
+from holdfast.datastream.connectors.files.shared import name_of
 from holdfast.datastream.functions import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
@@ -34,7 +35,7 @@ _NOT_CARRIED = frozenset(
     [
         *("_sink", "_place", "_encode", "_bucket_of", "_only_bucket", "_limit", "_files"),
         *("_subtask", "_clock", "_current", "_held", "_at_barrier", "_ended", "_let_go"),
-        "_columns",
+        *("_columns", "_begins"),
     ]
 )
 
@@ -44,13 +45,11 @@ class Waiting:
     """The segments of one bucket that are not published yet.
 
     Attributes:
-        place: where they are.
         held: how many checkpoints contain the oldest of them.
         saved: the names of those that a checkpoint contains.
         merged: the names of segments whose records are in others of them.
     """
 
-    place: Place
     bucket: str
     segments: list[Segment] = field(default_factory=list)
     held: int = 0
@@ -70,11 +69,6 @@ class Waiting:
             self.saved.extend(segment.name for segment in part.segments)
         self.merged.extend(name for name in transaction.merged if name not in self.merged)
 
-    def as_held(self) -> FileTransaction:
-        """Return a transaction that the next checkpoint contains and does not publish."""
-        parts = [Part(self.bucket, tuple(self.segments))]
-        return FileTransaction(self.place, parts, held=self.held + 1)
-
 
 class FileSinkFunction(TwoPhaseCommitSinkFunction):
     """Writes segments in transactions; a commit turns them into part files.
@@ -89,6 +83,8 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
     #: names the part files of this subtask in this attempt
     _token = ""
     _next_part = 0
+    #: whether the attempt has just begun
+    _begins = False
     #: where the programs wrote from whose state this one continues
     _earlier: tuple[Place, ...] = ()
     _files: PartFiles
@@ -124,11 +120,15 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         attempt = runtime_context.get_attempt_number()
         compacts = self._sink.compaction is not None
         self._files = PartFiles(self._place, attempt, self._subtask, compacts)
+        if self._begins and self._subtask == 0:
+            self._files.check_place()
+        self._begins = False
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
         """Choose unique names for the part files of this attempt."""
         self._token = uuid.uuid4().hex[:16]
         self._next_part = 0
+        self._begins = True
 
     def begin_transaction(self) -> FileTransaction:
         self._current = FileTransaction(self._place)
@@ -185,15 +185,16 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
 
     def merge_transactions(self, transactions: list[Any]) -> list[Any]:
         """Decide on part files: which segments they are made of, and their names."""
-        waiting = _by_bucket(transactions)
+        sealed = [each for each in transactions if each.sealed]
+        waiting = _by_bucket(each for each in transactions if not each.sealed)
         holds = self._at_barrier and not self._ended
         self._at_barrier = False
         held = [each for each in waiting if holds and self._holds_back(each)]
         released = [each for each in waiting if each not in held]
-        places = {each.place: None for each in released}
         return [
-            *(each for place in places for each in self._release(place, released)),
-            *(each.as_held() for each in held),
+            *(each for before in sealed for each in self._release_sealed(before)),
+            *(self._release(released) if released else ()),
+            *(self._hold(each) for each in held),
         ]
 
     def is_held(self, transaction: FileTransaction) -> bool:
@@ -202,7 +203,10 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
 
     def recover_held(self, transaction: FileTransaction) -> FileTransaction | None:
         """Leave out what was published after the checkpoint."""
-        return self._files.without_published(transaction)
+        if transaction.place == self._place and not transaction.sealed:
+            return self._files.without_published(transaction)
+        # Any number of jobs may start from that checkpoint, or savepoint.
+        return self._left_to_publish(self._with_names(replace(transaction, sealed=True)))
 
     def finish(self) -> None:
         """Let nothing wait any more: there will be no more records."""
@@ -211,43 +215,80 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
     def _holds_back(self, waiting: Waiting) -> bool:
         """Return whether segments wait for more of their bucket."""
         compaction = self._sink.compaction
-        if compaction is None or waiting.place != self._place:
+        if compaction is None:
             return False
         return not compaction.strategy.is_due(waiting.size, waiting.held + 1)
 
-    def _release(self, place: Place, released: list[Waiting]) -> Iterator[FileTransaction]:
-        """Yield the transactions with the part files of what is in one place."""
-        mine = [each for each in released if each.place == place]
+    def _hold(self, waiting: Waiting) -> FileTransaction:
+        """Return what the next checkpoint contains and does not publish.
+
+        The part files are those that a job publishes which starts from that checkpoint.
+        """
+        parts = [self._named(waiting.bucket, group) for group in self._groups(waiting)]
+        return FileTransaction(self._place, parts, held=waiting.held + 1)
+
+    def _named(self, bucket: str, segments: tuple[Segment, ...]) -> Part:
+        """Return a part with the name that it has in every job."""
+        names, files = (segment.name for segment in segments), self._sink.files
+        return Part(bucket, segments, name_of(names, files.part_prefix, files.part_suffix))
+
+    def _release(self, released: list[Waiting]) -> Iterator[FileTransaction]:
+        """Yield the transactions with the part files of some buckets."""
         transaction = FileTransaction(
-            place,
+            self._place,
             [
                 Part(each.bucket, group, self._next_name())
-                for each in mine
+                for each in released
                 for group in self._groups(each)
             ],
-            [name for each in mine for name in each.merged],
-            saved=[name for each in mine for name in each.saved],
+            [name for each in released for name in each.merged],
+            saved=[name for each in released for name in each.saved],
         )
+        yield from self._joined(transaction)
+
+    def _release_sealed(self, transaction: FileTransaction) -> Iterator[FileTransaction]:
+        """Yield the same for what waited in a savepoint, with the part files as saved there."""
+        left = self._left_to_publish(transaction)
+        if left is not None:
+            yield from self._joined(replace(left, held=0, saved=left.names))
+
+    def _left_to_publish(self, transaction: FileTransaction) -> FileTransaction | None:
+        """Return what no other job has published; None if there is nothing."""
+        left = self._files.left_to_publish(transaction)
+        return left and self._with_names(left)
+
+    def _with_names(self, transaction: FileTransaction) -> FileTransaction:
+        """Return a transaction with the names that its part files have in every job."""
+        parts = [part if part.name else self._named(*part[:2]) for part in transaction.parts]
+        return replace(transaction, parts=parts)
+
+    def _joined(self, transaction: FileTransaction) -> Iterator[FileTransaction]:
+        """Yield transactions whose parts have one segment each, if that is to be so now."""
         if not self._joins(transaction):
             yield transaction
             return
-        parts = [self._whole(place, part) for part in transaction.parts]
-        if place == self._place:
+        parts = [self._whole(transaction, part) for part in transaction.parts]
+        if transaction.place == self._place:
             yield _with_parts(transaction, parts)
             return
         # NB: what is merged is in the own directory: segments elsewhere are swept now
         moved = [part for part in parts if part not in transaction.parts]
+        before = [part for part in transaction.parts if part not in parts]
         if moved:
-            yield FileTransaction(self._place, moved)
-        yield _with_parts(transaction, [part for part in parts if part not in moved])
+            merged = _with_parts(replace(transaction, parts=before), moved)
+            own = self._files.own_place(transaction.place)
+            yield replace(merged, place=own, merged_in=transaction.place)
+        stay = [part for part in parts if part not in moved]
+        if stay:
+            yield replace(transaction, parts=stay)
 
     def _groups(self, waiting: Waiting) -> Iterator[tuple[Segment, ...]]:
         """Group the segments of one bucket, in order, by their part file."""
         compaction = self._sink.compaction
-        if compaction is None and not waiting.held:
+        if compaction is None:
             yield from _groups(waiting.segments, self._sink.rolling)
             return
-        threshold = compaction and compaction.strategy.size_threshold
+        threshold = compaction.strategy.size_threshold
         yield from _groups(waiting.segments, _BySize(threshold or self._limit))
 
     def _joins(self, transaction: FileTransaction) -> bool:
@@ -259,13 +300,15 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         compactor = compaction and compaction.compactor
         (compactor or FileCompactor.concat_file_compactor()).compact(files, stream)
 
-    def _whole(self, place: Place, part: Part) -> Part:
+    def _whole(self, transaction: FileTransaction, part: Part) -> Part:
         if len(part.segments) == 1:
             return part
         try:
-            return self._files.merge(place, part, self._join)
+            return self._files.merge(transaction.place, part, self._join)
         except MissingFileError:
             # The part was published and this run does not count. Otherwise its publication fails.
+            if transaction.saved:
+                self._files.check_whole(transaction.place, part)
             return part
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
@@ -275,7 +318,12 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
                 self._files.sync(transaction)
 
     def keep_for_savepoint(self, transactions: list[Any]) -> None:
-        """Note the names of the segments: the next attempt deletes what it does not know."""
+        """Note the names of the segments: the next attempt deletes what it does not know.
+
+        What waits for its compaction waits no longer, because another job may publish it, too.
+        """
+        for transaction in transactions:
+            transaction.sealed = transaction.sealed or self.is_held(transaction)
         self._files.keep(transactions)
 
     def initialize_user_context(self) -> Place:
@@ -286,7 +334,11 @@ class FileSinkFunction(TwoPhaseCommitSinkFunction):
         """Delete the segments that will not be published; one subtask does it for all."""
         self._earlier = tuple({*contexts} - {self._place})
         if self._subtask == 0:
-            keep = [name for transaction in transactions for name in transaction.names]
+            keep = [
+                name
+                for transaction in transactions
+                for name in (*transaction.names, *transaction.merged)
+            ]
             self._files.sweep_earlier(self._earlier, keep)
 
     def close(self) -> None:
@@ -324,14 +376,11 @@ def _with_parts(transaction: FileTransaction, parts: list[Part]) -> FileTransact
     return replace(transaction, parts=parts, merged=[name for name in before if name not in kept])
 
 
-def _by_bucket(transactions: list[FileTransaction]) -> list[Waiting]:
-    found: dict[tuple[str, Place], Waiting] = {}
+def _by_bucket(transactions: Iterable[FileTransaction]) -> list[Waiting]:
+    found: dict[str, Waiting] = {}
     for transaction in transactions:
         for part in transaction.parts:
-            waiting = found.setdefault(
-                (part.bucket, transaction.place), Waiting(transaction.place, part.bucket)
-            )
-            waiting.add(transaction, part)
+            found.setdefault(part.bucket, Waiting(part.bucket)).add(transaction, part)
     return [found[key] for key in sorted(found)]
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from holdfast.common.plain_names import plain_path
 from holdfast.datastream.connectors.iceberg.commit import Change
-from holdfast.datastream.connectors.iceberg.data_files import Partitioner, make_data_file
+from holdfast.datastream.connectors.iceberg.data_files import RowPartitioner, make_data_file
 from holdfast.datastream.connectors.iceberg.layout import file_schema
 from holdfast.datastream.connectors.tables.files import FileSettings, TableFiles
 from holdfast.datastream.connectors.tables.place import TablePlace, delete_files, delete_marks
@@ -148,7 +148,7 @@ def write_rows(
     settings: FileSettings,
 ) -> list[WrittenFile]:
     """Write rows to new files of a table."""
-    partitioner = Partitioner(metadata.spec(), metadata.schema())
+    partitioner = RowPartitioner(metadata.spec(), metadata.schema())
     files: TableFiles | None = None
     for rows in tables:
         schema = file_schema(metadata.schema(), rows.column_names)

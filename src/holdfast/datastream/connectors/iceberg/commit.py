@@ -8,7 +8,7 @@ Each try does the following:
 4. Commit, if the current snapshot is still the one of step 1. The catalog checks that.
 
 Invariant: between step 2 and step 4 nobody else has committed. Consequence: the transaction is in
-the table at most once, whoever commits it, and how often.
+the table at most once, even if several processes commit it, or one does so repeatedly.
 
 pyiceberg's own commit repeats steps 3 and 4 without step 2. So the sink does not use it.
 """
@@ -100,12 +100,16 @@ def commit(address: TableAddress, table: Table, marked: Marked, change: Change) 
                 break
             _logger.info("%s: trying again in %.2f s: %s", address, pause, error)
             time.sleep(pause)
-    raise TableError(
+    raise _not_committed(address, marked, failure) from failure
+
+
+def _not_committed(address: TableAddress, marked: Marked, failure: Exception | None) -> TableError:
+    return TableError(
         f"{address}: could not commit the transaction {marked.name}: "
         f"{type(failure).__name__}: {failure}. Nothing is lost: the job goes on from its last "
         "checkpoint, which has the transaction. If others commit to the table all the time, "
         "take checkpoints less often"
-    ) from failure
+    )
 
 
 def commit_once(table: Table, staged: Transaction) -> None:

@@ -24,11 +24,11 @@ from holdfast.datastream.connectors.tables.committer import (
     TableTransaction,
 )
 from holdfast.datastream.connectors.tables.files import FileSettings, TableFiles
+from holdfast.datastream.connectors.tables.later import LaterCommits, TableProgress
 from holdfast.datastream.connectors.tables.merging import last_changes
 from holdfast.datastream.connectors.tables.place import NO_ATTEMPT, TablePlace
 from holdfast.datastream.functions import RuntimeContext
 from holdfast.filesystem import join
-from holdfast.printable import get_logger
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 _AT: Final = "@"
 #: clocks of machines differ by no more, in milliseconds
 _CLOCKS: Final = 3_600_000
-
-_logger = get_logger(__name__)
 
 
 class IcebergCommitter(TableCommitter):
@@ -66,7 +64,7 @@ class IcebergCommitter(TableCommitter):
     def table_id(self) -> str:
         """Return the id of the table, and its sequence number before the transaction."""
         metadata = self._table.metadata
-        return f"{metadata.table_uuid}{_AT}{metadata.next_sequence_number() - 1}"
+        return f"{metadata.table_uuid}{_AT}{self.table_version()}"
 
     def has_committed(self, transaction: TableTransaction) -> bool:
         with self._settings.address.errors("load the table"):
@@ -85,22 +83,22 @@ class IcebergCommitter(TableCommitter):
         commit(address, self._table, marked, upsert)
         upsert.settle()
 
-    def recover_and_commit(self, transaction: TableTransaction) -> None:
-        """Commit, and say so if the table has more than the checkpoint."""
-        super().recover_and_commit(transaction)
-        marked = self._marked(transaction)
+    def table_version(self) -> int:
+        return self._table.metadata.next_sequence_number() - 1
+
+    def later_commits(self, since: TableProgress, own: Collection[str]) -> LaterCommits | None:
+        with self._settings.address.errors("load the table"):
+            self._table.refresh()
         later, snapshot = later_transactions(
-            self._table.metadata, marked.token, marked.number + transaction.more
+            self._table.metadata, since.lineage, since.version, own
         )
-        if later:
-            _logger.warning(
-                "the job starts from an older checkpoint: %s has %d later commits of the same run, "
-                "which stay, and the job writes their rows again. To undo them, stop the job, set "
-                "the table back to the snapshot %s, and start from the same checkpoint again",
-                self._settings.address,
-                later,
-                snapshot,
+        remedy = "There is no snapshot before them"
+        if snapshot is not None:
+            remedy = (
+                f"To undo them, stop the job, set the table back to the snapshot {snapshot}, and "
+                "start from the same checkpoint again"
             )
+        return LaterCommits(str(self._settings.address), later, remedy) if later else None
 
     def compact(self) -> None:
         compaction = self._settings.compaction

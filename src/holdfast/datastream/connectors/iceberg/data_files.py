@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PREFIX: Final = "p-"
 
 
-class Partitioner:
+class RowPartitioner:
     """Computes the partitions of rows by the partition spec of a table.
 
     The value of a partition field is text, so that it can travel and be saved.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.datastream.connectors.iceberg.catalog import TableAddress
 from holdfast.datastream.connectors.tables.committer import TableError
+from holdfast.datastream.connectors.tables.later import SINK
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -116,16 +117,30 @@ def is_committed(address: TableAddress, table: Table, marked: Marked) -> bool:
     )
 
 
-def later_transactions(metadata: TableMetadata, token: str, number: int) -> tuple[int, int | None]:
-    """Return how many later transactions of a token a table has, and the snapshot before them."""
+def later_transactions(
+    metadata: TableMetadata, lineage: str, since: int, own: Collection[str]
+) -> tuple[int, int | None]:
+    """Return how many transactions of a sink a table got since, and the snapshot before them.
+
+    Args:
+        metadata: of the table.
+        lineage: the id of the sink in the history.
+        since: a sequence number.
+        own: the names of transactions that do not count.
+    """
     later: set[str] = set()
+    before = None
     for snapshot in ancestors_of(metadata):
-        name = snapshot.summary.get(TRANSACTION) if snapshot.summary is not None else None
-        if _covers(name, token, number + 1):
-            later.add(str(name))
-        elif _covers(name, token, number):
-            return len(later), snapshot.snapshot_id
-    return len(later), None
+        if (snapshot.sequence_number or 0) <= since:
+            break
+        summary = snapshot.summary
+        if summary is None or summary.get(SINK) != lineage:
+            continue
+        name = str(summary.get(TRANSACTION))
+        if name not in own:
+            later.add(name)
+            before = snapshot.parent_snapshot_id
+    return len(later), before
 
 
 def ancestors_of(metadata: TableMetadata, snapshot_id: int | None = None) -> Iterator[Snapshot]:

@@ -6,6 +6,7 @@ columns that it lacks are added if the user asked for that.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from holdfast.datastream.connectors.iceberg.catalog import TableAddress
 from holdfast.datastream.connectors.tables.committer import TableError
 from holdfast.errors import ConfigurationError
+from holdfast.filesystem import FileSystemError, file_system_of, join
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +29,8 @@ _WITH_NUMBER: Final = ("bucket", "truncate")
 _OF_TIME: Final = ("year", "month", "day", "hour")
 _TRANSFORM: Final = re.compile(r"(\w+)\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*\)")
 _FORMAT_VERSION: Final = 2
+#: the directory that makes another one a Delta table
+_DELTA_LOG: Final = "_delta_log"
 #: how often a change of columns is tried while others change the table, too
 _TRIES: Final = 10
 
@@ -124,7 +128,7 @@ class TableLayout:
                 pass
             self._check_namespace(address, catalog)
             try:
-                return self._create(catalog, address.table)
+                return self._create(catalog, address)
             except (TableAlreadyExistsError, CommitFailedException):  # another one was faster
                 return catalog.load_table(address.table)
 
@@ -137,10 +141,12 @@ class TableLayout:
             )
             raise TableError(message)
 
-    def _create(self, catalog: Catalog, name: str) -> Table:
+    def _create(self, catalog: Catalog, address: TableAddress) -> Table:
+        name = address.table
         creation = catalog.create_table_transaction(
             name, schema=self.schema, properties=dict(self.properties)
         )
+        _check_location(address, creation.table_metadata.location)
         if self.partitions:
             with creation.update_spec() as spec:
                 for part in self.partitions:
@@ -212,6 +218,19 @@ class TableLayout:
                 f"{_shown(self.partitions)}; correct partition_by, or leave it out to use the "
                 "partitions of the table"
             )
+
+
+def _check_location(address: TableAddress, location: str) -> None:
+    """Raise if there is a table of another format, whose tools would delete files of this one."""
+    # NB: a place that cannot be looked at is an error when the table is created there
+    with contextlib.suppress(FileSystemError):
+        system, path = file_system_of(location)
+        if system.exists(join(path, _DELTA_LOG)):
+            message = (
+                f"{address}: there is a Delta table in '{location}', where the table would be; "
+                "choose another name, or another location for the namespace"
+            )
+            raise TableError(message)
 
 
 def partition_fields(spec: PartitionSpec, schema: Schema) -> tuple[PartitionField, ...]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.datastream.connectors.base import SourceReader
 from holdfast.datastream.connectors.iceberg.shares import (
     ALL,
-    Cursor,
-    Part,
     Position,
     Stage,
+    StepCursor,
+    StepFile,
     decode,
     encode,
     share,
@@ -67,7 +67,7 @@ class IcebergReader(SourceReader):
     def _go_to(self, position: Position) -> None:
         self._cursor, self._stages, self._ended = position
         #: the share of the current step, once it is known
-        self._share: list[Part[FileScanTask]] | None = None
+        self._share: list[StepFile[FileScanTask]] | None = None
         #: the rest of the current file, once it is open
         self._rest: Batches | None = None
         self._order: dict[int, int] = {}
@@ -115,7 +115,7 @@ class IcebergReader(SourceReader):
             is_read = all(each.file == ALL for each in stage if each.snapshot == first.snapshot)
             self._cursor = first._replace(file=ALL if is_read else 0, row=0)
         elif self._plan.start is not None:
-            self._cursor = Cursor(
+            self._cursor = StepCursor(
                 self._plan.start, self._plan.scans, 0 if self._plan.scans else ALL
             )
         elif not self._follows:
@@ -141,7 +141,7 @@ class IcebergReader(SourceReader):
             return batch
         return None
 
-    def _own_share(self, cursor: Cursor) -> list[Part[FileScanTask]]:
+    def _own_share(self, cursor: StepCursor) -> list[StepFile[FileScanTask]]:
         if cursor.file == ALL:
             return []
         if self._share is None:
@@ -166,7 +166,7 @@ class IcebergReader(SourceReader):
         following = next_snapshot(self._order, self._cursor.snapshot)
         if following is None:
             return False
-        self._cursor, self._share, self._rest = Cursor(following, False), None, None
+        self._cursor, self._share, self._rest = StepCursor(following, False), None, None
         # NB: only stages at the front may go: a later one is computed from what earlier ones leave
         while self._stages and not self._concerns(self._stages[0], following):
             self._stages = self._stages[1:]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from holdfast.datastream.columns.types import BatchTypeInfo
 from holdfast.datastream.connectors.iceberg.catalog import TableAddress
-from holdfast.datastream.connectors.iceberg.data_files import Partitioner
+from holdfast.datastream.connectors.iceberg.data_files import RowPartitioner
 from holdfast.datastream.connectors.iceberg.layout import TableLayout
 from holdfast.datastream.connectors.tables.changes import IsDeletion, Sorted
 from holdfast.datastream.connectors.tables.compacting import TableCompaction
@@ -49,7 +49,7 @@ class SinkSettings:
     compaction: TableCompaction | None = None
     batch_type: BatchTypeInfo | None = None
 
-    def rows(self, schema: pa.Schema, partitioner: Partitioner | None = None) -> RowSettings:
+    def rows(self, schema: pa.Schema, partitioner: RowPartitioner | None = None) -> RowSettings:
         """Return how records become rows of files with these columns."""
         return IcebergRows(
             *(schema, self.key, self.is_deletion, self.misfits, self.batch_type, partitioner)
@@ -60,7 +60,7 @@ class SinkSettings:
 class IcebergRows(RowSettings):
     """How records become rows, and to which partitions they belong."""
 
-    partitioner: Partitioner | None = None
+    partitioner: RowPartitioner | None = None
 
     def new_rows(self) -> TableRows:
         rows = super().new_rows()
@@ -74,7 +74,7 @@ class _PartitionedRows:
 
     is_changes = False
 
-    def __init__(self, rows: TableRows, partitioner: Partitioner) -> None:
+    def __init__(self, rows: TableRows, partitioner: RowPartitioner) -> None:
         self._rows = rows
         self._partitioner = partitioner
         self.schema = rows.schema

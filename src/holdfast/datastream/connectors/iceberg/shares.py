@@ -23,7 +23,7 @@ _File = TypeVar("_File")
 ALL: Final = sys.maxsize
 
 
-class Cursor(NamedTuple):
+class StepCursor(NamedTuple):
     """The position of one subtask.
 
     Attributes:
@@ -40,7 +40,7 @@ class Cursor(NamedTuple):
 
 
 #: the positions of all subtasks before a change of the parallelism
-Stage = tuple[Cursor, ...]
+Stage = tuple[StepCursor, ...]
 
 
 class Position(NamedTuple):
@@ -51,12 +51,12 @@ class Position(NamedTuple):
         stages: from the oldest.
     """
 
-    cursor: Cursor | None = None
+    cursor: StepCursor | None = None
     stages: tuple[Stage, ...] = ()
     ended: bool = False
 
 
-class Part(NamedTuple, Generic[_File]):
+class StepFile(NamedTuple, Generic[_File]):
     """A file, without its first rows.
 
     Attributes:
@@ -82,8 +82,8 @@ def decode(saved: Any) -> Position:
     """Return the position that ``encode`` made plain."""
     cursor, stages, ended = saved
     return Position(
-        None if cursor is None else Cursor(*cursor),
-        tuple(tuple(Cursor(*each) for each in stage) for stage in stages),
+        None if cursor is None else StepCursor(*cursor),
+        tuple(tuple(StepCursor(*each) for each in stage) for stage in stages),
         ended,
     )
 
@@ -105,13 +105,13 @@ def merge(positions: Sequence[Position]) -> Position:
 
 
 def share(
-    parts: Sequence[Part[_File]],
+    parts: Sequence[StepFile[_File]],
     snapshot: int,
     stages: Sequence[Stage],
     order: Mapping[int, int],
     parallelism: int,
     subtask: int,
-) -> list[Part[_File]]:
+) -> list[StepFile[_File]]:
     """Return what one subtask reads of a step.
 
     Args:
@@ -132,7 +132,7 @@ def share(
     return deal(left, parallelism)[subtask]
 
 
-def _unread(own: list[Part[_File]], cursor: Cursor, ahead: int) -> list[Part[_File]]:
+def _unread(own: list[StepFile[_File]], cursor: StepCursor, ahead: int) -> list[StepFile[_File]]:
     if ahead:
         return [] if ahead > 0 else own
     rest = own[cursor.file :]
@@ -141,10 +141,10 @@ def _unread(own: list[Part[_File]], cursor: Cursor, ahead: int) -> list[Part[_Fi
     return rest
 
 
-def deal(parts: Sequence[Part[_File]], parallelism: int) -> list[list[Part[_File]]]:
+def deal(parts: Sequence[StepFile[_File]], parallelism: int) -> list[list[StepFile[_File]]]:
     """Give each part, the largest first, to the subtask with the least to read."""
     loads = [(0, 0, subtask) for subtask in range(parallelism)]
-    dealt: list[list[Part[_File]]] = [[] for _ in range(parallelism)]
+    dealt: list[list[StepFile[_File]]] = [[] for _ in range(parallelism)]
     for part in sorted(parts, key=lambda part: (-part.size, part.number)):
         size, count, subtask = least = min(loads)
         loads[loads.index(least)] = (size + part.size, count + 1, subtask)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.datastream.connectors.iceberg.catalog import TableAddress
 from holdfast.datastream.connectors.iceberg.history import ancestors_of, data_files
 from holdfast.datastream.connectors.iceberg.row_groups import read_from
-from holdfast.datastream.connectors.iceberg.shares import Part
+from holdfast.datastream.connectors.iceberg.shares import StepFile
 from holdfast.datastream.connectors.tables.committer import TableError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class TableSteps:
         snapshots = [each.snapshot_id for each in ancestors_of(table.metadata, head)]
         return {snapshot: place for place, snapshot in enumerate(reversed(snapshots))}
 
-    def parts(self, snapshot: int, is_scan: bool) -> list[Part[FileScanTask]]:
+    def parts(self, snapshot: int, is_scan: bool) -> list[StepFile[FileScanTask]]:
         """Return the files of a step, in an order that never changes."""
         from pyiceberg.table import FileScanTask
 
@@ -77,10 +77,11 @@ class TableSteps:
                 tasks = [FileScanTask(file) for file in self._appended(snapshot)]
         tasks.sort(key=lambda task: task.file.file_path)
         return [
-            Part(number, task, task.file.file_size_in_bytes) for number, task in enumerate(tasks)
+            StepFile(number, task, task.file.file_size_in_bytes)
+            for number, task in enumerate(tasks)
         ]
 
-    def batches(self, snapshot: int, part: Part[FileScanTask]) -> Batches:
+    def batches(self, snapshot: int, part: StepFile[FileScanTask]) -> Batches:
         """Yield the rows of a file from a row on, without those that are deleted."""
         task = part.file
         with self._reading.address.errors(f"read {task.file.file_path}"):

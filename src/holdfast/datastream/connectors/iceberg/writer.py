@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from holdfast.datastream.connectors.iceberg.data_files import Partitioner
+from holdfast.datastream.connectors.iceberg.data_files import RowPartitioner
 from holdfast.datastream.connectors.iceberg.layout import file_schema
 from holdfast.datastream.connectors.iceberg.settings import SinkSettings, place_of
 from holdfast.datastream.connectors.tables.place import TablePlace
@@ -37,7 +37,7 @@ class IcebergWriter(TableWriter):
         settings = self._settings
         table = settings.layout.prepare(settings.address)
         schema = table.schema()
-        partitioner = Partitioner(table.spec(), schema)
+        partitioner = RowPartitioner(table.spec(), schema)
         columns = file_schema(schema, settings.layout.schema.names)
         self._place = place_of(table, settings.sink)
         if runtime_context.get_index_of_this_subtask() == 0:

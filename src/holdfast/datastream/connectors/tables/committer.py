@@ -1,9 +1,9 @@
 """`TableCommitter`: adds the files of a checkpoint to a table, once.
 
 A transaction has a name that is unique for ever: a token, which is random and made once per
-attempt, and a number within it. Both are saved in the checkpoint. So whoever commits it, the same
-subtask, the next attempt, a process that was taken for dead or another driver, uses the same name,
-and the table says whether it has it.
+attempt, and a number within it. Both are saved in the checkpoint. So all that may
+commit it (the same subtask, the next attempt, a process that was taken for dead, another driver)
+use the same name, and the table says whether it has it.
 
 Invariant: transactions of one token are committed in the order of their numbers. Consequence: a
 table needs to keep only the last number of a token to know all that it has.
@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final
 
 from holdfast.common.plain_names import plain_path
 from holdfast.datastream.connectors.tables.compacting import CompactionThread, TableCompaction
+from holdfast.datastream.connectors.tables.later import SINK, LaterCommits, TableProgress
 from holdfast.datastream.connectors.tables.place import (
     Sweeper,
     TablePlace,
@@ -64,6 +65,7 @@ class TableTransaction:
         job_id: the id of the job that wrote the files.
         checkpoint: the id of the checkpoint that contains them; -1 without checkpoints.
         more: how many transactions of the same checkpoint come after it.
+        lineage: the id of the sink in the history of the table.
     """
 
     place: TablePlace
@@ -75,6 +77,7 @@ class TableTransaction:
     job_id: str = ""
     checkpoint: int = -1
     more: int = 0
+    lineage: str = ""
 
     @property
     def name(self) -> str:
@@ -86,7 +89,7 @@ class TableTransaction:
         """Return which job and checkpoint it is from, for people who read the table's history."""
         if not self.job_id:
             return {}
-        origin = {JOB_NAME: self.job, JOB_ID: self.job_id}
+        origin = {JOB_NAME: self.job, JOB_ID: self.job_id, SINK: self.lineage}
         return origin if self.checkpoint < 0 else origin | {CHECKPOINT: str(self.checkpoint)}
 
     @property
@@ -112,14 +115,18 @@ class TableTransaction:
 class TableCommitter(TwoPhaseCommitSinkFunction):
     """Commits what the writers of a sink have written; one subtask does it for all.
 
-    To implement: ``has_committed``, ``commit_files``, ``compact``, ``find_referred`` and
-    ``table_id``.
+    To implement: ``has_committed``, ``commit_files``, ``compact``, ``find_referred``, ``table_id``,
+    ``table_version`` and ``later_commits``.
     """
 
     transaction_type = TableTransaction
-    user_context_type = TablePlace
+    user_context_type = TableProgress
     _token = ""
     _next_number = 0
+    #: the id of the sink in the history of the table
+    _lineage = ""
+    #: the name of the transaction that was committed last
+    _last = ""
     #: transactions that were aborted, though a checkpoint contains them
     _let_go: tuple[TableTransaction, ...] = ()
     _attempt: int
@@ -158,6 +165,19 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
         """
 
     @abstractmethod
+    def table_version(self) -> int:
+        """Return the number of the last change of the table that is known here."""
+
+    @abstractmethod
+    def later_commits(self, since: TableProgress, own: Collection[str]) -> LaterCommits | None:
+        """Return what the sink has committed since a checkpoint.
+
+        Args:
+            since: how far the table was when the checkpoint was taken.
+            own: the names of transactions that are no later ones.
+        """
+
+    @abstractmethod
     def compact(self) -> None:
         """Put small files together; called in a thread of its own. Nothing depends on it."""
 
@@ -176,10 +196,12 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         self._checkpoint = context.get_checkpoint_id()
+        self._user_context = self.initialize_user_context()
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """Make the token of this attempt."""
+        """Make the token of this attempt, and the id of a sink that starts without a checkpoint."""
         self._token = uuid.uuid4().hex
+        self._lineage = uuid.uuid4().hex
         self._next_number = 0
 
     def begin_transaction(self) -> TableTransaction:
@@ -205,7 +227,7 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
         return named + [
             TableTransaction(
                 *(self._place, self._token, first + at, self.table_id(), part),
-                *(*self._job, self._checkpoint, len(parts) - 1 - at),
+                *(*self._job, self._checkpoint, len(parts) - 1 - at, self._lineage),
             )
             for at, part in enumerate(parts)
         ]
@@ -247,6 +269,7 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
                     "or they are on the disk of another machine. Start from another checkpoint or "
                     "savepoint"
                 )
+        self._last = transaction.name
         place = transaction.place
         delete_marks(place, [file.mark for file in transaction.files if file.mark])
         delete_files(place, [file.path for file in transaction.files if file.is_changes])
@@ -269,13 +292,31 @@ class TableCommitter(TwoPhaseCommitSinkFunction):
         for transaction in transactions:
             keep_for_savepoint(transaction.place, transaction.hidden_names)
 
-    def initialize_user_context(self) -> TablePlace:
-        """Return where the next program may clean up."""
-        return self._place
+    def initialize_user_context(self) -> TableProgress:
+        """Return where the next program may clean up, and how far the table is."""
+        return TableProgress(*self._place, self._lineage, self.table_version(), self._last)
 
     def finish_recovering_context(self, contexts: list[Any], transactions: list[Any]) -> None:
-        """Delete the files of earlier attempts that will never be in the table."""
-        self._sweep(contexts, self._attempt, transactions)
+        """Delete the files of earlier attempts that will never be in the table.
+
+        Say so if the table has more than the checkpoint.
+        """
+        for context in contexts:
+            if context.lineage:
+                self._lineage = context.lineage
+                self._warn_if_older(context, {context.last, *(each.name for each in transactions)})
+        self._sweep([context.place for context in contexts], self._attempt, transactions)
+
+    def _warn_if_older(self, context: TableProgress, own: Collection[str]) -> None:
+        if context.base != self._place.base:
+            return
+        later = self.later_commits(context, own)
+        if later is not None:
+            _logger.warning(
+                "the job starts from an older checkpoint: %s has %d later commits of this sink, "
+                "which stay, and the job writes their rows again. %s",
+                *later,
+            )
 
     def close(self) -> None:
         """Delete what runs of this attempt left behind: nothing is to be committed any more."""

@@ -53,7 +53,7 @@ class FileSettings:
 
 
 @dataclass
-class _OpenFile:
+class _UnfinishedFile:
     new: NewFile
     stream: BinaryIO
     writer: parquet.ParquetWriter
@@ -88,7 +88,7 @@ class TableFiles:
         self._attempt, self._subtask = attempt, subtask
         self._waiting: dict[Partition, list[pa.RecordBatch]] = {}
         self._bytes: dict[Partition, int] = {}
-        self._open: dict[Partition, _OpenFile] = {}
+        self._open: dict[Partition, _UnfinishedFile] = {}
         self._closed: list[WrittenFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -135,7 +135,7 @@ class TableFiles:
         if is_full:
             self._close(partition)
 
-    def _begin(self, partition: Partition) -> _OpenFile:
+    def _begin(self, partition: Partition) -> _UnfinishedFile:
         if len(self._open) >= _MOST_OPEN:
             self._close(next(iter(self._open)))
         values = partition_values(self._partition_by, partition)
@@ -151,7 +151,7 @@ class TableFiles:
             compression=self._settings.compression,
             metadata_collector=footer,
         )
-        self._open[partition] = file = _OpenFile(new, stream, writer, values, footer)
+        self._open[partition] = file = _UnfinishedFile(new, stream, writer, values, footer)
         return file
 
     def _close(self, partition: Partition) -> None:

@@ -6,12 +6,13 @@
                                                                      is not known to be in the table
     <table>/_holdfast/<sink>/.kept-<random>                          the names, in this directory,
                                                                      of what a savepoint needs
+    <table>/_holdfast/probe-<random>                                 shows that the sink can write
     <table>/<partition>/part-<attempt>-<subtask>-<random>.parquet    a data file
 
 Delta Lake, Iceberg, Spark and Hive ignore names that begin with an underscore.
 
 Invariant: a data file that is not in the table has a mark. A mark is written before its file, and
-deleted after the commit. Consequence: whoever lists the marks knows all files that may be orphans.
+deleted after the commit. Consequence: the marks name all files that may be orphans.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from holdfast.filesystem import FileStatus, FileSystem, FileSystemError, file_sy
 from holdfast.filesystem.kept_files import is_note, keep_files, kept_files
 from holdfast.printable import get_logger
 
-#: instead of the attempt, in names of files that are swept by their age: whoever writes them may be
+#: instead of the attempt, in names of files that are swept by their age: their writer may be
 #: taken for dead and still commit them
 NO_ATTEMPT: Final = "any"
 _HIDDEN: Final = "_holdfast"
 _MARK: Final = ".mark"
 _PARQUET: Final = ".parquet"
+_PROBE: Final = "probe-"
 #: the age of what other programs left behind at which it is deleted, in ms: they may still run
 _OLD: Final = 24 * 3600 * 1000
 #: characters of partition values that are the same in every file system and address
@@ -87,6 +89,12 @@ def new_changes_file(place: TablePlace, attempt: int | str, subtask: int) -> New
     """Choose a name for a file of changes."""
     name = f"{attempt}-{subtask}-{uuid.uuid4().hex}{_PARQUET}"
     return NewFile(f"{_HIDDEN}/{place.sink}/{name}", "")
+
+
+def new_probe(base: str) -> tuple[FileSystem, str]:
+    """Choose a path for a file that is written and deleted again, below a table."""
+    system, path = file_system_of(base)
+    return system, join(path, _HIDDEN, f"{_PROBE}{uuid.uuid4().hex}")
 
 
 def folder_of(partition: Mapping[str, str | None]) -> str:
@@ -153,6 +161,8 @@ class Sweeper:
             own = place == self._place
             try:
                 self._sweep(place, attempt if own else None, keep)
+                if own:
+                    self._sweep_probes()
             except FileSystemError as error:
                 _logger.warning("hidden files of an earlier run stay in '%s': %s", *place, error)
 
@@ -177,8 +187,20 @@ class Sweeper:
             return False
         number = status.name.split("-")[0]
         if attempt is None or number == NO_ATTEMPT:
-            return 0 < status.modified < self._now - _OLD
+            return self._is_old(status)
         return number.isdigit() and int(number) < attempt
+
+    def _is_old(self, status: FileStatus) -> bool:
+        return 0 < status.modified < self._now - _OLD
+
+    def _sweep_probes(self) -> None:
+        """Delete those of processes that died before they could."""
+        system, base, _ = self._place.resolve()
+        hidden = join(base, _HIDDEN)
+        for status in system.list_directory(hidden):
+            is_probe = status.name.startswith(_PROBE) and not status.is_directory
+            if is_probe and self._is_old(status):
+                system.delete(join(hidden, status.name))
 
     def _sweep_marked(self, place: TablePlace, marks: Collection[FileStatus]) -> None:
         if not marks:

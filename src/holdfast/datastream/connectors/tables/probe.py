@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
-
 from holdfast.datastream.connectors.tables.committer import TableError
-from holdfast.filesystem import FileSystemError, cause_of, file_system_of, join
+from holdfast.datastream.connectors.tables.place import new_probe
+from holdfast.filesystem import FileSystemError, cause_of
+from holdfast.filesystem.probe import probe
 
 
 def check_writable(base: str, table: str) -> None:
@@ -18,12 +18,9 @@ def check_writable(base: str, table: str) -> None:
     Raises:
         TableError: when that is not possible.
     """
-    system, path = file_system_of(base)
-    probe = join(path, "_holdfast", f"probe-{uuid.uuid4().hex}")
+    system, path = new_probe(base)
     try:
-        with system.errors("write", probe), system.open_output(probe) as stream:
-            stream.write(b"-")
-        system.delete(probe)
+        probe(system, path)
     except FileSystemError as error:
         raise TableError(
             f"cannot write to the {table}: {cause_of(error)}; let the job's user write there, and "

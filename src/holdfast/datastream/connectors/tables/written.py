@@ -41,8 +41,8 @@ class WrittenFile:
     """A Parquet file that a writer has closed, and that no reader of the table sees yet.
 
     Attributes:
-        path: relative to the directory of the table. It may come from a checkpoint, so whoever uses
-            it checks that it is a plain path.
+        path: relative to the directory of the table. It may come from a checkpoint, so
+            callers check that it is a plain path.
         mark: the name of its mark, which is deleted when the file is in the table; empty for
             a file of changes, which never is.
         writer: the subtask that wrote it. Files of one writer are in the order of its records.

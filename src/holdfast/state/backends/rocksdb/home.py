@@ -31,7 +31,7 @@ from holdfast.common.private import is_private_file, make_private, open_private
 from holdfast.state.errors import StateStorageError
 
 
-class DatabaseSlot:
+class DatabasePlace:
     """A place for a database, locked."""
 
     def __init__(self, path: Path, lock: int) -> None:
@@ -59,7 +59,7 @@ class DatabaseSlot:
 
 
 class LocalHome:
-    """The local files of one subtask; nothing is created before a slot is requested."""
+    """The local files of one subtask; nothing is created before a place is requested."""
 
     def __init__(self, path: Path, key: bytes) -> None:
         """Use that directory; ``key``: the key of the job."""
@@ -68,8 +68,8 @@ class LocalHome:
         self.tables = path / "tables"
         self._job: SharedDirectory | None = None
 
-    def free_slots(self) -> Iterator[DatabaseSlot]:
-        """Yield unused slots in order, without end; each one is locked."""
+    def free_places(self) -> Iterator[DatabasePlace]:
+        """Yield unused places in order, without end; each one is locked."""
         try:
             self._make()
             for number in count():
@@ -79,7 +79,7 @@ class LocalHome:
                 except BlockingIOError:
                     os.close(lock)
                     continue
-                yield DatabaseSlot(self.path / str(number), lock)
+                yield DatabasePlace(self.path / str(number), lock)
         except OSError as error:
             message = (
                 f"cannot keep state in {str(self.path)!r}: {error.strerror or error}; set "

@@ -41,7 +41,7 @@ class FileLoader:
         """Load a section of the file that ends at ``until``, or keep it unread."""
         log, own = self._log, self._log.own_part(section, self._shares.of(section.operator))
         if own.id in log.unread or (own.kind == "column" and own.chunks):
-            # NB: columns cannot be declared here; they are carried along for whoever reads them
+            # NB: columns cannot be declared here; they are kept for jobs that declare them
             log.unread.add(until, own)
             return
         concerned: list[Any] = []
