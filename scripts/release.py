@@ -7,6 +7,7 @@ publishes the release.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -91,7 +92,9 @@ def _git(*arguments: str) -> str:
 
 
 def _run(*command: str) -> None:
-    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+    # NB: or the golden checkpoints would be those of another Holdfast
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode:
         undo = "git checkout . && git clean -fd tests/golden"
         raise ReleaseError(f"{' '.join(command)} failed; this undoes what was written: {undo}")
 

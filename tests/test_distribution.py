@@ -156,6 +156,37 @@ def test_a_release_that_cannot_be_made_leaves_the_clone_as_it_was(tmp_path: Path
     assert "there are uncommitted changes" in refused("0.2.0")
 
 
+def test_a_release_is_committed_and_tagged_with_what_was_built(tmp_path: Path) -> None:
+    """Its golden checkpoints are those of the clone, whichever Holdfast the caller imports."""
+    make_golden = """
+import os, sys
+from pathlib import Path
+Path("tests/golden/made").write_text(os.environ.get("PYTHONPATH", "of this clone"))
+"""
+    clone = tmp_path / "clone"
+    for path, text in (
+        ("scripts/release.py", (ROOT / "scripts" / "release.py").read_text()),
+        ("src/holdfast/__init__.py", '__version__ = "0.1.0"\n'),
+        ("CHANGELOG.md", CHANGES.format("\n- Second.\n")),
+        ("Makefile", "dist:\n\tgrep -q 0.2.0 src/holdfast/__init__.py\n"),
+        ("tests/golden/make.py", make_golden),
+    ):
+        (clone / path).parent.mkdir(parents=True, exist_ok=True)
+        (clone / path).write_text(text)
+    names = {
+        f"GIT_{who}_{what}": "a" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    for command in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
+        run("git", *command, cwd=clone, **names)
+    release = (sys.executable, "scripts/release.py", "0.2.0")
+    run(*release, cwd=clone, **names, PYTHONPATH="another")
+    assert run("git", "status", "--porcelain", cwd=clone) == ""
+    assert run("git", "log", "-1", "--format=%s", cwd=clone).strip() == "Release 0.2.0"
+    assert run("git", "describe", "--exact-match", cwd=clone).strip() == "v0.2.0"
+    assert (clone / "tests" / "golden" / "made").read_text() == "of this clone"
+    assert "\n## [0.2.0] - " in (clone / "CHANGELOG.md").read_text()
+
+
 def test_what_is_published_is_what_was_checked() -> None:
     """By a workflow without a token, whose only right is to say who it is."""
     text = (ROOT / ".github" / "workflows" / "publish.yml").read_text()

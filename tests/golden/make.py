@@ -57,6 +57,8 @@ def _make_checkpoint() -> None:
             raise SystemExit("the job did not fail, so it left no checkpoint")
         CheckpointStore(Path(folder) / JOB).collect(keep=())
         (Path(folder) / JOB / "lock").unlink(missing_ok=True)
+        # NB: it has the settings of this machine
+        shutil.rmtree(Path(folder) / JOB / "history", ignore_errors=True)
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(folder, target)
     for begun in target.rglob("chk-*"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from holdfast.datastream.connectors.file_system import (
 )
 from holdfast.datastream.formats.parquet import ParquetBulkWriters
 from holdfast.errors import JobDefinitionError, JobExecutionError, UserFunctionError
+from holdfast.rest.views.jobs import job_details, vertex_details
 from tests.gates import Numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix]
@@ -134,6 +136,29 @@ def test_a_spark_writer_of_dataclasses_and_of_a_schema(
     assert sorted((r.sensor, r.value) for r in rows) == [("s1", 1.5), ("s2", 2.5)]
     names = spark.read.option("header", True).csv(str(tmp_path / "csv")).collect()
     assert sorted(r.name for r in names) == ["s1", "s2"]
+
+
+@pytest.mark.usefixtures("engine")
+def test_two_spark_writers_show_what_each_has_written(
+    spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    numbers = env.from_collection(list(range(30)), Types.LONG())
+    for name, step in (("all", 1), ("even", 2)):
+        chosen = numbers.filter(lambda n, step=step: n % step == 0).map(
+            lambda n: ("word", n), COUNTS
+        )
+        chosen.sink_to(DataFrameSink("parquet", str(tmp_path / name))).name(name).uid(name)
+    client: Any = env.execute_async("two writers")
+    client.get_job_execution_result().result()
+    history = client._job.history
+    shown: Counter[str] = Counter()
+    for vertex in history.graph.vertices:
+        shown.update(vertex_details(history, vertex).written)
+    assert shown == {"all": 30, "even": 15}
+    total = sum(vertex.now.records_written for vertex in job_details(history).vertices)
+    assert total == 45
+    for name, count in shown.items():
+        assert spark.read.parquet(str(tmp_path / name)).count() == count
 
 
 def test_a_writer_needs_columns(env: StreamExecutionEnvironment) -> None:
