@@ -500,7 +500,7 @@ BARS = (
     ),
     *(
         Bar(
-            *("nexmark", f"{query}: times PyFlink DataStream", ours, f"{query} by record", 20),
+            *("nexmark", f"{query}: times PyFlink DataStream", ours, f"{query} by record", 25),
             by=pyflink,
             by_figure=query,
         )

@@ -34,7 +34,7 @@ class Comparison:
         picture: The picture that it is in; "" for the table alone.
         work: What was run.
         against: What Holdfast was compared with; "" for a figure by itself.
-        ours, theirs: The figures.
+        ours, theirs: The figures; None if only their ratio was kept.
         unit: ``/s``, ``ms``, ….
         ratio: How many times as good as the other Holdfast is: above 1, Holdfast is better.
         lowest, highest: Those of single rounds.
@@ -44,7 +44,7 @@ class Comparison:
     picture: str
     work: str
     against: str
-    ours: float
+    ours: float | None
     theirs: float | None
     unit: str
     ratio: float | None
@@ -58,7 +58,9 @@ class Comparison:
         """Whether it reaches its bar; true if there is none."""
         if self.bar is None:
             return True
-        return self.ours <= self.bar if self.ratio is None else self.ratio >= self.bar
+        if self.ratio is not None:
+            return self.ratio >= self.bar
+        return self.ours is None or self.ours <= self.bar
 
     @property
     def slower(self) -> bool:

@@ -82,8 +82,8 @@ def _table(found: Sequence[Comparison]) -> Iterator[str]:
     yield "| work | beside | Holdfast | the other | ratio | bar | measured |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | --- |"
     for each in found:
-        theirs = "" if each.theirs is None else _number(each.theirs, each.unit)
-        cells = (each.work, each.against, _number(each.ours, each.unit), theirs, _ratio(each))
+        figures = (_number(value, each.unit) for value in (each.ours, each.theirs))
+        cells = (each.work, each.against, *figures, _ratio(each))
         yield f"| {' | '.join(cells)} | {_bar(each)} | {_when(each.run)} |"
     yield ""
 
@@ -112,7 +112,9 @@ def _latencies(figures: Figures) -> Iterator[str]:
     yield ""
 
 
-def _number(value: float, unit: str) -> str:
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
     number = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
     return f"{number}{unit}" if unit == "/s" else f"{number} {unit}".rstrip()
 

@@ -117,7 +117,7 @@ def test_a_peer_is_compared_with_the_form_of_a_query_that_it_has() -> None:
         for name, figures in rates.items()
     ]
     found = figures_of({"results": results}).comparisons
-    assert [each.ratio for each in found] == [1.5, 30.0]
+    assert [(each.ratio, each.bar) for each in found] == [(1.5, 1.0), (30.0, 25)]
 
 
 def test_newer_figures_take_the_place_of_older_ones(tmp_path: Path) -> None:
@@ -130,6 +130,17 @@ def test_newer_figures_take_the_place_of_older_ones(tmp_path: Path) -> None:
     ]
     both.write(tmp_path / "figures.json")
     assert Figures.read(tmp_path / "figures.json") == both
+
+
+def test_of_an_old_comparison_only_the_ratio_may_be_known(tmp_path: Path) -> None:
+    page = tmp_path / "benchmarks.md"
+    page.write_text(f"# Title\n\n{BEGIN}\n{END}\n", "utf-8")
+    old = Comparison("", "count", "epochs engine", None, None, "/s", 1.144, 1.11, 1.18, 1.3)
+    update_docs(Figures((old,)), tmp_path)
+    text = page.read_text("utf-8")
+    assert "- **count**: 1.14 × epochs engine, bar ≥ 1.3." in text
+    assert "| count | epochs engine |  |  | **1.14 (1.11 to 1.18)** | ≥ 1.3 |" in text
+    assert Figures.read(tmp_path / "benchmarks.json").comparisons == (old,)
 
 
 def test_the_page_says_what_is_slower(tmp_path: Path) -> None:

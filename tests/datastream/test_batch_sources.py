@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,37 @@ def test_parquet_files(tmp_path: Path) -> None:
     kind = ParquetColumnarRowInputFormat(BatchTypeInfo(_COLUMNS), batch_size=10)
     source = FileSource.for_bulk_file_format(kind, str(tmp_path)).build()
     assert _batches(source) == list(range(0, 200, 2))
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_avro_files(tmp_path: Path, codec: str) -> None:
+    """In blocks of 15 records, from which every epoch takes some."""
+    fastavro = pytest.importorskip("fastavro")
+    from holdfast.datastream.formats.avro import AvroInputFormat, AvroSchema
+
+    fields = [{"name": "n", "type": "long"}, {"name": "left out", "type": ["null", "string"]}]
+    shape = {"type": "record", "name": "Number", "fields": fields}
+    for part in range(3):
+        rows = _TABLE.slice(40 * part, 40).to_pylist()
+        with (tmp_path / f"{part}.avro").open("wb") as file:
+            fastavro.writer(file, shape, rows, codec=codec, sync_interval=30)
+    schema = pa.schema([("n", pa.int64())])
+    kind = AvroInputFormat(AvroSchema(json.dumps(shape)), batch_type=BatchTypeInfo(schema))
+    source = FileSource.for_bulk_file_format(kind, str(tmp_path)).build()
+    assert _batches(source) == list(range(0, 200, 2))
+
+
+def test_a_field_of_avro_that_does_not_fit_its_column_is_named(tmp_path: Path) -> None:
+    fastavro = pytest.importorskip("fastavro")
+    from holdfast.datastream.formats.avro import AvroInputFormat, AvroSchema
+
+    shape = {"type": "record", "name": "A", "fields": [{"name": "n", "type": "string"}]}
+    with (tmp_path / "a.avro").open("wb") as file:
+        fastavro.writer(file, shape, [{"n": "text"}])
+    kind = BatchTypeInfo(pa.schema([("n", pa.int64())]))
+    read = AvroInputFormat(AvroSchema(json.dumps(shape)), batch_type=kind)
+    with pytest.raises(Exception, match=r"'n'.*'text'"):
+        _batches(FileSource.for_bulk_file_format(read, str(tmp_path)).build())
 
 
 def test_a_missing_column_that_cannot_be_null_is_named(tmp_path: Path) -> None:

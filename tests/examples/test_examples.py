@@ -9,9 +9,14 @@ import os
 import runpy
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+
+from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.testing import LocalExecutor
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES / "keyed_state_demo.py"
@@ -96,7 +101,10 @@ EXPECTED = {
         "the table has one row for each of 300 orders, and none for 100 returned ones",
         "3 countries, read again from the table: CH 100, DE 100, FR 100",
     ],
-    "running_totals": ["Row(user='ann', total=8)", "Row(user='bob', total=7)"],
+    "running_totals": [
+        "Row(user='ann', total=5)\nRow(user='bob', total=7)\n"
+        "Row(user='ann', total=6)\nRow(user='ann', total=8)\n"
+    ],
     "anomaly_scores": ["Row(device='d1', value=35.0, score=2.0)"],
     "model_features": ["Row(customer=1, score=4.75)", "Row(customer=1, score=1.5)"],
     "parquet_files": [
@@ -179,6 +187,23 @@ def test_example(path, spark, monkeypatch, capsys):
     output = capsys.readouterr().out
     missing = [text for text in EXPECTED.get(path.stem, []) if text not in output]
     assert not missing, output
+
+
+@pytest.mark.parametrize("quota", [7, 1000])
+def test_running_totals_of_many_batches(quota):
+    example = runpy.run_path(str(EXAMPLES / "running_totals.py"))
+    orders = [(f"u{n * n % 7}", n % 11 - 3) for n in range(500)]
+    expected, totals = [], Counter()
+    for user, amount in orders:
+        totals[user] += amount
+        expected.append((user, totals[user]))
+    schema = pa.schema([("user", pa.string()), ("amount", pa.int64())])
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+    rows = env.from_collection(orders).to_batches(schema).key_by("user")
+    found = rows.process_batches(example["RunningTotal"](), example["TOTALS"]).map(tuple)
+    with LocalExecutor(found, quota=quota) as run:
+        run.run_to_end()
+        assert run.records == expected
 
 
 @pytest.mark.spark

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.common import Encoder, Row, Types
-from holdfast.datastream import StreamExecutionEnvironment
+from holdfast.datastream import KeyedBatchFunction, RuntimeContext, StreamExecutionEnvironment
 from holdfast.datastream.connectors.dataframe import DataFrameSink
 from holdfast.datastream.connectors.file_system import (
     BucketAssigner,
@@ -22,6 +22,7 @@ from holdfast.datastream.connectors.file_system import (
     StreamFormat,
 )
 from holdfast.datastream.formats.parquet import ParquetBulkWriters
+from holdfast.datastream.state import ColumnStateDescriptor
 from holdfast.errors import JobDefinitionError, JobExecutionError, UserFunctionError
 from holdfast.rest.views.jobs import job_details, vertex_details
 from tests.gates import Numbers
@@ -90,6 +91,37 @@ def test_a_streaming_frame_keeps_state_over_epochs(
         (k, n + 1) for k in (0, 1) for n in range(15)
     ]
     records.close()
+
+
+def test_a_streaming_frame_as_batches_keeps_state_over_epochs(
+    spark: Any, env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    for part in range(3):
+        frame = spark.range(part * 10, part * 10 + 10).selectExpr("id % 2 as k", "id")
+        frame.coalesce(1).write.mode("append").json(str(tmp_path / "in"))
+    reader = spark.readStream.schema("k long, id long").option("maxFilesPerTrigger", 1)
+    frame = reader.json(str(tmp_path / "in"))
+    schema = pa.schema([("k", pa.int64()), ("total", pa.int64())])
+    rows = env.from_dataframe(frame, batch_schema=pa.schema([("k", pa.int64())]))
+    totals = rows.key_by("k").process_batches(Counts(), schema)
+    kinds = [node.kind for node in env._graph.pending()]
+    assert not {"to_batches", "to_records"} & set(kinds)
+    records = totals.map(tuple).execute_and_collect()
+    assert sorted(next(records) for _ in range(30)) == [
+        (k, n + 1) for k in (0, 1) for n in range(15)
+    ]
+    records.close()
+
+
+class Counts(KeyedBatchFunction):
+    """Numbers the records of each key."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        count = ColumnStateDescriptor("count", pa.int64(), default=0)
+        self.count = runtime_context.get_column_state(count)
+
+    def process_batch(self, batch: pa.RecordBatch, keys: Any, ctx: Any) -> Any:
+        return {"k": batch["k"], "total": self.count.running_count(keys)}
 
 
 def test_frames_beside_other_sources(spark: Any, env: StreamExecutionEnvironment) -> None:

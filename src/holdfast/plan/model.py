@@ -3,6 +3,9 @@
 Invariant: an operator's level is above the level of everything it reads through an exchange, and
 equal to the level of everything that calls it directly. Consequence: one Spark stage per level, in
 order, runs every operator once per epoch.
+
+Invariant: a level reads from the level before it, unless it has sources only. Only a plan whose
+parts are separate has such a level after the first one.
 """
 
 from __future__ import annotations
@@ -109,11 +112,16 @@ class Level:
 
 @dataclass(frozen=True)
 class Defaults:
-    """The settings of the environment, for nodes without their own."""
+    """The settings of the environment, for nodes without their own.
+
+    Attributes:
+        separates: operators that no records connect, even indirectly, have different levels.
+    """
 
     parallelism: int
     max_parallelism: int | None = None
     chaining: bool = True
+    separates: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,8 +171,6 @@ class Plan:
         return max(self.levels, key=lambda level: level.parallelism)
 
     def targets(self, level: int) -> tuple[int, ...]:
-        """Return the levels that get blocks from a level; always the next one, so none idles."""
+        """Return the levels that get blocks from a level."""
         found = {ex.target_level for ex in self.exchanges if ex.source_level == level}
-        if level + 1 < len(self.levels):
-            found.add(level + 1)
         return tuple(sorted(found))

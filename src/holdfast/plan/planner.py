@@ -77,6 +77,18 @@ def plan_again(
     return replace(planned, operators=operators)
 
 
+def separated(plan: Plan) -> Plan:
+    """Return the plan with levels of its own for each part that is not connected to the others.
+
+    A subtask runs all operators of a level in one thread. So if a function of one part blocks, the
+    other parts continue.
+    """
+    parts = _parts([op.node for op in plan.operators.values()])
+    if len(set(parts.values())) == 1:
+        return plan
+    return plan_again(plan, {}, {}, replace(plan.defaults, separates=True))
+
+
 class _Planner:
     def __init__(self, nodes: Sequence[Node], defaults: Defaults) -> None:
         self.nodes = {node.id: node for node in nodes}
@@ -217,7 +229,17 @@ class _Planner:
                 for edge in node.inputs
             )
             levels[node.id] = max(steps, default=0)
-        return levels
+        return self._separate(levels) if self.defaults.separates else levels
+
+    def _separate(self, levels: dict[int, int]) -> dict[int, int]:
+        """Return the levels such that those of one part follow those of the part before."""
+        parts, first = _parts(list(self.nodes.values())), 0
+        found = dict(levels)
+        for part in dict.fromkeys(parts.values()):
+            own = {node: levels[node] for node in parts if parts[node] == part}
+            found |= {node: level + first for node, level in own.items() if level != ROWS_LEVEL}
+            first += max(own.values()) + 1
+        return found
 
     def _chains(self, levels: dict[int, int]) -> dict[int, int]:
         """Number the chains: an operator joins the chain of its only input if allowed."""
@@ -262,6 +284,16 @@ class _Planner:
         return edge.partitioning
 
 
+def _parts(nodes: Sequence[Node]) -> dict[int, int]:
+    """Return for each node the part that it belongs to: records connect the nodes of a part."""
+    parts: dict[int, int] = {}
+    for node in nodes:
+        parts[node.id] = node.id
+        for joined in {parts[edge.source] for edge in node.inputs}:
+            parts = {other: node.id if part == joined else part for other, part in parts.items()}
+    return parts
+
+
 def _gives_timestamps(node: Node) -> bool:
     operation = node.operation
     if isinstance(operation, SourceOperation):
@@ -295,8 +327,6 @@ def _make_level(
 ) -> Level:
     members = [op for op in operators.values() if op.level == index]
     producers = {ex.source_level for ex in exchanges if ex.target_level == index}
-    if index > 0:
-        producers.add(index - 1)
     return Level(
         index=index,
         parallelism=max((op.parallelism for op in members), default=1),

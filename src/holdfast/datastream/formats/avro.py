@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,8 +15,10 @@ from typing import Any, BinaryIO, Final
 from holdfast.common._type_infos.base import same
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.types import Row
+from holdfast.datastream.columns.types import BatchTypeInfo
 from holdfast.datastream.formats.bulk import BulkFormat, BulkReader, BulkWriter, BulkWriterFactory
 from holdfast.datastream.formats.columns import Columns, RowError
+from holdfast.datastream.formats.records import Maker
 from holdfast.errors import JobDefinitionError
 from holdfast.printable import printable
 
@@ -130,9 +132,9 @@ class AvroSchema(_AvroSchema):
         """Return a record as fastavro takes it."""
         return _plain(record, self._schema)
 
-    def shape(self, found: Any) -> Any:
-        """Return a record as a row."""
-        return self._shape(found)
+    def rows(self, found: Iterable[Any]) -> list[Any]:
+        """Return records as rows."""
+        return list(map(self._shape, found))
 
 
 class AvroBulkWriters:
@@ -205,28 +207,53 @@ class _AvroWriter(BulkWriter):
 
 
 class AvroInputFormat(BulkFormat):
-    """Reads the records of Avro files as rows."""
+    """Reads the records of Avro files as rows, or as batches."""
 
-    def __init__(self, schema: AvroSchema) -> None:
-        """Take the schema of the rows; that of a file may be another one that can be read as it."""
+    def __init__(self, schema: AvroSchema, *, batch_type: BatchTypeInfo | None = None) -> None:
+        """Say what the records are.
+
+        Args:
+            schema: of the records; that of a file may be another one that can be read as it.
+            batch_type: reads batches with these columns, which are fields of the schema.
+
+        Raises:
+            TypeError: when a column has a type that is not supported.
+        """
         self._schema = schema
+        self.batch_type = batch_type
+        self._make: Callable[[Iterable[Any]], Sequence[Any]] = schema.rows
+        if batch_type is not None:
+            self._make = _Batches(Columns(batch_type.schema), batch_type.maker())
 
     def open(self, stream: BinaryIO) -> BulkReader:
         """Read the head of a file."""
-        return _AvroReader(self._schema, stream)
+        return _AvroReader(self._schema.blocks(stream), self._make)
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """Makes a batch of the records of a block, by a dict for each of them."""
+
+    columns: Columns
+    maker: Maker
+
+    def __call__(self, records: Iterable[Any]) -> Sequence[Any]:
+        return self.maker.records(self.columns.batch(list(records)))
 
 
 class _AvroReader(BulkReader):
-    def __init__(self, schema: AvroSchema, stream: BinaryIO) -> None:
-        self._shape = schema.shape
-        self._blocks = schema.blocks(stream)
+    def __init__(
+        self, blocks: Iterator[Any], make: Callable[[Iterable[Any]], Sequence[Any]]
+    ) -> None:
+        self._blocks = blocks
+        self._make = make
 
     def read(self, start: int) -> Iterator[Sequence[Any]]:
         for block in self._blocks:
             if start >= block.num_records:
                 start -= block.num_records
                 continue
-            yield list(map(self._shape, islice(block, start, None)))
+            yield self._make(islice(block, start, None))
             start = 0
 
 

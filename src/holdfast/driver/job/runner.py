@@ -41,6 +41,7 @@ from holdfast.filesystem.local import LOCAL
 from holdfast.history.job import JobHistory
 from holdfast.history.logs import LogBook
 from holdfast.plan.model import Plan
+from holdfast.plan.planner import separated
 from holdfast.runtime.context import Clock
 from holdfast.runtime.worker.injected_faults import Faults
 from holdfast.state.errors import StateError, StateStorageError
@@ -95,6 +96,8 @@ class JobRunner:
             CheckpointError: when the checkpoint directory is in use, or cannot be read.
             JobDefinitionError: when the job does not fit the checkpoint that it continues from.
         """
+        if engine.abilities.keeps_state:
+            plan = separated(plan)
         self.job_id = job_id
         self.error: BaseException | None = None
         self.over = threading.Event()

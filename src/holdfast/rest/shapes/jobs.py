@@ -182,6 +182,8 @@ class PlanOperator(Shape, frozen=True):
 
 
 class PlanNode(Shape, frozen=True):
+    """`level` is Holdfast's own: one more than that of the vertices before it."""
+
     id: str
     parallelism: int
     operator: str

@@ -247,11 +247,16 @@ def job_plan(history: JobHistory) -> shapes.PlanAnswer:
 
 
 def _plan(history: JobHistory) -> shapes.PlanGraph:
-    nodes = [_node(vertex) for vertex in history.graph.vertices]
+    layers: dict[str, int] = {}
+    for vertex in history.graph.vertices:
+        # NB: not its level, since parts that are not connected may have levels of their own
+        before = [layers[edge.id] for edge in vertex.inputs]
+        layers[vertex.id] = max(before) + 1 if before else min(vertex.level, 0)
+    nodes = [_node(vertex, layers[vertex.id]) for vertex in history.graph.vertices]
     return shapes.PlanGraph(history.id, history.name, "STREAMING", nodes)
 
 
-def _node(vertex: Vertex) -> shapes.PlanNode:
+def _node(vertex: Vertex, layer: int) -> shapes.PlanNode:
     return shapes.PlanNode(
         id=vertex.id,
         parallelism=vertex.parallelism,
@@ -265,7 +270,7 @@ def _node(vertex: Vertex) -> shapes.PlanNode:
             for number, edge in enumerate(vertex.inputs)
         ],
         optimizer_properties={},
-        level=vertex.level,
+        level=layer,
         operators=[
             shapes.PlanOperator(
                 op.uid,
