@@ -194,12 +194,13 @@ class _Shared:
         if self._mounted:
             return
         server = RestServer(self.jobs, self._options.for_spark_ui())
-        self._unmount.callback(server.close)
         end = mount(server.url)
         if end is None:
-            self._unmount.close()
+            server.close()
             return
+        # NB: the last one is called first: the way to the server stays until it has answered
         self._unmount.callback(end)
+        self._unmount.callback(server.close, _PATIENCE)
         self._mounted = True
         server.start()
 

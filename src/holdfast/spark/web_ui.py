@@ -12,8 +12,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any, Final
 
-from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -41,7 +39,7 @@ def show_in_spark(session: SparkSession, url: str) -> Callable[[], None] | None:
     """
     try:
         return _show(session.sparkContext, url)
-    except (HoldfastError, Py4JError, OSError) as error:
+    except Exception as error:  # of Spark's bridge, too; the job can do without
         _logger.warning("jobs are not shown below Spark's web UI ('rest.spark-ui'): %s", error)
         return None
 
@@ -60,7 +58,7 @@ def _show(context: SparkContext, url: str) -> Callable[[], None]:
     _logger.info("jobs are shown below Spark's web UI, too: %s%s/", context.uiWebUrl, _PATH)
 
     def end() -> None:
-        with suppress(Py4JError, OSError):  # the session may have ended
+        with suppress(Exception):  # the session may have ended
             ui.detachHandler(handler)
         _in_use.release()
 
@@ -70,16 +68,16 @@ def _show(context: SparkContext, url: str) -> Callable[[], None]:
 def _handler(context: SparkContext, url: str) -> Any:
     gateway: Any = context._gateway
     utils = gateway.jvm.org.apache.spark.ui.JettyUtils
-    handler = utils.createServletHandler(_PATH, _servlet(gateway), "")
+    handler = utils.createServletHandler(_PATH, _servlet(gateway.jvm), "")
     (holder,) = handler.getServletHandler().getServlets()
     holder.setInitParameter("proxyTo", url)
     holder.setInitParameter("timeout", _NO_LIMIT)
     return handler
 
 
-def _servlet(gateway: Any) -> Any:
+def _servlet(jvm: Any) -> Any:
     *others, last = _SERVLETS
     for name in others:
-        with suppress(Py4JError):
-            return JavaClass(name, gateway._gateway_client)()
-    return JavaClass(last, gateway._gateway_client)()
+        with suppress(Exception):  # there is no class of that name
+            return jvm.java.lang.Class.forName(name).newInstance()
+    return jvm.java.lang.Class.forName(last).newInstance()
