@@ -30,6 +30,7 @@ from holdfast.torture import shares
 from holdfast.torture.bounding import bounded
 from holdfast.torture.environment import environment_for
 from holdfast.torture.order import Order, write_order
+from holdfast.torture.pacing import set_pace
 from holdfast.torture.reading import read_contents
 from tests.torture.agents import agents_ended
 
@@ -172,6 +173,8 @@ def run_disturbed(order: Order, source: Source | SourceFunction) -> Counter[str]
     # NB: within the other directory, with which the agents of both runs end
     other = msgspec.structs.replace(order, directory=f"{order.directory}/again")
     write_order(other)
+    # NB: so that a loop does not end before the second failure, however fast it is
+    set_pace(other.path, 1e6)
     with LocalExecutor(environment(other, source), quota=11) as run:
         run.run_until(lambda: bool(run.reports) and run.reports[-1].read > 0)
         run.recover()
@@ -180,6 +183,7 @@ def run_disturbed(order: Order, source: Source | SourceFunction) -> Counter[str]
             read += run.epoch(checkpoint=True).read
         run.epoch()
         assert run.recover() is not None
+        set_pace(other.path, None)
         run.run_to_end()
     return contents(other)
 
