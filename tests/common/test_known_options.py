@@ -18,7 +18,7 @@ KEY = re.compile(r"[a-z][a-z-]*(\.[a-z][a-z-]*)+")
 #: texts that only look like keys: a file, a property of a sink, and those of commits to tables
 OTHERS = {
     *("holdfast.zip", "holdfast.commits.topic", "holdfast.transaction", "holdfast.compaction"),
-    *("holdfast.job-name", "holdfast.job-id", "holdfast.checkpoint-id"),
+    *("holdfast.job-name", "holdfast.job-id", "holdfast.checkpoint-id", "holdfast.sink"),
 }
 
 

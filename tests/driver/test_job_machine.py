@@ -519,7 +519,9 @@ class Job(RuleBasedStateMachine):
         assert needed_slots(plan) <= found
 
     def open_rescale(self, plan: Plan) -> Rescale:
-        (found,) = [r for r in self.rescales if r.plan is plan and not r.answers]
+        # NB: slots that came and changed nothing are no open change
+        told = [r for r in self.rescales if r.told or r.cause is Cause.UPDATE_REQUIREMENT]
+        (found,) = [r for r in told if r.plan is plan and not r.answers]
         return found
 
     def check_start(self, order: StartAttempt) -> None:

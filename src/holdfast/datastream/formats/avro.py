@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, Final
 from holdfast.common._type_infos.base import same
 from holdfast.common.serialization import DeserializationSchema, SerializationSchema
 from holdfast.common.types import Row
-from holdfast.datastream.columns.types import BatchTypeInfo
 from holdfast.datastream.formats.bulk import BulkFormat, BulkReader, BulkWriter, BulkWriterFactory
 from holdfast.datastream.formats.columns import Columns, RowError
 from holdfast.datastream.formats.records import Maker
@@ -209,12 +208,13 @@ class _AvroWriter(BulkWriter):
 class AvroInputFormat(BulkFormat):
     """Reads the records of Avro files as rows, or as batches."""
 
-    def __init__(self, schema: AvroSchema, *, batch_type: BatchTypeInfo | None = None) -> None:
+    def __init__(self, schema: AvroSchema, *, batch_type: Any = None) -> None:
         """Say what the records are.
 
         Args:
             schema: of the records; that of a file may be another one that can be read as it.
-            batch_type: reads batches with these columns, which are fields of the schema.
+            batch_type: a ``BatchTypeInfo``: reads batches with these columns, which are fields of
+                the schema.
 
         Raises:
             TypeError: when a column has a type that is not supported.
