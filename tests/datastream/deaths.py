@@ -10,9 +10,19 @@ from typing import Any, Protocol
 
 import pytest
 
+from holdfast.filesystem import LocalFileSystem
+from holdfast.filesystem.arrow import ArrowFileSystem
 from holdfast.runtime.failures import OperatorFailed
 from tests.datastream.sink_engine import SinkEngine
 
+#: steps of any table: a file is written or deleted, wherever it is
+FILE_STEPS = tuple(
+    (kind, name)
+    for kind in (LocalFileSystem, ArrowFileSystem)
+    for name in ("write", "delete", "open_output")
+)
+#: on remote storage a life takes a second, so only one step in so many is tried
+EVERY = 12
 #: more than a life has
 _MOST = 150
 #: finds files of one attempt, which the next one deletes

@@ -8,9 +8,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.table import TableMerger
 
-from holdfast.filesystem import LocalFileSystem
-from holdfast.filesystem.arrow import ArrowFileSystem
-from tests.datastream.deaths import Death, die_at_every_step
+from tests.datastream.deaths import EVERY, FILE_STEPS, Death, die_at_every_step
 from tests.datastream.delta_tables import data_files, hidden, referred, rows
 from tests.datastream.places import everywhere
 from tests.datastream.sink_engine import SinkEngine
@@ -20,15 +18,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
 #: a step is before or after one of these: it writes, deletes, or makes a version of the table
 STEPS = [
-    *(
-        (kind, name)
-        for kind in (LocalFileSystem, ArrowFileSystem)
-        for name in ("write", "delete", "open_output")
-    ),
+    *FILE_STEPS,
     *((DeltaTable, "create_write_transaction"), (TableMerger, "execute")),
 ]
-#: elsewhere a life takes a second, so only one step in so many is tried
-EVERY = 12
 
 
 @pytest.fixture

@@ -9,9 +9,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from holdfast.filesystem import LocalFileSystem
-from holdfast.filesystem.arrow import ArrowFileSystem
-from tests.datastream.deaths import Death, die_at_every_step
+from tests.datastream.deaths import EVERY, FILE_STEPS, Death, die_at_every_step
 from tests.datastream.iceberg_tables import (
     catalog_for,
     data_files,
@@ -28,15 +26,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
 #: a step is before or after one of these: it writes, deletes, or changes the catalog
 STEPS = [
-    *(
-        (kind, name)
-        for kind in (LocalFileSystem, ArrowFileSystem)
-        for name in ("write", "delete", "open_output")
-    ),
+    *FILE_STEPS,
     *((PyArrowFile, "create"), (PyArrowFileIO, "delete"), (SqlCatalog, "commit_table")),
 ]
-#: elsewhere a life takes a second, so only one step in so many is tried
-EVERY = 12
 
 
 @pytest.fixture

@@ -7,17 +7,16 @@ Spark writes rows, and Holdfast moves files to their place, with a client of its
 from __future__ import annotations
 
 import uuid
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from holdfast.datastream.connectors.dataframe import DataFrameSink
+from holdfast.datastream.connectors.tables.formats import DELTA_LOG
 from holdfast.errors import JobDefinitionError
 from holdfast.filesystem import FileSystemError, cause_of, file_system_of, join
 from holdfast.filesystem.probe import probe
 from holdfast.tracebacks import without_java_stack
-
-_DELTA_LOG: Final = "_delta_log"
 
 
 def at_least_once(session: SparkSession, name: str, sink: DataFrameSink) -> str:
@@ -58,7 +57,7 @@ def check_delta(session: SparkSession, name: str, sink: DataFrameSink) -> None:
     except Exception as error:
         raise _unusable(name, sink, error) from error
     others = [each for each in names if not each.startswith(".")]
-    if others and _DELTA_LOG not in others:
+    if others and DELTA_LOG not in others:
         raise JobDefinitionError(
             f"operator '{name}': '{sink.path}' is not a Delta table, and there is '{others[0]}' in "
             "it; name another directory, or convert it (CONVERT TO DELTA)"

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
 
+from holdfast.datastream.connectors.tables.formats import DELTA_LOG
 from holdfast.filesystem import MissingFileError, file_system_of, join
 
-_LOG: Final = "_delta_log"
 _JSON: Final = ".json"
 _LAST_CHECKPOINT: Final = "_last_checkpoint"
 
@@ -58,7 +58,7 @@ class DeltaLog:
     def __init__(self, uri: str) -> None:
         """Take the address of the table."""
         self._system, base = file_system_of(uri)
-        self._directory = join(base, _LOG)
+        self._directory = join(base, DELTA_LOG)
 
     def exists(self) -> bool:
         """Return whether there is a log: a version, or a checkpoint of one."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from holdfast.datastream.connectors.delta.log import DeltaLog
 from holdfast.datastream.connectors.tables.committer import TableError
 from holdfast.datastream.connectors.tables.compacting import TableCompaction
+from holdfast.datastream.connectors.tables.formats import DELTA_LOG
 from holdfast.datastream.connectors.tables.probe import check_writable
 from holdfast.errors import JobDefinitionError
 from holdfast.filesystem import (
@@ -312,7 +313,7 @@ class TableSettings:
         """Raise if there is something else than a Delta table."""
         system, path = file_system_of(self.address.uri)
         names = [status.name for status in system.list_directory(path)]
-        if not names or "_delta_log" in names:
+        if not names or DELTA_LOG in names:
             return
         kind = "an Iceberg table" if "metadata" in names else f"'{names[0]}'"
         raise TableError(

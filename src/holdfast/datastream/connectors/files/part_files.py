@@ -38,6 +38,7 @@ from holdfast.common.plain_names import plain_name
 from holdfast.common.time import wall_clock
 from holdfast.datastream.connectors.files.inputs import CompactorInputs
 from holdfast.datastream.connectors.files.shared import Waited, unpublished
+from holdfast.datastream.connectors.tables.formats import is_delta_table
 from holdfast.filesystem import (
     FileStatus,
     FileSystem,
@@ -53,7 +54,6 @@ from holdfast.printable import get_logger
 from holdfast.state.errors import StateCorruptionError
 
 _COPY_BYTES = 1024 * 1024
-_DELTA_LOG: Final = "_delta_log"
 #: the end of the name of a segment that may be in a checkpoint for long, without being published
 _WAITS: Final = "-waits"
 #: the age of what other programs left behind at which it is deleted, in ms: they may still run
@@ -194,7 +194,7 @@ class PartFiles:
             probe(system, join(directory, f"{self._own}{uuid.uuid4().hex}"))
             for path in [directory] if was_there else [directory, base]:
                 system.delete_if_empty(path)
-            is_table = system.exists(join(base, _DELTA_LOG))
+            is_table = is_delta_table(system, base)
         except FileSystemError as error:
             raise FileSystemError(
                 f"cannot write part files to '{self._place.base}': {cause_of(error)}; let the "

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.datastream.connectors.iceberg.catalog import TableAddress
 from holdfast.datastream.connectors.tables.committer import TableError
+from holdfast.datastream.connectors.tables.formats import is_delta_table
 from holdfast.errors import ConfigurationError
-from holdfast.filesystem import FileSystemError, file_system_of, join
+from holdfast.filesystem import FileSystemError, file_system_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,8 +30,6 @@ _WITH_NUMBER: Final = ("bucket", "truncate")
 _OF_TIME: Final = ("year", "month", "day", "hour")
 _TRANSFORM: Final = re.compile(r"(\w+)\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*\)")
 _FORMAT_VERSION: Final = 2
-#: the directory that makes another one a Delta table
-_DELTA_LOG: Final = "_delta_log"
 #: how often a change of columns is tried while others change the table, too
 _TRIES: Final = 10
 
@@ -225,7 +224,7 @@ def _check_location(address: TableAddress, location: str) -> None:
     # NB: a place that cannot be looked at is an error when the table is created there
     with contextlib.suppress(FileSystemError):
         system, path = file_system_of(location)
-        if system.exists(join(path, _DELTA_LOG)):
+        if is_delta_table(system, path):
             message = (
                 f"{address}: there is a Delta table in '{location}', where the table would be; "
                 "choose another name, or another location for the namespace"
